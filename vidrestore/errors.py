@@ -1,0 +1,35 @@
+"""Everything that can go wrong for a reason the user can act on; each kind carries the exit code of the command."""
+
+from __future__ import annotations
+
+
+class VidRestoreError(Exception):
+    """Base of all errors with a message for the user: where, what was found, what was expected, what to do."""
+
+    exit_code = 1
+
+
+class MediaError(VidRestoreError):
+    """A file that can't be read or written as asked."""
+
+
+class OutputExistsError(MediaError):
+    """The output is already there and `--overwrite` was not given."""
+
+
+class CheckpointError(VidRestoreError):
+    """Weights that are missing, damaged, or not what they say."""
+
+
+class PlanError(VidRestoreError):
+    """A job that can't be done as asked, found before any frame was restored."""
+
+
+class ConfigError(VidRestoreError):
+    """A training or evaluation configuration with a wrong value."""
+
+
+class OptionError(VidRestoreError):
+    """An option whose value the library refuses (the command line's own syntax errors also end with 2)."""
+
+    exit_code = 2
