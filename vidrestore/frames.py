@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, primaries and transfer
@@ -15,7 +14,8 @@ UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, prima
 class ColourTags:
     """Colour description as ITU-T H.273 code points (FFmpeg's numbers), so that it is copied and never guessed.
 
-    `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom.
+    `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top,
+    5 bottom-left, 6 bottom.
     """
 
     matrix: int = UNSPECIFIED
@@ -57,8 +57,8 @@ class PixelFormat:
 class Frame:
     """One picture with its time.
 
-    `planes`: Y, U, V or R, G, B or gray, then alpha where the format has it; each (height, width) at its own size, uint8, uint16 or float32.
-    `pts` and `duration` count ticks of the stream's time base; `duration` is 0 where the container doesn't say.
+    `planes`: Y, U, V or R, G, B or gray, then alpha where the format has it; each (height, width) at its own size, uint8,
+    uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is 0 where the container doesn't say.
     """
 
     planes: tuple[NDArray[Any], ...]

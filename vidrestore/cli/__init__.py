@@ -1,0 +1,5 @@
+"""The `vidrestore` command."""
+
+from vidrestore.cli.app import main
+
+__all__ = ["main"]

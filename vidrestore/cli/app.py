@@ -1,0 +1,50 @@
+"""The command line as a whole: which commands there are, and how a run ends.
+
+A command parses, calls one library function and prints. This module and the command modules it imports stay quick to load: what needs
+torch, av or numpy is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vidrestore import __version__
+from vidrestore.cli import weights_commands
+from vidrestore.errors import VidRestoreError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Restore video files with transformers: the same film with better pixels, and nothing else changed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(weights_commands.app, name="weights")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vidrestore {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps its traceback."""
+    try:
+        app(arguments)
+    except VidRestoreError as error:
+        print(f"vidrestore: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,153 @@
+"""What a running job tells its caller: a handful of events, and the same events as newline-delimited JSON.
+
+A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a progress bar on stderr; with
+`--json` it prints each as one line of JSON on stdout. Schema, version 1; every line is an object with
+
+    version   1; a new number when a field changes its meaning or goes away. New fields and events may come without one: ignore them
+    event     "start", "plan", "progress", "warning", "done" or "error"
+    source    the input the event is about, as it was given
+
+and, by event (`null` where not known):
+
+    start     output, task, model, device
+    plan      frames, scenes, clips; details: the plan as an object (encoder, tile, sigma per scene, ...)
+    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in seconds,
+              memory (peak resident bytes)
+    warning   message, frame (index, from 0)
+    done      output, frames, seconds, damage (one sentence where the source was damaged), exit_code; details: figures of the job
+    error     message, kind (the class of the error), exit_code
+
+For each source the first event is "start" and the last is either "done" or "error". Times are seconds, sizes bytes, fractions strings
+such as "24000/1001"; a number that is not finite is written as `null`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+SCHEMA_VERSION = 1
+DAMAGED_SOURCE = 4  # exit code of a job that is done although its source was damaged
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events. `source` is the input as it was given."""
+
+    name: ClassVar[str]
+    source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain JSON values, as in the schema above."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {"version": SCHEMA_VERSION, "event": self.name} | {key: _plain(value) for key, value in (values | self._derived()).items()}
+
+    def to_json(self) -> str:
+        """The event as one line of JSON, without the newline."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def _derived(self) -> dict[str, Any]:
+        """Fields of the schema that are computed from others."""
+        return {}
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """Work on `source` begins."""
+
+    name: ClassVar[str] = "start"
+    output: str | None = None
+    task: str | None = None
+    model: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Planned(Event):
+    """What will be done is known. `details` holds the plan in JSON-able values."""
+
+    name: ClassVar[str] = "plan"
+    frames: int | None = None
+    scenes: int | None = None
+    clips: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progressed(Event):
+    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of resident bytes."""
+
+    name: ClassVar[str] = "progress"
+    done: int
+    total: int | None = None
+    seconds: float = 0.0
+    stage: str = "restore"
+    memory: int | None = None
+
+    @property
+    def fps(self) -> float | None:
+        """Frames per second so far; None before there is something to divide."""
+        return self.done / self.seconds if self.done and self.seconds > 0 else None
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left at this speed; None where total or speed isn't known."""
+        return max(self.total - self.done, 0) / self.fps if self.fps and self.total is not None else None
+
+    def _derived(self) -> dict[str, Any]:
+        return {"fps": self.fps, "eta": self.eta}
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """Something the user should know that doesn't stop the job. `frame` is its index, from 0."""
+
+    name: ClassVar[str] = "warning"
+    message: str
+    frame: int | None = None
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    """The output is complete, checked and under its final name. `damage` says what was wrong with the source, if anything."""
+
+    name: ClassVar[str] = "done"
+    output: str
+    frames: int
+    seconds: float
+    damage: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return DAMAGED_SOURCE if self.damage else 0
+
+    def _derived(self) -> dict[str, Any]:
+        return {"exit_code": self.exit_code}
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    """The job stopped; there is no output under the final name."""
+
+    name: ClassVar[str] = "error"
+    message: str
+    kind: str = "VidRestoreError"
+    exit_code: int = 1
+
+
+def _plain(value: Any) -> Any:
+    """`value` in what JSON knows: mappings, lists, strings, finite numbers; anything else becomes its `str` (paths, fractions)."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [_plain(entry) for entry in value] if isinstance(value, Iterable) else str(value)
