@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from vidrestore.clips import clip_bounds, crossfade_weights, join_clips, live_clips, needed_clips, overlapping_clips, owned_span
+from vidrestore.errors import PlanError
+
+LAYOUTS = [
+    (0, (), 8, 2),
+    (1, (), 8, 2),
+    (7, (), 8, 2),
+    (8, (), 8, 2),
+    (9, (), 8, 2),  # the last clip shares seven frames with the one before
+    (14, (), 8, 2),
+    (15, (), 8, 2),  # three clips have frame 7
+    (40, (1, 5, 13, 30), 8, 3),
+    (33, (), 8, 0),
+    (29, (11,), 8, 7),
+]
+
+
+def number(value: float) -> tuple[torch.Tensor, ...]:
+    return (torch.full((2, 3), float(value)),)
+
+
+def clips_of(bounds, clips):
+    """Clips whose restored frames tell where they are and, a little, which clip made them."""
+    return [(bounds[i], [number(frame + 0.01 * (i + 1)) for frame in range(*bounds[i])]) for i in clips]
+
+
+def values(frames):
+    return [float(planes[0][0, 0]) for planes in frames]
+
+
+def test_bounds_cover_the_video_and_the_last_reaches_back_to_full_length():
+    assert clip_bounds(20, [], 8, 2) == [(0, 8), (6, 14), (12, 20)]
+    assert clip_bounds(21, [], 8, 2) == [(0, 8), (6, 14), (12, 20), (13, 21)]
+    assert clip_bounds(0, [], 8, 2) == []
+
+
+def test_bounds_never_cross_a_cut():
+    assert clip_bounds(14, [3], 8, 2) == [(0, 3), (3, 11), (6, 14)]
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_neighbours_in_a_scene_share_at_least_the_overlap(count, cuts, length, overlap):
+    for (_, stop), (first, _) in pairwise(clip_bounds(count, cuts, length, overlap)):
+        assert stop - first >= overlap if first not in cuts else stop == first
+
+
+@pytest.mark.parametrize("overlap", [-1, 8])
+def test_an_overlap_that_leaves_no_step_is_refused(overlap):
+    with pytest.raises(ValueError, match=r"overlap must be in \[0, 8\) for clips of 8 frames, got"):
+        clip_bounds(20, [], 8, overlap)
+    with pytest.raises(ValueError, match="overlap must be"):
+        next(live_clips([(True, 0)], 8, overlap))
+
+
+@pytest.mark.parametrize("cuts", [(0,), (20,), (7, 5), (5, 5)])
+def test_cuts_outside_the_video_or_out_of_order_are_refused(cuts):
+    with pytest.raises(ValueError, match="cuts must rise"):
+        clip_bounds(20, cuts, 8, 2)
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_joining_clips_gives_every_frame_back_in_order(count, cuts, length, overlap):
+    bounds = clip_bounds(count, cuts, length, overlap)
+    clips = zip(bounds, overlapping_clips(map(number, range(count)), bounds), strict=True)
+    assert values(join_clips(clips)) == list(range(count))
+
+
+def test_shared_frames_fade_linearly_from_one_clip_to_the_next():
+    clips = [((0, 4), [number(0)] * 4), ((1, 5), [number(8)] * 4)]
+    assert values(join_clips(clips)) == pytest.approx([0, 2, 4, 6, 8])
+    assert crossfade_weights(1) == [0.5]
+
+
+def test_no_frame_is_blended_from_three_clips():
+    bounds = clip_bounds(15, [], 8, 2)  # (0, 8), (6, 14), (7, 15)
+    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 9, 100), strict=True)]))
+    assert joined[:8] == pytest.approx([0] * 6 + [3, 6])  # frame 7 without the third clip
+    assert joined[8:] == pytest.approx([9 + 91 * (i + 1) / 7 for i in range(6)] + [100])
+
+
+def test_a_cut_is_not_faded_over():
+    bounds = clip_bounds(10, [4], 6, 2)
+    assert values(join_clips([(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)])) == [0] * 4 + [1] * 6
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_owned_spans_tile_the_video(count, cuts, length, overlap):
+    bounds = clip_bounds(count, cuts, length, overlap)
+    assert [frame for clip in range(len(bounds)) for frame in range(*owned_span(bounds, clip))] == list(range(count))
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_any_range_of_clips_gives_its_frames_as_the_whole_run_does(count, cuts, length, overlap):
+    bounds = clip_bounds(count, cuts, length, overlap)
+    whole = values(join_clips(clips_of(bounds, range(len(bounds)))))
+    for begin in range(len(bounds)):
+        for end in range(begin + 1, len(bounds) + 1):
+            span = owned_span(bounds, begin)[0], owned_span(bounds, end - 1)[1]
+            part = join_clips(clips_of(bounds, needed_clips(bounds, range(begin, end))), span)
+            assert values(part) == whole[slice(*span)]
+
+
+def test_a_range_needs_one_clip_more_except_at_a_cut():
+    bounds = clip_bounds(30, [14], 8, 2)  # (0, 8), (6, 14), (14, 22), (20, 28), (22, 30)
+    assert needed_clips(bounds, range(0, 1)) == range(0, 2)
+    assert needed_clips(bounds, range(0, 2)) == range(0, 2)
+    assert needed_clips(bounds, range(3, 5)) == range(3, 5)
+
+
+def test_clips_are_read_no_further_than_needed():
+    frames = iter(range(1000))
+    clips = overlapping_clips(frames, [(0, 8), (6, 14)])
+    assert next(clips) == list(range(8))
+    assert next(frames) == 8
+
+
+def test_clips_of_a_segment_are_read_from_where_the_source_was_opened():
+    assert list(overlapping_clips(range(3, 100), [(6, 9), (8, 11)], start=3)) == [[6, 7, 8], [8, 9, 10]]
+    with pytest.raises(ValueError, match="begins before frame 3"):
+        next(overlapping_clips(range(3, 100), [(2, 5)], start=3))
+
+
+def test_a_source_shorter_than_its_plan_is_an_error():
+    with pytest.raises(PlanError, match="ended after 7 frames, but its plan has at least 8"):
+        list(overlapping_clips(range(7), [(0, 8)]))
+
+
+def test_a_clip_that_lost_a_frame_is_an_error():
+    with pytest.raises(ValueError, match="8 frames expected, got 7"):
+        list(join_clips([((0, 8), [number(0)] * 7)]))
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_a_stream_of_unknown_length_is_cut_into_the_same_clips(count, cuts, length, overlap):
+    bounds = clip_bounds(count, cuts, length, overlap)
+    live = list(live_clips(((frame in cuts, frame) for frame in range(count)), length, overlap))
+    assert live == list(zip(bounds, overlapping_clips(range(count), bounds), strict=True))
+
+
+def test_the_join_keeps_no_more_than_two_clips():
+    alive = set()
+
+    class Counted(tuple):
+        def __new__(cls, planes):
+            frame = super().__new__(cls, planes)
+            alive.add(id(frame))
+            return frame
+
+        def __del__(self):
+            alive.discard(id(self))
+
+    bounds = clip_bounds(200, [], 8, 2)
+    clips = ((bound, [Counted(number(frame)) for frame in range(*bound)]) for bound in bounds)
+    assert max(len(alive) for _ in join_clips(clips)) <= 2 * 8

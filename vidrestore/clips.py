@@ -1,0 +1,160 @@
+"""Time cut into overlapping clips and joined again.
+
+A clip is `length` consecutive frames of one scene, named by its bounds [first, stop). Neighbours share frames, over which the join fades
+linearly from one to the other. Every frame is made by at most two clips, and which two follows from the bounds alone: a range of clips
+restored on its own therefore gives exactly the frames that the whole run gives there (`owned_span`, `needed_clips`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from .errors import PlanError
+
+T = TypeVar("T")
+Bounds: TypeAlias = tuple[int, int]  # [first, stop) in frames
+Planes: TypeAlias = tuple[Tensor, ...]  # one frame
+
+
+def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> list[Bounds]:
+    """Bounds of the clips that cover frames [0, count), none across a cut (the index of the first frame of a new scene).
+
+    Neighbours in a scene share `overlap` frames; the last clip of a scene reaches back to full length, so it may share more. A scene shorter
+    than `length` is one short clip. Raises ValueError where overlap is not in [0, length) or a cut is not in (0, count), in rising order.
+    """
+    _check_overlap(length, overlap)
+    edges = [0, *cuts, count] if count else []
+    if any(first >= stop for first, stop in pairwise(edges)):
+        raise ValueError(f"cuts must rise and lie in (0, {count}), got {list(cuts)}")
+    return [bounds for first, stop in pairwise(edges) for bounds in _scene_bounds(first, stop, length, overlap)]
+
+
+def _scene_bounds(first: int, stop: int, length: int, overlap: int) -> list[Bounds]:
+    if stop - first <= length:
+        return [(first, stop)]
+    starts = list(range(first, stop - length + 1, length - overlap))
+    if starts[-1] + length < stop:
+        starts.append(stop - length)
+    return [(start, start + length) for start in starts]
+
+
+def _check_overlap(length: int, overlap: int) -> None:
+    if not 0 <= overlap < length:
+        raise ValueError(f"overlap must be in [0, {length}) for clips of {length} frames, got {overlap}")
+
+
+def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
+    """The frames [first, stop) that the output owes to a clip: those of its own that no earlier clip has. Spans of all clips tile the video."""
+    first, stop = bounds[clip]
+    return (max(first, bounds[clip - 1][1]) if clip else first), stop
+
+
+def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
+    """The clips to restore for the frames owned by `clips`: those, and the next one where it shares frames with the last of them."""
+    shares = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
+    return range(clips.start, clips.stop + shares)
+
+
+def overlapping_clips(frames: Iterable[T], bounds: Iterable[Bounds], start: int = 0) -> Iterator[list[T]]:
+    """Yield the frames of each clip; reads no further than needed and keeps one clip.
+
+    `start` is the index of the first item of `frames`. Raises PlanError where the frames end before the bounds do.
+    """
+    frames = iter(frames)
+    held: list[T] = []  # frames [read - len(held), read)
+    read = start
+    for first, stop in bounds:
+        if first < read - len(held):
+            raise ValueError(f"the clip of frames {first} to {stop} begins before frame {read - len(held)}, the earliest that is there")
+        for read in range(read, first):  # frames before the first clip that was asked for
+            _next_frame(frames, read, stop)
+        read = max(read, first)
+        held = held[first - (read - len(held)) :]
+        held += [_next_frame(frames, index, stop) for index in range(read, stop)]
+        read = stop
+        yield held
+
+
+def _next_frame(frames: Iterator[T], index: int, stop: int) -> T:
+    try:
+        return next(frames)
+    except StopIteration:
+        raise PlanError(
+            f"the source ended after {index} frames, but its plan has at least {stop}: has the file changed? Run again"
+        ) from None
+
+
+def live_clips(frames: Iterable[tuple[bool, T]], length: int, overlap: int) -> Iterator[tuple[Bounds, list[T]]]:
+    """Yield (bounds, frames) of the clips of a stream whose length nobody knows; each frame comes with whether it begins a new scene.
+
+    The bounds are those of `clip_bounds`. Keeps one clip. Raises ValueError where overlap is not in [0, length).
+    """
+    _check_overlap(length, overlap)
+    held: deque[T] = deque(maxlen=length)
+    unseen = length  # frames to come until the next clip is complete
+    stop = 0
+    for begins, frame in frames:
+        if begins and held:
+            yield from _rest_of_scene(held, unseen, length, overlap, stop)
+            held.clear()
+            unseen = length
+        held.append(frame)
+        stop += 1
+        unseen -= 1
+        if unseen == 0:
+            yield (stop - length, stop), list(held)
+            unseen = length - overlap
+    if held:
+        yield from _rest_of_scene(held, unseen, length, overlap, stop)
+
+
+def _rest_of_scene(held: deque[T], unseen: int, length: int, overlap: int, stop: int) -> Iterator[tuple[Bounds, list[T]]]:
+    complete = len(held) == length and unseen == length - overlap
+    if not complete:
+        yield (stop - len(held), stop), list(held)
+
+
+def join_clips(clips: Iterable[tuple[Bounds, Sequence[Planes]]], span: Bounds | None = None) -> Iterator[Planes]:
+    """Yield every frame once, in order, cross-faded where two clips have it; keeps two clips at most.
+
+    `clips` are (bounds, restored frames) in order, a frame being its float planes. With `span`, only the frames [first, stop) come out, as they
+    do in the whole run: for the frames owned by clips a to b it is (owned_span(a)[0], owned_span(b)[1]), and the clips those of `needed_clips`.
+    """
+    if span is None:
+        return _joined(clips, None)
+    first, stop = span
+    return islice(_joined(clips, first), stop - first)
+
+
+def _joined(clips: Iterable[tuple[Bounds, Sequence[Planes]]], done: int | None) -> Iterator[Planes]:
+    """Join the clips from frame `done` on, or from the first frame of the first clip."""
+    held: Sequence[Planes] = ()  # what is not yet out of the last clip: frame `done` and on
+    for (first, stop), frames in clips:
+        if len(frames) != stop - first:
+            raise ValueError(f"clip of frames {first} to {stop}: {stop - first} frames expected, got {len(frames)}")
+        done = first if done is None else done
+        alone = max(first - done, 0)
+        yield from held[:alone]
+        shared = held[alone:]
+        done += alone
+        fresh = frames[done - first :]
+        yield from map(_fade, shared, fresh, crossfade_weights(len(shared)))
+        done += len(shared)
+        held = fresh[len(shared) :]
+        del frames, fresh, shared  # else they live on while the next clip is made
+    yield from held
+
+
+def crossfade_weights(count: int) -> list[float]:
+    """Weight of the later clip on each of `count` shared frames: 1/(n+1), 2/(n+1), ..., so neither clip is ever alone or absent."""
+    return [(index + 1) / (count + 1) for index in range(count)]
+
+
+def _fade(old: Planes, new: Planes, weight: float) -> Planes:
+    return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))
