@@ -2,12 +2,94 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
+
+from vidrestore.cli.options import Json, Quiet
+from vidrestore.errors import CheckpointError
 
 app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given.")]
+
 
 @app.command("list")
-def list_weights() -> None:
-    """List the weights of the manifest."""
-    raise NotImplementedError
+def list_weights(as_json: Json = False) -> None:
+    """List the weights there are and where each is: bundled, pulled, or still to pull."""
+    from vidrestore.weights import locate, read_manifest
+
+    cards = [(card, "bundled" if card.file else "pulled" if locate(card) else "to pull") for card in read_manifest().values()]
+    if as_json:
+        for card, place in cards:
+            typer.echo(json.dumps(card.to_entry() | {"place": place}, ensure_ascii=False))
+        return
+    rows = [(card.name, card.task, _short(card.parameters), f"{card.bytes / 1e6:.1f} MB", place) for card, place in cards]
+    _print_table([("name", "task", "parameters", "size", "place"), *rows])
+
+
+@app.command()
+def verify(names: Names = None) -> None:
+    """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
+    from vidrestore.weights import verify
+
+    damaged = 0
+    for verdict in verify(names):
+        typer.echo(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
+        damaged += verdict.state == "damaged"
+    if damaged:
+        raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
+
+
+@app.command()
+def pull(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit[/file].")],
+    quiet: Quiet = False,
+) -> None:
+    """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are."""
+    from vidrestore import weights
+
+    for name in names:
+        typer.echo(f"{name}: {weights.pull(name, quiet=quiet)}")
+
+
+@app.command("import")
+def import_weights(
+    source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt) of other code.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
+    family: Annotated[str, typer.Option(help="Model family of the checkpoint.")],
+    task: Annotated[str, typer.Option(help="What the weights are for.")],
+    config: Annotated[str, typer.Option(metavar="JSON", help="The family's config.")] = "{}",
+    parameters: Annotated[str, typer.Option(metavar="JSON", help="What the task may ask of them.")] = "{}",
+) -> None:
+    """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as .safetensors."""
+    settings = {"config": _json_object("--config", config), "parameters": _json_object("--parameters", parameters)}
+    from vidrestore.weights import import_checkpoint
+
+    card = import_checkpoint(source, output, family=family, task=task, **settings)
+    typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+
+
+def _json_object(option: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f'{option}: expected an object such as {{"patch": 16}}, got {text}')
+    return value
+
+
+def _short(values: Mapping[str, Any]) -> str:
+    """{"sigma": [1, 75], "rate": 0.2} -> "sigma 1-75, rate 0.2"."""
+    return ", ".join(f"{key} {'-'.join(map(str, value)) if isinstance(value, Sequence) else value}" for key, value in values.items())
+
+
+def _print_table(rows: Iterable[Sequence[str]]) -> None:
+    rows = list(rows)
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,33 @@
+"""What all tests share: where the shared clips lie, and one thread per process (tiny tensors are slower on many)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch loads, here and in the commands that tests start
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The top of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder `shared` beside the repository (`data`, `golden`, ...); skips where it is absent."""
+    folder = REPOSITORY.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder `shared` beside the repository")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data(shared: Path) -> Path:
+    """The real clips and photos (`eval`, `train`, `stills`) of the folder `shared` beside the repository; skips where it is absent."""
+    return shared / "data"

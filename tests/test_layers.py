@@ -1,0 +1,99 @@
+"""Imports run in one direction, read from the source of every module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import vidrestore
+
+PACKAGE = Path(vidrestore.__file__).parent
+
+# A module imports from its own group and from those above it, nothing else. The package itself stands outside: it hands on what lies below.
+GROUPS = (
+    {"errors", "frames", "events"},
+    {"models"},
+    {"colour", "tiling", "clips", "scenes", "noise", "degrade", "metrics"},
+    {"media"},
+    {"weights"},
+    {"engine"},
+    {"training", "evaluation"},
+    {"cli", "__main__"},
+)
+LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(path: Path, types: bool = True) -> set[str]:
+    """Full names of all imports of a file, those inside functions too, relative ones made absolute; `types`: also those under TYPE_CHECKING."""
+    names: set[str] = set()
+    package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {id(node) for block in ast.walk(tree) if not types and is_type_block(block) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (base, node.module) if part)
+            names |= {f"{origin}.{alias.name}" for alias in node.names}
+    return names
+
+
+def is_type_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def own_imports(path: Path, types: bool = True) -> set[str]:
+    return {name for name in imported_names(path, types) if name.split(".")[0] == "vidrestore"}
+
+
+def room(name: str) -> str | None:
+    """The file or folder of the package that a full name belongs to; None for what `vidrestore` itself offers, such as __version__."""
+    first = [*name.split("."), ""][1]
+    return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_a_module_imports_only_from_its_own_group_and_those_before_it(path: Path) -> None:
+    own = room(module_name(path))
+    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
+    later = [name for name in own_imports(path) if (imported := room(name)) and LAYER[imported] > LAYER[own]]
+    assert not later, f"{own} may not import {sorted(later)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_only_media_imports_av(path: Path) -> None:
+    if room(module_name(path)) != "media":
+        assert not [name for name in imported_names(path) if name.split(".")[0] == "av"]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    known = {module_name(path): path for path in MODULES}
+    imports = {name: _modules(own_imports(path, types=False), set(known)) - {name} for name, path in known.items()}
+    while leaves := [name for name, others in imports.items() if not others & set(imports)]:
+        for name in leaves:
+            del imports[name]
+    assert not imports, f"a cycle among {sorted(imports)}"
+
+
+def _modules(names: set[str], known: set[str]) -> set[str]:
+    """The modules meant by full names, which may end in a function's name."""
+    return {name if name in known else name.rpartition(".")[0] for name in names} & known
+
+
+def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = PACKAGE / "media" / "imagined.py"
+    source = "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from ..engine import plan\n"
+    monkeypatch.setattr(Path, "read_text", lambda self, encoding: source)
+    assert imported_names(path) == {"av.video", "vidrestore.media.probe.probe", "vidrestore.engine.plan"}
+    assert imported_names(path, types=False) == {"av.video", "vidrestore.media.probe.probe"}

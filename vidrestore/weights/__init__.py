@@ -1,0 +1,127 @@
+"""Trained weights: what there is, loading it strictly, fetching more, bringing in other people's.
+
+    model = load_model("dust-denoise")          # a name of the manifest, a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
+    model.network, model.card                   # an nn.Module in evaluation mode; what it is
+
+Importing this package loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vidrestore.errors import CheckpointError
+from vidrestore.weights import hub
+from vidrestore.weights.checkpoint import FAMILIES, Model, build_network, load_network, read_card, save_model
+from vidrestore.weights.manifest import Card, check_file, find_card, read_manifest, weights_folder, write_manifest
+from vidrestore.weights.upstream import import_checkpoint
+
+__all__ = [
+    "FAMILIES",
+    "Card",
+    "Model",
+    "Verdict",
+    "build_network",
+    "import_checkpoint",
+    "load_model",
+    "locate",
+    "pull",
+    "read_card",
+    "read_manifest",
+    "save_model",
+    "verify",
+    "weights_folder",
+    "write_manifest",
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found of one entry. "absent" are weights that were not pulled: nothing is wrong with them."""
+
+    name: str
+    state: Literal["ok", "absent", "damaged"]
+    message: str = ""
+
+
+def load_model(source: str | Path, device: str = "cpu", folder: Path | None = None) -> Model:
+    """Load weights by name, by path or by hub address, strictly, onto `device`.
+
+    A name is looked up in the manifest of `folder` (the bundled one unless told) and its file must have the manifest's checksum. Weights
+    that a name promises are never fetched here (`pull` does that); a hub address given in full is. CheckpointError says what is wrong.
+    """
+    path, listed = _resolve(str(source), folder)
+    return _load(path, listed, device)
+
+
+def locate(card: Card, folder: Path | None = None) -> Path | None:
+    """The file of a manifest entry: beside the manifest, or in the hub's cache; None where not pulled yet. Its content is not checked."""
+    if card.file:
+        return (folder or weights_folder()) / card.file
+    return hub.cached_file(hub.HubAddress.parse(card.hub or ""))
+
+
+def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
+    """Fetch the weights called `source` in the manifest, or at a hub address; return the checked file. Bundled ones are only checked."""
+    if quiet:
+        hub.hide_progress()
+    if source.startswith("hf:"):
+        path = hub.fetch(hub.HubAddress.parse(source))
+        _load(path, None, "cpu")
+        return path
+    card = find_card(source, folder)
+    if card.hub:
+        return hub.pull(card)
+    path = (folder or weights_folder()) / str(card.file)
+    check_file(path, card)
+    return path
+
+
+def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
+    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a strict load."""
+    for source in sources or list(read_manifest(folder)):
+        try:
+            if _is_absent(source, folder):
+                yield Verdict(source, "absent", f"not fetched yet; vidrestore weights pull {source}")
+                continue
+            load_model(source, folder=folder)
+            yield Verdict(source, "ok")
+        except CheckpointError as error:
+            yield Verdict(source, "damaged", str(error))
+
+
+def _is_absent(source: str, folder: Path | None) -> bool:
+    card = read_manifest(folder).get(source)
+    return card is not None and locate(card, folder) is None
+
+
+def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
+    """The file of `source`, and its manifest entry where it is a name."""
+    if source.startswith("hf:"):
+        return hub.fetch(hub.HubAddress.parse(source)), None
+    if Path(source).suffix or Path(source).parent != Path():
+        return Path(source), None
+    card = find_card(source, folder)
+    path = locate(card, folder)
+    if path is None:
+        raise CheckpointError(f"the weights {source!r} are not on this machine; fetch them with `vidrestore weights pull {source}`")
+    check_file(path, card)
+    return path, card
+
+
+def _load(path: Path, listed: Card | None, device: str) -> Model:
+    card = read_card(path)
+    if listed:
+        _check_same(path, card, listed)
+        card = listed
+    return Model(load_network(path, card).to(device), card)
+
+
+def _check_same(path: Path, card: Card, listed: Card) -> None:
+    for key in ("family", "config", "task"):
+        found, expected = getattr(card, key), getattr(listed, key)
+        if found != expected:
+            raise CheckpointError(f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date")

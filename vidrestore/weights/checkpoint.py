@@ -1,0 +1,191 @@
+"""A `.safetensors` file that knows how to build its own network, written whole and loaded strictly.
+
+Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of the card (JSON). The same
+tensors and metadata give the same bytes. Weights may be stored in half precision; the network computes in its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from vidrestore.errors import CheckpointError
+from vidrestore.weights.manifest import Card, sha256_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
+FAMILIES: dict[str, str] = {"dust": "vidrestore.models.dust:build"}
+
+_HALVES = ("F16", "BF16")
+_DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_CARD_KEYS = ("parameters", "licence", "training", "measured")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network ready to run (in evaluation mode) and the card that says what it is."""
+
+    network: nn.Module
+    card: Card
+
+
+def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
+    """A network of `family` with fresh parameters; the caller's random state is left as it was. CheckpointError names what is wrong."""
+    import torch
+
+    if family not in FAMILIES:
+        raise CheckpointError(f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}")
+    module, function = FAMILIES[family].split(":")
+    builder = cast("Callable[[dict[str, Any]], nn.Module]", getattr(importlib.import_module(module), function))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return builder(dict(config))
+    except (TypeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"the family {family!r} can't be built from the config {dict(config)}: {error}") from error
+
+
+def save_model(
+    path: str | Path,
+    network: nn.Module,
+    *,
+    family: str,
+    config: Any,
+    task: str,
+    parameters: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    half: bool = False,
+) -> Card:
+    """Write the parameters and buffers of `network` to `path`, whole or not at all, and return the card of the file.
+
+    `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`, `training`, `measured`).
+    `half` stores 32-bit floats in 16. CheckpointError where a value is not finite as it would be stored.
+    """
+    path = Path(path)
+    values = {"config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else dict(config)}
+    values |= {"parameters": dict(parameters or {})} | dict(extra or {})
+    metadata = {"family": family, "task": task} | {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+    _write_atomically(path, _serialise(_stored_tensors(network, path, half), metadata))
+    return read_card(path)
+
+
+def read_card(path: str | Path) -> Card:
+    """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours."""
+    path = Path(path)
+    with _opened(path) as stream:
+        metadata = stream.metadata() or {}
+    if missing := [key for key in ("family", "config", "task") if key not in metadata]:
+        raise CheckpointError(f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`")
+    try:
+        config = json.loads(metadata["config"])
+        known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
+    except ValueError as error:
+        raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
+    size = path.stat().st_size
+    return Card(path.stem, metadata["family"], config, metadata["task"], sha256_of(path), size, **known, file=path.name)
+
+
+def load_network(path: str | Path, card: Card) -> nn.Module:
+    """The network of `card` with the tensors of `path`: every name, shape and dtype must be the network's own (halves are widened)."""
+    path = Path(path)
+    network = build_network(card.family, card.config)
+    expected = network.state_dict()
+    with _opened(path) as stream:
+        _check_names(path, set(stream.keys()), set(expected))
+        for name, tensor in expected.items():
+            stored = stream.get_slice(name)
+            _check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
+        network.load_state_dict({name: stream.get_tensor(name).to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
+    return network.eval()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    if path.suffix != ".safetensors":
+        raise CheckpointError(f"{path}: weights are read from .safetensors files only; convert others with `vidrestore weights import`")
+    try:
+        with safe_open(path, framework="pt") as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no such file") from error
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
+
+
+def _check_names(path: Path, found: set[str], expected: set[str]) -> None:
+    if found != expected:
+        parts = [f"{what} {_some(names)}" for what, names in (("lacks", expected - found), ("has besides", found - expected)) if names]
+        raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
+
+
+def _check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
+    if shape != list(expected.shape):
+        raise CheckpointError(f"{where}: shape {shape}, but the config asks for {list(expected.shape)}")
+    wanted = _DTYPES[str(expected.dtype).removeprefix("torch.")]
+    if dtype != wanted and not (wanted == "F32" and dtype in _HALVES):
+        raise CheckpointError(f"{where}: stored as {dtype}, but the network holds {wanted}")
+
+
+def _some(names: set[str], most: int = 4) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+
+
+def _stored_tensors(network: nn.Module, path: Path, half: bool) -> dict[str, Tensor]:
+    import torch
+
+    tensors = {}
+    for name, tensor in network.state_dict().items():
+        narrow = half and tensor.dtype == torch.float32
+        stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype).contiguous().clone()
+        if not torch.isfinite(stored).all():
+            raise CheckpointError(
+                f"{path}, {name}: has values that are not finite{' in half precision' if narrow else ''}; nothing was written"
+            )
+        tensors[name] = stored
+    return tensors
+
+
+def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The bytes of a safetensors file, its metadata sorted: the library writes them in an order that differs from run to run."""
+    from safetensors.torch import save
+
+    content = save(tensors, metadata)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header = {"__metadata__": dict(sorted(header.pop("__metadata__").items()))} | header
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + content[end:]
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
