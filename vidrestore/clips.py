@@ -25,8 +25,8 @@ Planes: TypeAlias = tuple[Tensor, ...]  # one frame
 def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> list[Bounds]:
     """Bounds of the clips that cover frames [0, count), none across a cut (the index of the first frame of a new scene).
 
-    Neighbours in a scene share `overlap` frames; the last clip of a scene reaches back to full length, so it may share more. A scene shorter
-    than `length` is one short clip. Raises ValueError where overlap is not in [0, length) or a cut is not in (0, count), in rising order.
+    Neighbours in a scene share `overlap` frames; the last clip of a scene reaches back to full length, so it may share more. A scene
+    shorter than `length` is one short clip. Raises ValueError where overlap is not in [0, length) or cuts don't rise within (0, count).
     """
     _check_overlap(length, overlap)
     edges = [0, *cuts, count] if count else []
@@ -50,7 +50,7 @@ def _check_overlap(length: int, overlap: int) -> None:
 
 
 def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
-    """The frames [first, stop) that the output owes to a clip: those of its own that no earlier clip has. Spans of all clips tile the video."""
+    """The frames [first, stop) that a clip owns: its own that no earlier clip has. The spans of all clips tile the video."""
     first, stop = bounds[clip]
     return (max(first, bounds[clip - 1][1]) if clip else first), stop
 
@@ -72,9 +72,9 @@ def overlapping_clips(frames: Iterable[T], bounds: Iterable[Bounds], start: int 
     for first, stop in bounds:
         if first < read - len(held):
             raise ValueError(f"the clip of frames {first} to {stop} begins before frame {read - len(held)}, the earliest that is there")
-        for read in range(read, first):  # frames before the first clip that was asked for
+        while read < first:  # frames before the first clip that was asked for
             _next_frame(frames, read, stop)
-        read = max(read, first)
+            read += 1
         held = held[first - (read - len(held)) :]
         held += [_next_frame(frames, index, stop) for index in range(read, stop)]
         read = stop
@@ -123,8 +123,9 @@ def _rest_of_scene(held: deque[T], unseen: int, length: int, overlap: int, stop:
 def join_clips(clips: Iterable[tuple[Bounds, Sequence[Planes]]], span: Bounds | None = None) -> Iterator[Planes]:
     """Yield every frame once, in order, cross-faded where two clips have it; keeps two clips at most.
 
-    `clips` are (bounds, restored frames) in order, a frame being its float planes. With `span`, only the frames [first, stop) come out, as they
-    do in the whole run: for the frames owned by clips a to b it is (owned_span(a)[0], owned_span(b)[1]), and the clips those of `needed_clips`.
+    `clips` are (bounds, restored frames) in order, a frame being its float planes. With `span`, only the frames [first, stop) come out,
+    as they do in the whole run: for the frames owned by clips a to b, both included, it is (owned_span(bounds, a)[0],
+    owned_span(bounds, b)[1]), and the clips are those of `needed_clips`.
     """
     if span is None:
         return _joined(clips, None)

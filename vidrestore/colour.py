@@ -1,16 +1,44 @@
-"""Samples as files store them, as the models see them, and back."""
+"""Samples as files store them, as the models see them, and back.
+
+Two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`), and those <-> RGB in [0, 1]
+(`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273. RGB stays in the file's transfer (R'G'B'), and is
+not clipped: what video holds beyond black and white comes back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .frames import PixelFormat
+from .errors import MediaError
+from .frames import UNSPECIFIED, ColourTags, PixelFormat
+
+Matrix: TypeAlias = NDArray[np.floating[Any]]
+
+IDENTITY, YCGCO = 0, 8  # matrix code points of H.273 that have no Kr and Kb
+LUMA_WEIGHTS = {  # matrix code point: (Kr, Kb)
+    1: (0.2126, 0.0722),  # BT.709
+    4: (0.30, 0.11),  # FCC
+    5: (0.299, 0.114),  # BT.601, 625 lines
+    6: (0.299, 0.114),  # BT.601, 525 lines
+    7: (0.212, 0.087),  # SMPTE 240M
+    9: (0.2627, 0.0593),  # BT.2020, non-constant luminance
+}
+LIMITED, FULL = 1, 2  # range code points
+LEFT = 1  # chroma location where the tag is absent: what MPEG-2, H.264 and H.265 mean by it
+CHROMA_SITES = {  # chroma location: (down, right) of the first chroma sample, 0 at the first luma sample, 1 at the last that it stands for
+    1: (0.5, 0.0),  # left
+    2: (0.5, 0.5),  # centre
+    3: (0.0, 0.0),  # top-left
+    4: (0.0, 0.5),  # top
+    5: (1.0, 0.0),  # bottom-left
+    6: (1.0, 0.5),  # bottom
+}
 
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
@@ -41,3 +69,125 @@ def _grey_to_plane(plane: Tensor, format: PixelFormat) -> NDArray[Any]:
         samples = samples.to(torch.uint8 if format.depth <= 8 else torch.uint16)
     array: NDArray[Any] = samples.cpu().numpy()
     return array
+
+
+def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:
+    """Planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W), nominally in [0, 1].
+
+    `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines on, else BT.601. RGB planes are scaled, gray is
+    repeated, alpha is left out. Raises MediaError for a matrix that is none of ours.
+    """
+    encode, offset = _encoding(format, tags, height)
+    if format.family == "gray":
+        (gray,) = _combine(np.array([[1 / encode[0].sum()]]), planes[:1], -offset / encode[0].sum())
+        return torch.stack([gray] * 3, dim=-3)
+    luma, *chroma = planes[:3]
+    if format.family == "yuv":
+        chroma = [upsample_chroma(plane, format, tags, luma.shape[-2], luma.shape[-1]) for plane in chroma]
+    decode = np.linalg.inv(encode)
+    return torch.stack(_combine(decode, [luma, *chroma], -decode @ offset), dim=-3)
+
+
+def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
+    """The way back from `yuv_to_rgb`: R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size; no alpha, no clipping."""
+    encode, offset = _encoding(format, tags, height)
+    planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
+    if format.family == "yuv":
+        planes[1:] = [downsample_chroma(plane, format, tags) for plane in planes[1:]]
+    return tuple(planes)
+
+
+def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
+    """rows @ channels + offset, term by term: a matrix product would follow the precision that is set for the models (TF32, bf16)."""
+    sums = []
+    for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
+        (first, weight), *others = [(channel, weight) for channel, weight in zip(channels, row, strict=True) if weight]
+        total = first * weight + shift
+        for channel, weight in others:
+            total = total.add_(channel, alpha=weight)
+        sums.append(total)
+    return sums
+
+
+def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
+    """The matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset, rgb in [0, 1] and planes on the 0-255 scale."""
+    matrix = _matrix_code(format, tags, height)
+    coloured = matrix != IDENTITY  # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
+    if _is_full_range(format, tags):
+        black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
+        chroma = luma
+    else:
+        black, luma = 16.0, 219.0
+        chroma = 224.0 if matrix in LUMA_WEIGHTS else luma  # H.273 makes Cg and Co from R, G, B that are limited already
+    centre = 128.0 if coloured else black
+    return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
+
+
+def _rows(format: PixelFormat, matrix: int) -> Matrix:
+    """Luma and chroma of analogue R, G, B in [0, 1]."""
+    if format.family == "rgb":
+        return np.eye(3)
+    if matrix == IDENTITY:
+        return np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # G, B, R
+    if matrix == YCGCO:
+        return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
+    red, blue = LUMA_WEIGHTS[matrix]
+    luma = np.array([red, 1 - red - blue, blue])
+    return np.stack([luma, (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))])
+
+
+def _matrix_code(format: PixelFormat, tags: ColourTags, height: int) -> int:
+    if format.family == "rgb":
+        return IDENTITY
+    if tags.matrix == UNSPECIFIED or (format.family == "gray" and tags.matrix not in LUMA_WEIGHTS):
+        return 1 if height >= 720 else 6
+    if tags.matrix not in (IDENTITY, YCGCO, *LUMA_WEIGHTS):
+        raise MediaError(
+            f"colour matrix {tags.matrix} (ITU-T H.273) can't be turned into RGB; the matrices known are "
+            f"{sorted((IDENTITY, YCGCO, *LUMA_WEIGHTS))}. If the tag is wrong, correct it in the source, for H.264 with ffmpeg's "
+            "-bsf:v h264_metadata=matrix_coefficients=1"
+        )
+    return tags.matrix
+
+
+def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
+    if format.name.startswith("yuvj"):
+        return True
+    return tags.range == FULL if tags.range else format.family != "yuv"
+
+
+def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
+    """A chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true sites, edge samples continued."""
+    for dim, length, (step, site) in zip((-2, -1), (height, width), _chroma_grid(format, tags), strict=True):
+        if step > 1:
+            positions = (torch.arange(length, dtype=torch.float32, device=plane.device) - site) / step
+            plane = _triangle(plane, dim, positions, 1)
+    return plane
+
+
+def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> Tensor:
+    """Chroma at every luma sample (..., H, W) to the chroma plane: bilinear, as wide as the chroma step, centred on the true sites."""
+    for dim, (step, site) in zip((-2, -1), _chroma_grid(format, tags), strict=True):
+        if step > 1:
+            count = -(-plane.shape[dim] // step)
+            plane = _triangle(plane, dim, torch.arange(count, dtype=torch.float32, device=plane.device) * step + site, step)
+    return plane
+
+
+def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
+    """(luma samples per chroma sample, place of the first chroma sample in luma samples), down and right."""
+    steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
+    return [(step, (step - 1) * share) for step, share in zip(steps, CHROMA_SITES[tags.chroma_location or LEFT], strict=True)]
+
+
+def _triangle(plane: Tensor, dim: int, positions: Tensor, radius: int) -> Tensor:
+    """`plane` at fractional `positions` along `dim` under a triangle of half-width `radius`, whose integer weights sum to one anywhere."""
+    first = (positions - radius).floor().long() + 1
+    last = plane.shape[dim] - 1
+    total = torch.zeros(())
+    for tap in range(2 * radius):
+        index = first + tap
+        weight = (1 - (index - positions).abs() / radius).clamp(min=0) / radius
+        term = plane.index_select(dim, index.clamp(0, last)) * (weight[:, None] if dim == -2 else weight)
+        total = term if tap == 0 else total.add_(term)
+    return total
