@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn.functional import interpolate
+
+from vidrestore.tiling import apply_tiled, blend_window, tile_spans
+
+
+def test_the_last_tile_reaches_back_to_full_size():
+    assert tile_spans(20, 8, 2) == [(0, 8), (6, 14), (12, 20)]
+    assert tile_spans(21, 8, 2) == [(0, 8), (6, 14), (12, 20), (13, 21)]
+
+
+@pytest.mark.parametrize("length", [1, 7, 8])
+def test_a_small_side_is_one_tile(length):
+    assert tile_spans(length, 8, 2) == [(0, length)]
+
+
+@pytest.mark.parametrize("tile, overlap", [(8, 0), (8, 3), (8, 7), (1, 0)])
+def test_spans_cover_the_side_and_neighbours_share_the_overlap(tile, overlap):
+    for length in range(tile + 1, 60):
+        spans = tile_spans(length, tile, overlap)
+        assert (spans[0][0], spans[-1][1]) == (0, length)
+        assert all(stop - start == tile for start, stop in spans)
+        assert all(stop - start >= overlap for (_, stop), (start, _) in pairwise(spans))
+        assert len(set(spans)) == len(spans)
+
+
+@pytest.mark.parametrize("overlap", [-1, 8])
+def test_an_overlap_that_leaves_no_step_is_refused(overlap):
+    with pytest.raises(ValueError, match=r"overlap must be in \[0, 8\) for tiles of 8 pixels, got"):
+        tile_spans(20, 8, overlap)
+
+
+@pytest.mark.parametrize("height, width, overlap", [(8, 8, 0), (8, 6, 3), (5, 16, 4), (1, 1, 7)])
+def test_the_window_is_symmetric_and_never_zero(height, width, overlap):
+    window = blend_window(height, width, overlap)
+    assert window.shape == (height, width)
+    assert window.min() > 0 and window.max() <= 1
+    torch.testing.assert_close(window, window.flip(0, 1))
+
+
+def test_windows_of_neighbours_add_up_to_one():
+    left, right = blend_window(9, 8, 3)[4], blend_window(9, 8, 3)[4]
+    torch.testing.assert_close(left[-3:] + right[:3], torch.ones(3))
+
+
+@pytest.mark.parametrize("height, width", [(16, 16), (33, 50), (7, 64)])
+@pytest.mark.parametrize("tile, overlap", [(16, 0), (16, 5), (64, 8)])
+def test_identity_model_returns_the_clip(height, width, tile, overlap):
+    clip = torch.rand(1, 3, 3, height, width)
+    torch.testing.assert_close(apply_tiled(lambda pixels: pixels, clip, tile, overlap), clip)
+
+
+def test_a_model_that_enlarges_is_placed_at_its_scale():
+    clip = torch.rand(2, 3, 1, 21, 30)
+
+    def enlarged(pixels):
+        return interpolate(pixels.flatten(0, 1), scale_factor=4, mode="nearest").unflatten(0, pixels.shape[:2])
+
+    torch.testing.assert_close(apply_tiled(enlarged, clip, 8, 3, scale=4), enlarged(clip))
+
+
+def test_a_model_may_keep_the_centre_frame_and_change_the_channels():
+    clip = torch.rand(1, 5, 3, 20, 20)
+    centre = clip[:, 2:3].mean(2, keepdim=True)
+    torch.testing.assert_close(apply_tiled(lambda pixels: pixels[:, 2:3].mean(2, keepdim=True), clip, 8, 2), centre)
+
+
+def test_tiles_that_disagree_are_blended_without_a_step():
+    tiles = iter([0.0, 1.0])
+    blended = apply_tiled(lambda pixels: torch.full_like(pixels, next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8)
+    torch.testing.assert_close(blended[0, 0, 0, 3], torch.cat([torch.zeros(8), torch.arange(1, 9) / 9, torch.ones(8)]))
+
+
+def test_half_precision_tiles_are_summed_in_single():
+    clip = torch.rand(1, 1, 1, 20, 20).bfloat16()
+    joined = apply_tiled(lambda pixels: pixels, clip, 8, 6)
+    assert joined.dtype == torch.float32
+    torch.testing.assert_close(joined, clip.float())
+
+
+@pytest.mark.parametrize("tile", [8, 32])
+def test_an_output_of_the_wrong_size_is_an_error(tile):
+    with pytest.raises(ValueError, match="expected"):
+        apply_tiled(lambda pixels: pixels[..., 1:], torch.zeros(1, 1, 1, 20, 20), tile, 2)
