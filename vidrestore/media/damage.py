@@ -1,0 +1,158 @@
+"""Was the source whole? FFmpeg decodes past most damage without an error, so the signs are gathered here while frames are read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+_MESSAGES_KEPT = 100
+_TINY_PACKET = 8  # bytes; an MPEG-4 packet this small says "no picture here" (a not-coded VOP)
+_MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"moof", b"free", b"skip", b"wide", b"styp", b"sidx", b"uuid", b"mfra")
+_EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
+
+
+@dataclass
+class Damage:
+    """Signs of a damaged source; complete when all frames have been read.
+
+    `messages` are FFmpeg's errors and our own findings, each once, the first hundred; `corrupt_pts` the times of frames marked corrupt;
+    `missing_frames` counts pictures that are in the file but did not decode; `early_end` is how many seconds
+    before the stream's own end the last frame ends.
+    """
+
+    messages: list[str] = field(default_factory=list)
+    corrupt_pts: list[int] = field(default_factory=list)
+    missing_frames: int = 0
+    early_end: Fraction = Fraction(0)
+
+    @property
+    def found(self) -> bool:
+        return bool(self.messages or self.corrupt_pts or self.missing_frames or self.early_end)
+
+    def add(self, message: str) -> None:
+        if message not in self.messages and len(self.messages) < _MESSAGES_KEPT:
+            self.messages.append(message)
+
+    def summary(self) -> str:
+        """One line for the user: "the source is damaged: ...", or "no damage found"."""
+        parts = []
+        if self.missing_frames:
+            parts.append(f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded")
+        if self.corrupt_pts:
+            times = ", ".join(map(str, self.corrupt_pts[:5])) + ", ..." * (len(self.corrupt_pts) > 5)
+            parts.append(f"{len(self.corrupt_pts)} marked corrupt (pts {times})")
+        if self.early_end:
+            parts.append(f"the video ends {float(self.early_end):.3f} s before its own promised end")
+        if self.messages:
+            parts.append(f"{len(self.messages)} error message{'s' * (len(self.messages) > 1)}, first: {self.messages[0]}")
+        return "the source is damaged: " + "; ".join(parts) if parts else "no damage found"
+
+
+class PictureCount:
+    """Pictures that packets promise against frames that came out, by pts; remembers only those still in the decoder."""
+
+    def __init__(self, codec: str) -> None:
+        self.codec = codec
+        self.frames = self._interlaced = self._untimed = self._lost = self._unmatched = 0
+        self.restart(None)
+
+    def restart(self, floor: int | None) -> None:
+        """The decoder starts anew; packets with a pts below `floor` promise nothing."""
+        self._floor = floor
+        self._started = False
+        self._waiting: set[int] = set()
+
+    def sent(self, packet: Packet[VideoStream]) -> None:
+        if not self._started:
+            if not packet.is_keyframe:
+                return  # a recording cut before its first key frame: what comes earlier can't be decoded, which is no damage
+            self._started = True
+            if packet.pts is not None and (self._floor is None or self._floor < packet.pts):
+                self._floor = packet.pts
+        if packet.is_discard or not _promises_picture(self.codec, packet):
+            return
+        if packet.pts is None:
+            self._untimed += 1
+        elif self._floor is None or packet.pts >= self._floor:
+            self._waiting.add(packet.pts)
+
+    def received(self, pts: int, interlaced: bool) -> None:
+        """Frames come in the order of their pts, so whatever still waits with an earlier one is lost."""
+        self.frames += 1
+        self._interlaced += interlaced
+        if pts in self._waiting:
+            self._waiting.remove(pts)
+        else:
+            self._unmatched += 1
+        earlier = {waiting for waiting in self._waiting if waiting < pts}
+        self._lost += len(earlier)
+        self._waiting -= earlier
+
+    def missing(self) -> int:
+        """After the last frame: how many pictures never came."""
+        lost = max(0, self._lost + len(self._waiting) + self._untimed - self._unmatched)
+        fields_alone = self._interlaced and lost <= self.frames <= lost + 1  # each field had a packet of its own
+        return 0 if fields_alone else lost
+
+
+def _promises_picture(codec: str, packet: Packet[VideoStream]) -> bool:
+    if codec == "vp8":  # an alternate reference frame is decoded but never shown: bit 4 of the first byte
+        return packet.size > 0 and bool(bytes(packet)[0] & 0x10)
+    return packet.size > (_TINY_PACKET if codec.startswith(("mpeg4", "msmpeg4")) else 0)
+
+
+def missing_bytes(path: str) -> int:
+    """How many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where it is whole or does not say."""
+    if not os.path.isfile(path):
+        return 0
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if head[4:8] in _MP4_BOXES:
+            end = _end_of_boxes(path, size)
+        elif head[:4] == _EBML:
+            end = _end_of_segment(head)
+        elif head[:4] == b"RIFF":
+            end = 8 + int.from_bytes(head[4:8], "little")
+        else:
+            end = 0
+    return max(0, end - size)
+
+
+def _end_of_boxes(path: str, size: int) -> int:
+    position = 0
+    with open(path, "rb") as file:
+        while position + 8 <= size:
+            file.seek(position)
+            head = file.read(16)
+            length = int.from_bytes(head[:4], "big")
+            if length == 1:  # the real length follows, in 64 bits
+                length = int.from_bytes(head[8:16], "big")
+            if length < 8 or not head[4:8].isalnum():  # 0: up to the end of the file; else no box at all, left to FFmpeg
+                return position
+            position += length
+    return position
+
+
+def _end_of_segment(head: bytes) -> int:
+    length, start = _ebml_size(head, 4)
+    segment = start + length
+    if head[segment : segment + 4] != _SEGMENT:
+        return 0
+    length, start = _ebml_size(head, segment + 4)
+    return start + length
+
+
+def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
+    """(value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
+    if at >= len(data) or data[at] == 0:
+        return 0, at
+    width = 9 - data[at].bit_length()
+    value = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
+    return (0 if value == (1 << 7 * width) - 1 else value), at + width

@@ -1,0 +1,152 @@
+"""Decoded pictures of one file in display order, from the start or from any time; damage is noted, never skipped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from vidrestore.errors import MediaError
+from vidrestore.media.damage import Damage, PictureCount
+from vidrestore.media.log import collect_errors
+from vidrestore.media.probe import VideoInfo, open_input, video_stream
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+_SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
+
+
+class _ThreadedDecoderFailed(Exception):
+    """A frame-threaded decoder that returned an error keeps pictures PyAV can't get at; one thread loses none."""
+
+
+class Decoding:
+    """One pass over the video stream of `source`. `damage` takes FFmpeg's complaints, `count` weighs packets against pictures."""
+
+    def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
+        self.source, self.video, self.threads, self.damage = source, video, threads, damage
+        self.count = PictureCount(video.codec)
+        self._listening = True
+
+    def pictures(self, start_pts: int | None = None) -> Iterator[VideoFrame]:
+        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it."""
+        done = None
+        try:
+            for picture in self._pictures_from(start_pts, self.threads):
+                done = picture.pts
+                yield picture
+        except _ThreadedDecoderFailed:
+            yield from self._pictures_from(start_pts if done is None else done + 1, 1)
+
+    def _pictures_from(self, start_pts: int | None, threads: int) -> Iterator[VideoFrame]:
+        if start_pts is None:
+            self._listening = True
+            yield from self._decode(None, threads)
+            return
+        for target in self._targets(start_pts):
+            self._listening = False  # complaints about pictures before the wanted one mean nothing: their references were not decoded
+            self.count.restart(start_pts)
+            with closing(self._decode(target, threads)) as pictures:
+                first = next(pictures, None)
+                if target is not None and (first is None or _pts(first) > start_pts):
+                    continue  # landed late (.ts does), or the decoder needed longer to recover: start further back
+                for picture in chain([first] if first else [], pictures):
+                    if _pts(picture) >= start_pts:
+                        self._listening = True
+                        yield picture
+                return
+
+    def _targets(self, start_pts: int) -> Iterator[int | None]:
+        for back in _SEEK_BACK:
+            target = start_pts - int(back / self.video.time_base)
+            if self.video.start is not None and target > self.video.start:
+                yield target
+        yield None
+
+    def _decode(self, target: int | None, threads: int) -> Generator[VideoFrame]:
+        with open_input(self.source) as container:
+            stream = video_stream(container)
+            context = stream.codec_context
+            # Never SLICE: with slice threads, damaged frames are not marked as such.
+            context.thread_type = "NONE" if threads == 1 else "FRAME"
+            context.thread_count = threads
+            names = frozenset({context.name, context.codec.canonical_name, container.format.name})
+            with collect_errors(names, self._complain):
+                try:
+                    yield from self._decode_packets(_packets(container, stream, target, self._complain), stream, target is not None)
+                finally:
+                    # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a close that holds it.
+                    context.flush_buffers()
+
+    def _decode_packets(self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool) -> Iterator[VideoFrame]:
+        first_key = None
+        for packet in packets:
+            if sought and first_key is None:
+                if packet is None or not packet.is_keyframe or packet.pts is None:
+                    continue
+                first_key = packet.pts
+            for picture in self._decode_packet(packet, stream):
+                if first_key is None or _pts(picture) >= first_key:  # earlier ones lead an open group of pictures: not decodable from here
+                    yield picture
+
+    def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
+        import av
+
+        if packet is not None:
+            self.count.sent(packet)
+        try:
+            pictures = stream.codec_context.decode(packet)
+        except av.error.FFmpegError as error:
+            if stream.codec_context.thread_count != 1:
+                raise _ThreadedDecoderFailed from error
+            where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
+            self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
+            return []
+        for picture in pictures:
+            self._time(picture, stream)
+        return pictures
+
+    def _time(self, picture: VideoFrame, stream: VideoStream) -> None:
+        if picture.pts is None and not stream.codec_context.has_b_frames:
+            picture.pts = picture.dts  # packets in display order: the decoding time is the presentation time
+        if picture.pts is None:
+            raise MediaError(
+                f"{self.source}, frame {self.count.frames}: it has no time stamp, and making one up could put it in the wrong place; "
+                "remux the file first, for example: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv"
+            )
+        self.count.received(picture.pts, picture.interlaced_frame)
+
+    def _complain(self, message: str) -> None:
+        if self._listening:
+            self.damage.add(message.strip())
+
+
+def _pts(picture: VideoFrame) -> int:
+    assert picture.pts is not None
+    return picture.pts
+
+
+def _packets(
+    container: InputContainer, stream: VideoStream, target: int | None, complain: Callable[[str], None]
+) -> Iterator[Packet[VideoStream] | None]:
+    """The stream's packets from the key frame before `target` on, then None, which empties the decoder."""
+    import av
+    from av.stream import Discard
+
+    for other in container.streams:
+        if other is not stream:
+            other.discard = Discard.all
+    try:
+        if target is not None:
+            container.seek(target, stream=stream)
+        for packet in container.demux(stream):
+            if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
+                yield packet
+    except av.error.FFmpegError as error:
+        complain(f"{container.format.name}: {error.strerror}; reading ends there")
+    yield None

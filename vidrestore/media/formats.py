@@ -1,0 +1,149 @@
+"""How FFmpeg stores the samples of a pixel format, and how we take them out: planar, deinterleaved, native byte order, R G B order.
+
+A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as yuv420p10le, rgb24 as gbrp
+(its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour tags), big-endian as little-endian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import PixelFormat
+
+if TYPE_CHECKING:
+    from av.video.format import VideoFormat
+    from av.video.frame import VideoFrame
+    from av.video.plane import VideoPlane
+
+Family = Literal["yuv", "rgb", "gray"]
+
+# Packed formats: which component each sample of plane 0 (and 1) is, over the shortest period that repeats. "x" is padding.
+_PACKED = {
+    "rgb24": ("rgb",), "bgr24": ("bgr",), "rgb48": ("rgb",), "bgr48": ("bgr",),
+    "rgba": ("rgba",), "bgra": ("bgra",), "argb": ("argb",), "abgr": ("abgr",), "rgba64": ("rgba",), "bgra64": ("bgra",),
+    "rgb0": ("rgbx",), "bgr0": ("bgrx",), "0rgb": ("xrgb",), "0bgr": ("xbgr",),
+    "ya8": ("ya",), "ya16": ("ya",),
+    "yuyv422": ("yuyv",), "uyvy422": ("uyvy",), "yvyu422": ("yvyu",), "y210": ("yuyv",), "y212": ("yuyv",), "y216": ("yuyv",),
+    "vuya": ("vuya",), "vuyx": ("vuyx",), "ayuv": ("ayuv",), "uyva": ("uyva",), "vyu444": ("vyu",), "ayuv64": ("ayuv",),
+    "nv12": ("y", "uv"), "nv21": ("y", "vu"), "nv16": ("y", "uv"), "nv24": ("y", "uv"), "nv42": ("y", "vu"), "nv20": ("y", "uv"),
+    "p010": ("y", "uv"), "p012": ("y", "uv"), "p016": ("y", "uv"), "p210": ("y", "uv"), "p212": ("y", "uv"), "p216": ("y", "uv"),
+    "p410": ("y", "uv"), "p412": ("y", "uv"), "p416": ("y", "uv"),
+}  # fmt: skip
+# Formats of 10 or 12 bits that sit in the high bits of 16.
+_HIGH_BITS = frozenset({"p010", "p012", "p210", "p212", "p410", "p412", "y210", "y212"})
+_SUBSAMPLING = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411", (0, 1): "440", (2, 2): "410"}
+_UNSUPPORTED = "pixel format {name} ({why}) is not supported; convert first, for example: ffmpeg -i IN -c:v ffv1 -pix_fmt {instead} OUT.mkv"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Where one delivered plane lies: every `step`-th sample from `start` on, in each row of FFmpeg's plane `plane`."""
+
+    plane: int
+    start: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, where the samples are."""
+
+    format: PixelFormat
+    samples: tuple[Samples, ...]
+    stored: np.dtype[Any]
+    shift: int = 0  # right shift that brings a sample from the high bits down
+
+
+@lru_cache
+def layout_of(pix_fmt: str) -> Layout:
+    """The storage of `pix_fmt` (FFmpeg's name); MediaError where its samples can't be delivered as planes of 8 to 16 bits or float."""
+    import av
+
+    try:
+        description = av.VideoFormat(pix_fmt, 256, 256)
+    except ValueError:
+        raise MediaError(f"pixel format {pix_fmt!r} is unknown to FFmpeg") from None
+    _refuse_unsupported(description)
+    stem = pix_fmt.removesuffix("le").removesuffix("be")
+    pattern = _PACKED.get(stem)
+    samples = _packed_samples(pattern) if pattern else tuple(Samples(part.plane) for part in description.components)
+    floating = stem.endswith(("f16", "f32"))
+    bits = description.components[0].bits
+    width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
+    stored = np.dtype((">" if description.is_big_endian else "<") + width)
+    shift = 16 - bits if stem in _HIGH_BITS or stem.endswith("msb") else 0
+    return Layout(_delivered(description, 32 if floating else bits, pattern), samples, stored, shift)
+
+
+def _refuse_unsupported(description: VideoFormat) -> None:
+    name, parts = description.name, description.components
+    stem = name.removesuffix("le").removesuffix("be")
+    why, instead = "", "gbrp"
+    if not parts:
+        why, instead = "frames in a hardware decoder's memory", "yuv420p"
+    elif description.has_palette:
+        why = "palette"
+    elif description.is_bayer or name.startswith("bayer"):
+        why = "Bayer sensor data"
+    elif name.startswith("xyz"):
+        why, instead = "CIE XYZ", "gbrp12le"
+    elif description.is_bit_stream or min(part.bits for part in parts) < 8:
+        why, instead = "fewer than 8 bits per sample", "gbrp" if description.is_rgb else "gray"
+    elif stem not in _PACKED and len({part.plane for part in parts}) < len(parts):
+        why, instead = "packed", "gbrp12le" if description.is_rgb else "yuv444p10le"
+    elif len({part.bits for part in parts}) > 1 or parts[0].bits not in (*range(8, 17), 32):
+        why, instead = "samples of " + "/".join(str(part.bits) for part in parts) + " bits", "gbrp16le"
+    if why:
+        raise MediaError(_UNSUPPORTED.format(name=name, why=why, instead=instead))
+
+
+def _packed_samples(pattern: tuple[str, ...]) -> tuple[Samples, ...]:
+    order = "rgba" if "r" in pattern[0] else "yuva"
+    found = {}
+    for plane, period in enumerate(pattern):
+        for letter in set(period) - {"x"}:
+            found[letter] = Samples(plane, period.index(letter), len(period) // period.count(letter))
+    return tuple(found[letter] for letter in order if letter in found)
+
+
+def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
+    letters = "".join(pattern or ())
+    alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
+    family: Family = "rgb" if description.is_rgb else "gray" if len(description.components) - alpha == 1 else "yuv"
+    shifts = (0, 0)
+    if family == "yuv":
+        shifts = 8 - (description.chroma_width(256).bit_length() - 1), 8 - (description.chroma_height(256).bit_length() - 1)
+    suffix = "f32le" if depth == 32 else "" if depth == 8 else f"{depth}le"
+    stem = {
+        "yuv": f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p",
+        "rgb": f"gbr{'a' * alpha}p",
+        "gray": "ya" + "8" * (depth == 8) if alpha else "gray",
+    }[family]
+    return PixelFormat(stem + suffix, family, depth, *shifts, alpha=alpha)
+
+
+def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
+    """Copies of the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32."""
+    stored = frame.planes
+    sizes = (layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples)))
+    return tuple(_take(stored[samples.plane], samples, layout, *size) for samples, size in zip(layout.samples, sizes, strict=True))
+
+
+def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, width: int) -> NDArray[Any]:
+    line = abs(plane.line_size)
+    rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
+    if plane.line_size < 0:  # stored bottom-up; PyAV hands the memory from its lowest address
+        rows = rows[::-1]
+    rows = rows[:height, : line - line % layout.stored.itemsize].view(layout.stored)
+    values = rows[:, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step]
+    native = np.dtype(np.float32) if layout.stored.kind == "f" else layout.stored.newbyteorder("=")
+    copied = values.astype(native, order="C", copy=True)
+    if layout.shift:
+        copied >>= layout.shift
+    return copied

@@ -1,0 +1,60 @@
+"""FFmpeg's log, which PyAV throws away by default: the level it is heard at, and the errors of one source."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_lock = threading.Lock()
+_wanted: list[int] = []
+_before: list[int | None] = []
+
+
+@contextmanager
+def log_level(level: int) -> Iterator[None]:
+    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before. Users may overlap in any order."""
+    from av import logging as ffmpeg
+
+    with _lock:
+        if not _wanted:
+            _before[:] = [ffmpeg.get_level()]
+        _wanted.append(level)
+        ffmpeg.set_level(max(_wanted))
+    try:
+        yield
+    finally:
+        with _lock:
+            _wanted.remove(level)
+            ffmpeg.set_level(max(_wanted) if _wanted else _before[0])
+
+
+class _Collector(logging.Handler):
+    def __init__(self, names: frozenset[str], collect: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self.names, self.collect = names, collect
+
+    def emit(self, record: logging.LogRecord) -> None:
+        name = record.name.removeprefix("libav.")
+        if name in self.names:
+            self.collect(f"{name}: {record.getMessage()}")
+
+
+@contextmanager
+def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[None]:
+    """Hand FFmpeg's errors to `collect`, from whatever thread they come (a decoder's own threads too).
+
+    Only those of components in `names` (the decoder, the demuxer): an encoder at work at the same time is not meant. Python's
+    logging carries them, not av.logging.Capture, whose global captures are one stack that overlapping users would pop for each other.
+    """
+    from av import logging as ffmpeg
+
+    handler = _Collector(names, collect)
+    logger = logging.getLogger("libav")
+    logger.addHandler(handler)
+    try:
+        with log_level(ffmpeg.ERROR):
+            yield
+    finally:
+        logger.removeHandler(handler)

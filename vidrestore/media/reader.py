@@ -1,0 +1,111 @@
+"""Frames of a video in display order: native planes, exact integer times, and what was damaged on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from fractions import Fraction
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import Frame
+from vidrestore.media.damage import Damage, missing_bytes
+from vidrestore.media.decoding import Decoding
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import SourceInfo, probe
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+
+
+class VideoReader:
+    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once.
+
+    `threads` is the decoder's number of threads, 0 for one per core. Use it as a context manager. Raises MediaError as `probe` does.
+    """
+
+    def __init__(self, source: str, *, threads: int = 0) -> None:
+        self.source = source
+        self.threads = threads
+        self.damage = Damage()
+        self.info: SourceInfo = probe(source)
+        self._running: Generator[Frame] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration under way, if any, and close its file."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def frames(self, start_pts: int | None = None) -> Iterator[Frame]:
+        """Yield frames in display order; with `start_pts`, from the first frame with pts >= start_pts, just as a full read gives them.
+
+        One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the iterator is exhausted.
+        Raises MediaError where size or pixel format change on the way, or where times are missing or don't increase.
+        """
+        self.close()
+        self.damage = Damage()
+        self._running = self._read_file(start_pts, self.damage)
+        return self._running
+
+    def _read_file(self, start_pts: int | None, damage: Damage) -> Generator[Frame]:
+        """Frames with their durations: until the next frame, which containers with reordered frames don't say; see `_last_duration`."""
+        if lacking := missing_bytes(self.source):
+            damage.add(f"the file is cut short: {lacking} bytes of it are missing")
+        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+        layout = layout_of(self.info.video.pix_fmt)
+        waiting: Frame | None = None
+        longest = 0
+        for number, picture in enumerate(decoding.pictures(start_pts)):
+            self._check(picture, number, start_pts, waiting)
+            assert picture.pts is not None
+            corrupt = picture.is_corrupt
+            if corrupt:
+                damage.corrupt_pts.append(picture.pts)
+            planes = planes_of(picture, layout)
+            frame = Frame(planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, corrupt)
+            del picture  # its buffers go back to the decoder
+            if waiting is not None:
+                waiting.duration = frame.pts - waiting.pts
+                longest = max(longest, waiting.duration)
+                yield waiting
+            waiting = frame
+        damage.missing_frames = decoding.count.missing()
+        if waiting is not None:
+            self._end(waiting, longest, damage)
+            yield waiting
+
+    def _check(self, picture: VideoFrame, number: int, start_pts: int | None, before: Frame | None) -> None:
+        video = self.info.video
+        where = f"{self.source}, frame {number}" + (f" after pts {start_pts}" if start_pts is not None else "")
+        if (picture.width, picture.height) != (video.width, video.height):
+            found, began = f"{picture.width}x{picture.height}", f"{video.width}x{video.height}"
+            raise MediaError(
+                f"{where}: {found}, but the stream began at {began}; one size per stream is supported: split the file there first"
+            )
+        if picture.format.name != video.pix_fmt:
+            raise MediaError(
+                f"{where}: {picture.format.name}, but the stream began in {video.pix_fmt}; one pixel format per stream is supported: split the file there first"
+            )
+        if before is not None and picture.pts is not None and picture.pts <= before.pts:
+            raise MediaError(
+                f"{where}: its time (pts {picture.pts}) is not after that of the frame before it ({before.pts}); "
+                "the file's times are damaged or it was joined from several: remux or split it first"
+            )
+
+    def _end(self, last: Frame, longest: int, damage: Damage) -> None:
+        """Settle the last frame's duration and whether the video ends where its stream says."""
+        end = self.info.video.end
+        if end is None:
+            return
+        if end > last.pts and (last.duration == 0 or end - last.pts <= longest):
+            last.duration = end - last.pts
+        missing = end - (last.pts + last.duration)
+        if missing > max(longest, last.duration):
+            damage.early_end = missing * Fraction(self.info.video.time_base)
