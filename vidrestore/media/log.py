@@ -14,7 +14,7 @@ _before: list[int | None] = []
 
 @contextmanager
 def log_level(level: int) -> Iterator[None]:
-    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before. Users may overlap in any order."""
+    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before; users may overlap."""
     from av import logging as ffmpeg
 
     with _lock:

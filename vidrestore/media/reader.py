@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -43,7 +43,7 @@ class VideoReader:
             self._running.close()
             self._running = None
 
-    def frames(self, start_pts: int | None = None) -> Iterator[Frame]:
+    def frames(self, start_pts: int | None = None) -> Generator[Frame]:
         """Yield frames in display order; with `start_pts`, from the first frame with pts >= start_pts, just as a full read gives them.
 
         One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the iterator is exhausted.
@@ -90,8 +90,9 @@ class VideoReader:
                 f"{where}: {found}, but the stream began at {began}; one size per stream is supported: split the file there first"
             )
         if picture.format.name != video.pix_fmt:
+            found, began = picture.format.name, video.pix_fmt
             raise MediaError(
-                f"{where}: {picture.format.name}, but the stream began in {video.pix_fmt}; one pixel format per stream is supported: split the file there first"
+                f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split the file there first"
             )
         if before is not None and picture.pts is not None and picture.pts <= before.pts:
             raise MediaError(
