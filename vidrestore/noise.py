@@ -1,11 +1,13 @@
 """How much white Gaussian noise a plane carries, measured without a clean reference and without a model.
 
-Blocks are taken to the DCT domain. White noise is equally strong in every coefficient; pictures live in the low frequencies. So the flattest
-blocks are chosen by their *low* frequencies and the noise is read off their *high* ones. For white noise the two are independent, which is why
-choosing the flattest blocks brings no bias (choosing and measuring by the same variance would). What is left of texture only ever adds, hence a
-small share of the blocks and the upper half of the frequencies. Samples that were clipped (black, white) are counted and corrected for.
+Blocks are taken to the DCT domain. White noise is as strong in every coefficient; pictures live in the low frequencies. So the flattest
+blocks are chosen by their *low* frequencies and the noise is read off their *high* ones. For white noise the two are independent, which
+is why choosing the flattest blocks brings no bias (choosing and measuring by the same variance would). What is left of texture only ever
+adds, hence a small share of the blocks and the upper half of the frequencies. Samples that were clipped (black, white) are counted and
+corrected for.
 
-Limits: noise that was blurred, upscaled or filtered is correlated; its high frequencies are weak, and the figure says how strong those are.
+Limits: noise that was blurred, upscaled or filtered is correlated; its high frequencies are weak, and the figure says how strong those
+are.
 """
 
 from __future__ import annotations
