@@ -35,8 +35,8 @@ def _ramps(length: int, overlap: int) -> Tensor:
 def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale * W), on the clip's device.
 
-    `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input. Half
-    precision is summed in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another size.
+    `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input.
+    Half precision is summed in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another size.
     """
     height, width = clip.shape[-2:]
     rows, columns = tile_spans(height, tile, overlap), tile_spans(width, tile, overlap)
