@@ -63,8 +63,8 @@ def mean_over_frames(metric: Callable[[Picture, Picture], float], restored: Iter
 def bgr_to_luma(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
     """8-bit B, G, R (H, W, 3) to the papers' Y (H, W, 1): BT.601 on the 16-235 scale, float32, not rounded."""
     weights = np.array(BGR_TO_LUMA, dtype=np.float32)
-    luma: NDArray[np.float32] = (picture.astype(np.float32) / 255) @ weights[:, None] + np.float32(16)
-    return luma
+    luma = (picture.astype(np.float32) / 255) @ weights[:, None] + 16
+    return luma.astype(np.float32, copy=False)
 
 
 def _cropped(picture: Picture, crop: int) -> Tensor:
