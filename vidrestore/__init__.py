@@ -1,3 +1,23 @@
 """Restore noisy, hazy, rainy, snowy, blurred or low-resolution video with published transformers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vidrestore.engine.job import Summary, restore
+    from vidrestore.engine.options import RestoreOptions
+
 __version__ = "0.1.0"
+__all__ = ["RestoreOptions", "Summary", "__version__", "restore"]
+
+_HOMES = {"restore": "vidrestore.engine.job", "Summary": "vidrestore.engine.job", "RestoreOptions": "vidrestore.engine.options"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, and only then: `import vidrestore` stays quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,85 @@
+"""`vidrestore denoise`: the same film with less noise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+
+from vidrestore.cli import parsing
+from vidrestore.cli.batch import run_each
+from vidrestore.cli.options import Json, Quiet
+from vidrestore.cli.progress import listening
+from vidrestore.engine.options import Precision, RestoreOptions
+
+ENCODING = "Encoding"  # the panel of these options in the help
+
+
+def denoise(
+    sources: Annotated[list[str], typer.Argument(metavar="IN...", help="Films, folders, patterns, or - for a y4m pipe.")],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", show_default="IN.denoised.mp4", help="File, folder, or - for a y4m pipe.")
+    ] = None,
+    sigma: Annotated[
+        Any, typer.Option(parser=parsing.noise, metavar="SIGMA|auto", help="Noise (standard deviation, 0-255 scale), or measure it.")
+    ] = RestoreOptions.sigma,
+    fast: Annotated[bool, typer.Option("--fast", help="Faster, a little less clean.")] = False,
+    best: Annotated[bool, typer.Option("--best", help="Cleaner, slower.")] = False,
+    match: Annotated[
+        bool, typer.Option("--match/--no-match", help="Follow motion, or compare the same place in every frame.")
+    ] = RestoreOptions.match,
+    model: Annotated[str | None, typer.Option(help="Name from `vidrestore weights list`, or a .safetensors file.")] = RestoreOptions.model,
+    strength: Annotated[float, typer.Option(help="Mix: 1 is the restored film, 0 the source.")] = RestoreOptions.strength,
+    scene_detect: Annotated[bool, typer.Option("--scene-detect/--no-scene-detect", help="Look for cuts.")] = RestoreOptions.scene_detect,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = RestoreOptions.device,
+    precision: Annotated[Precision, typer.Option(help="Number format of the model.")] = RestoreOptions.precision,
+    threads: Annotated[int, typer.Option(help="CPU threads, 0 for all.")] = RestoreOptions.threads,
+    drop: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Don't copy audio, subtitles, attachments, ...")] = None,
+    encoder: Annotated[str | None, typer.Option(help="FFmpeg's name.", rich_help_panel=ENCODING)] = None,
+    crf: Annotated[float | None, typer.Option(help="Quality in the encoder's own scale.", rich_help_panel=ENCODING)] = None,
+    preset: Annotated[str | None, typer.Option(help="The encoder's speed.", rich_help_panel=ENCODING)] = None,
+    encoder_option: Annotated[
+        list[Any] | None,
+        typer.Option(parser=parsing.setting, metavar="KEY=VALUE", help="Handed to the encoder.", rich_help_panel=ENCODING),
+    ] = None,
+    lossless: Annotated[bool, typer.Option("--lossless", help="Store the restored pixels exactly.", rich_help_panel=ENCODING)] = False,
+    cfr: Annotated[
+        Fraction | None,
+        typer.Option(parser=parsing.rate, metavar="RATE", help="Constant rate for a pipe, e.g. 30000/1001.", rich_help_panel=ENCODING),
+    ] = RestoreOptions.cfr,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = RestoreOptions.overwrite,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")
+    ] = RestoreOptions.skip_existing,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Remove noise from films; everything else stays as it is."""
+    from vidrestore.engine.batch import Batch
+    from vidrestore.media.encoders import EncoderOptions
+
+    if fast and best:
+        raise typer.BadParameter("--fast and --best exclude each other; leave one out")
+    if json and output == "-":
+        raise typer.BadParameter("--json and -o - both need stdout; leave one out")
+    options = RestoreOptions(
+        sigma=sigma,
+        model=model,
+        quality="fast" if fast else "best" if best else "default",
+        match=match,
+        strength=strength,
+        device=device,
+        precision=precision,
+        threads=threads,
+        scene_detect=scene_detect,
+        drop=frozenset(drop or ()),
+        cfr=cfr,
+        encoder=EncoderOptions(encoder, crf, preset, dict(encoder_option or ()), lossless),
+        overwrite=overwrite,
+        skip_existing=skip_existing,
+    )
+    batch = Batch(sources, output, "denoise", options)
+    with listening(json, quiet) as on_event:
+        code = run_each(batch.sources, lambda source: batch.restore(source, on_event).exit_code, on_event)
+    raise typer.Exit(code)

@@ -1,0 +1,44 @@
+"""Option values that are more than a number or a word. A `ValueError` here becomes the command line's own message."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+
+def noise(text: str) -> float | str:
+    """The value of --sigma: a number, or "auto"."""
+    return "auto" if text == "auto" else _number(text, "a number such as 20, or auto")
+
+
+def rate(text: str) -> Fraction:
+    """A frame rate: 25, 23.976 or 30000/1001."""
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"expected a frame rate such as 25 or 30000/1001, got {text!r}") from None
+
+
+def seconds(text: str) -> Fraction:
+    """A time: 5, 2.5, 5s, 1:30 or 1:02:03.5."""
+    total = Fraction(0)
+    try:
+        for part in text.removesuffix("s").split(":"):
+            total = total * 60 + Fraction(part)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"expected a time such as 5s, 2.5 or 1:30, got {text!r}") from None
+    return total
+
+
+def setting(text: str) -> tuple[str, str]:
+    """KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"expected KEY=VALUE, got {text!r}")
+    return key, value
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected {expected}, got {text!r}") from None

@@ -1,0 +1,37 @@
+"""Several sources, one loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from vidrestore.engine.job import Summary, ignore, restore_source
+from vidrestore.engine.naming import expand_sources, output_for
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.tasks import Restorer, load_restorer
+from vidrestore.events import Listener
+
+
+class Batch:
+    """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
+
+    The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
+    sense as a whole.
+    """
+
+    def __init__(self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions) -> None:
+        self.task = task
+        self.options = options
+        self.sources = expand_sources(sources)
+        self.outputs = {source: output_for(source, output, task, several=len(self.sources) > 1) for source in self.sources}
+        if output is not None and output.endswith("/"):
+            Path(output).mkdir(parents=True, exist_ok=True)
+
+    @cached_property
+    def restorer(self) -> Restorer:
+        return load_restorer(self.task, self.options)
+
+    def restore(self, source: str, on_event: Listener = ignore) -> Summary:
+        """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
+        return restore_source(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)

@@ -1,0 +1,124 @@
+"""How stages of a job run at the same time: iterators produced ahead in threads, between queues that are bounded in bytes.
+
+A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own; `ordered_map` works on several
+items at once and gives the results in order. Both hand errors over to whoever consumes them, and both have stopped their threads
+and closed what they consume when their own iterator is closed, however that comes about (the end, an error further down, Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ByteQueue(Generic[T]):
+    """Hands items from one producing thread to one consuming thread; holds at most `limit` bytes, but always lets one item through."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0  # bytes
+        self._items: deque[tuple[T, int]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def put(self, item: T, size: int) -> bool:
+        """Wait for room, then add `item` of `size` bytes. False, and the item isn't taken, once the consumer has closed the queue."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._items or self.held + size <= self.limit)
+            if self._closed:
+                return False
+            self._items.append((item, size))
+            self.held += size
+            self._changed.notify_all()
+            return True
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Called by the producer after its last item: the consumer's loop ends there, or raises `error`."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Called by the consumer: it takes no more items, and the producer is to stop."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._ended)
+                if not self._items:
+                    break
+                item, size = self._items.popleft()
+                self.held -= size
+                self._changed.notify_all()
+            yield item
+            del item  # not kept alive while waiting for the next
+        if self._error is not None:
+            raise self._error
+
+
+def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Iterator[T]:
+    """The same items, produced ahead in a thread of their own, at most `limit` bytes (as told by `size`) ahead.
+
+    Nothing runs before the first item is asked for. An error while producing is raised here, after the items that came before it.
+    """
+    queue: ByteQueue[T] = ByteQueue(limit)
+    thread = threading.Thread(target=_produce, args=(items, queue, size), daemon=True)
+    thread.start()
+    try:
+        yield from queue
+    finally:
+        queue.close()
+        thread.join()
+
+
+def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) -> None:
+    error: BaseException | None = None
+    try:
+        for item in items:
+            if not queue.put(item, size(item)):
+                break
+            del item
+    except BaseException as caught:
+        error = caught
+    try:
+        close(items)
+    except BaseException as caught:
+        error = error or caught
+    queue.end(error)
+
+
+def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` + 1 ahead of the results."""
+    pending: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                del item
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+            close(items)
+
+
+def close(items: Iterable[object]) -> None:
+    """Close a generator, so that its `finally` blocks run now and here; other iterables have nothing to close."""
+    closing = getattr(items, "close", None)
+    if closing is not None:
+        closing()

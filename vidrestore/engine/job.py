@@ -1,0 +1,230 @@
+"""A restoration from a source to its output: everything checked first, then decode, plan, model and encode at the same time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from vidrestore.clips import needed_clips, owned_span
+from vidrestore.engine.chain import buffered
+from vidrestore.engine.naming import PIPE, check_output, output_for
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.plan import Plan, Scene, SourceIdentity, planned_clips, planned_range
+from vidrestore.engine.restoring import ClipRestorer
+from vidrestore.engine.tasks import Restorer, load_restorer
+from vidrestore.errors import PlanError
+from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Progressed, Started, Warned
+from vidrestore.frames import Frame
+from vidrestore.media.encoders import choose_encoder
+from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.streams import check_streams
+from vidrestore.media.writer import VideoWriter
+
+QUEUE_BYTES = 32 << 20  # of frames between two threads
+PROGRESS_SECONDS = 0.2  # between two events
+
+RestorerLoader = Callable[[], Restorer]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a restoration did.
+
+    `seconds` and `fps` are of the work itself, loading the model apart. `damage` says in one sentence what was wrong with the source,
+    None where nothing was. `retried` counts the clips that half precision could not hold. `skipped`: the output was there already.
+    """
+
+    source: str
+    output: str
+    frames: int
+    seconds: float
+    scenes: tuple[Scene, ...] = ()
+    damage: str | None = None
+    retried: int = 0
+    skipped: bool = False
+
+    @property
+    def fps(self) -> float:
+        return self.frames / self.seconds if self.seconds else 0.0
+
+    @property
+    def exit_code(self) -> int:
+        return DAMAGED_SOURCE if self.damage else 0
+
+
+def restore(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    task: str = "denoise",
+    sigma: float | Literal["auto"] | None = None,
+    options: RestoreOptions | None = None,
+    on_event: Listener | None = None,
+    **overrides: Any,
+) -> Summary:
+    """Restore the film `source` into `output` (by default beside it); done when it returns.
+
+    `source` is a path, or "-" for a y4m film on standard input; `output` likewise. `sigma` is the noise on the 0-255 scale, or "auto".
+    `overrides` are fields of RestoreOptions and win over `options`. Raises VidRestoreError, where possible before any work; then there
+    is no output.
+    """
+    chosen = replace(options or RestoreOptions(), **overrides, **({} if sigma is None else {"sigma": sigma}))
+    target = output_for(os.fspath(source), None if output is None else os.fspath(output), task)
+    return restore_source(os.fspath(source), target, task, chosen, lambda: load_restorer(task, chosen), on_event or ignore)
+
+
+def restore_source(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Summary:
+    """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked."""
+    if options.skip_existing and output != PIPE and os.path.exists(output):
+        return Summary(source, output, 0, 0.0, skipped=True)
+    check_output(source, output, overwrite=options.overwrite)
+    with VideoReader(source) as reader:
+        job = prepare(reader.info, output, task, options, loader)
+        on_event(Started(source, output, task, job.restorer.name, options.device))
+        return _run(job, reader, on_event)
+
+
+@dataclass
+class Job:
+    """A restoration that was checked and can begin. `plan` is filled while frames go by."""
+
+    info: SourceInfo
+    options: RestoreOptions
+    restorer: Restorer
+    plan: Plan
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise that was given; None to measure it."""
+        if not self.restorer.needs_sigma:
+            return 0.0
+        return None if self.options.sigma == "auto" else self.options.sigma
+
+    def clip_restorer(self) -> ClipRestorer:
+        threads = self.options.threads or available_cores()
+        return ClipRestorer(self.restorer, self.info.video.format, strength=self.options.strength, threads=threads)
+
+
+def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, loader: RestorerLoader) -> Job:
+    """Check what can be checked before work: the picture, the streams to copy, the encoder by opening it; load the model last."""
+    check_picture(info.path, info.video)
+    copy = check_streams(info, output, options.drop)
+    encoder = choose_encoder(info, output, options.encoder)
+    restorer = loader()
+    return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, restorer.clip, restorer.overlap, encoder, copy))
+
+
+def check_picture(source: str, video: VideoInfo) -> None:
+    """Refuse what would be restored wrongly."""
+    if video.interlaced:
+        raise PlanError(
+            f"{source}: the video is interlaced, its fields would be blurred into each other, and --deinterlace is not there yet; "
+            "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 -c:a copy OUT.mkv"
+        )
+
+
+def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Iterator[Frame]:
+    """Yield the restored frames of the whole source; decoding runs in a thread, planning and joining in another, the model in more."""
+    with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+        planned = planned_clips(decoded, job.plan, job.info.video.format, job.sigma, detect=job.options.scene_detect)
+        with closing(buffered(clips.frames(planned), QUEUE_BYTES, _nbytes)) as restored:
+            yield from restored
+
+
+def restore_clips(job: Job, reader: VideoReader, clips: range) -> Iterator[Frame]:
+    """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole run.
+
+    A clip owns the frames that no earlier clip has; the clip after the range is restored too where it shares frames with the last.
+    """
+    bounds = job.plan.bounds
+    span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
+    needed = needed_clips(bounds, clips)
+    with closing(buffered(reader.frames(job.plan.pts[bounds[needed.start][0]]), QUEUE_BYTES, _nbytes)) as decoded:
+        planned = planned_range(decoded, job.plan, needed)
+        with closing(buffered(job.clip_restorer().frames(planned, span), QUEUE_BYTES, _nbytes)) as restored:
+            yield from restored
+
+
+def plan_source(job: Job, reader: VideoReader) -> Plan:
+    """The plan pass: decode the source once, restore nothing, and give the finished plan."""
+    with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+        for _ in planned_clips(decoded, job.plan, job.info.video.format, job.sigma, detect=job.options.scene_detect):
+            pass
+    return job.plan
+
+
+def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
+    plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info)
+    details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
+    on_event(Planned(job.info.path, total, details=details))
+    began = told = time.monotonic()
+    with closing(restored_frames(job, reader, clips)) as frames, _writer(job) as writer:
+        for done, frame in enumerate(frames, 1):
+            writer.write(frame)
+            if time.monotonic() - told >= PROGRESS_SECONDS:
+                told = time.monotonic()
+                on_event(Progressed(job.info.path, done, total, told - began, memory=peak_memory()))
+    seconds = time.monotonic() - began
+    damage = reader.damage.summary() if reader.damage.found else None
+    summary = Summary(job.info.path, plan.output, len(plan.pts), seconds, tuple(plan.scenes), damage, clips.retried)
+    _report(summary, on_event)
+    return summary
+
+
+def _writer(job: Job) -> VideoWriter:
+    return VideoWriter(
+        job.plan.output,
+        source=job.info,
+        encoder=job.plan.encoder,
+        copy=job.plan.copy,
+        frames=None,
+        overwrite=job.options.overwrite,
+        scale=job.restorer.scale,
+        rate=job.options.cfr,
+    )
+
+
+def _report(summary: Summary, on_event: Listener) -> None:
+    if summary.damage:
+        on_event(Warned(summary.source, summary.damage))
+    if summary.retried:
+        on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
+    scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
+    details = {"fps": summary.fps, "scenes": scenes}
+    on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
+
+
+def expected_frames(info: SourceInfo) -> int | None:
+    """How many frames to expect, for the progress display: the file's own claim, else duration times rate."""
+    if info.video.frames:
+        return info.video.frames
+    return round(info.duration * info.video.rate) if info.duration and info.video.rate else None
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def peak_memory() -> int | None:
+    """Peak resident bytes of this process; None where the system doesn't say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def ignore(event: object) -> None:
+    """The listener of who wants to hear nothing."""
+
+
+def _nbytes(frame: Frame) -> int:
+    return frame.nbytes

@@ -1,0 +1,68 @@
+"""Every option of a restoration and its default, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, get_args
+
+from vidrestore.errors import OptionError
+
+if TYPE_CHECKING:
+    from vidrestore.media.encoders import EncoderOptions
+
+Precision = Literal["auto", "fp32", "bf16"]
+Quality = Literal["fast", "default", "best"]
+DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
+MAX_SIGMA = 255.0
+
+
+def _encoder_options() -> EncoderOptions:
+    from vidrestore.media.encoders import EncoderOptions  # late: the command line reads the defaults here and stays quick
+
+    return EncoderOptions()
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """How to restore. What raises `OptionError` here is a value outside its range.
+
+    `sigma`: standard deviation of the noise on the 0-255 scale, or "auto", estimated per plane and scene. `strength`: 1 is the
+    restored picture, 0 the source, a mix between. `threads`:
+    CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
+    not copied.
+    """
+
+    sigma: float | Literal["auto"] = "auto"
+    model: str | None = None  # None: the task's own default
+    quality: Quality = "default"
+    match: bool = True
+    strength: float = 1.0
+    device: str = "auto"
+    precision: Precision = "auto"
+    threads: int = 0
+    scene_detect: bool = True
+    cfr: Fraction | None = None
+    drop: frozenset[str] = frozenset()
+    encoder: EncoderOptions = field(default_factory=_encoder_options)
+    overwrite: bool = False
+    skip_existing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sigma != "auto" and not 0 <= self.sigma <= MAX_SIGMA:
+            raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
+        if not 0 <= self.strength <= 1:
+            raise OptionError(f"strength must be in [0, 1], got {self.strength}")
+        if self.threads < 0:
+            raise OptionError(f"threads must be 0 (all) or more, got {self.threads}")
+        _check_choice("precision", self.precision, get_args(Precision))
+        _check_choice("quality", self.quality, get_args(Quality))
+        for kind in self.drop:
+            _check_choice("drop", kind, DROPPABLE)
+        if self.cfr is not None and self.cfr <= 0:
+            raise OptionError(f"cfr must be above 0, got {float(self.cfr):g}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

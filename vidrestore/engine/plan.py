@@ -1,0 +1,218 @@
+"""What will be done to each frame of a source: clips that keep to scenes, and the noise each of them has.
+
+One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it between decoder and model
+and so decodes only once; a pipe has no other way. All three come to the same plan, because a clip is decided by nothing but the
+frames up to its end and the scene detector's small look-ahead. Any range of clips of a plan can be restored by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vidrestore.clips import Bounds, live_clips
+from vidrestore.errors import PlanError
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.encoders import EncoderChoice
+from vidrestore.noise import NoiseEstimator
+from vidrestore.scenes import SceneDetector
+
+PLAN_VERSION = 1
+HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
+NOISE_STEP = 4  # every so many frames of a scene are measured
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """What tells that a file is still the one that was planned. A pipe has only its name, "-"."""
+
+    path: str
+    size: int | None = None
+    modified: int | None = None  # nanoseconds
+    head: str | None = None  # sha256 of the first `HEAD_BYTES`
+
+    @classmethod
+    def of(cls, source: str) -> SourceIdentity:
+        if source == "-":
+            return cls(source)
+        status = Path(source).stat()
+        with open(source, "rb") as file:
+            head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+        return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Frames [first, stop) of one scene, restored together. `sigma`: noise of each colour plane (0-255), as known when the clip ends."""
+
+    first: int
+    stop: int
+    sigma: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them."""
+
+    first: int
+    stop: int
+    sigma: tuple[float, ...]
+
+
+@dataclass
+class Plan:
+    """A job, as far as it is known. `pts` and `durations` of every frame in ticks; `cuts` are indices of the first frames of new scenes."""
+
+    source: SourceIdentity
+    output: str
+    task: str
+    length: int  # frames of a clip
+    overlap: int
+    encoder: EncoderChoice
+    copy: tuple[int, ...]  # streams copied, by index
+    pts: array[int] = field(default_factory=lambda: array("q"))
+    durations: array[int] = field(default_factory=lambda: array("q"))
+    cuts: list[int] = field(default_factory=list)
+    clips: list[Clip] = field(default_factory=list)
+
+    @property
+    def bounds(self) -> list[Bounds]:
+        return [(clip.first, clip.stop) for clip in self.clips]
+
+    @property
+    def scenes(self) -> list[Scene]:
+        """The scenes, each with the noise known at the end of its last clip."""
+        last = {clip.stop: clip.sigma for clip in self.clips}
+        return [Scene(first, stop, last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
+
+    def to_json(self) -> str:
+        values = asdict(self) | {"version": PLAN_VERSION, "pts": list(self.pts), "durations": list(self.durations)}
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan that `to_json` wrote. Raises PlanError for another version."""
+        values: dict[str, Any] = json.loads(text)
+        version = values.pop("version", None)
+        if version != PLAN_VERSION:
+            raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
+        values["source"] = SourceIdentity(**values["source"])
+        values["encoder"] = EncoderChoice(**values["encoder"])
+        values["copy"] = tuple(values["copy"])
+        values["pts"], values["durations"] = array("q", values["pts"]), array("q", values["durations"])
+        values["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in values["clips"]]
+        return cls(**values)
+
+
+PlannedClip = tuple[Clip, list[Frame]]
+
+
+def planned_clips(
+    frames: Iterable[Frame], plan: Plan, pixels: PixelFormat, sigma: float | None, *, detect: bool = True
+) -> Iterator[PlannedClip]:
+    """Yield every clip with its frames as soon as it is decided, and write into `plan` what is learnt on the way.
+
+    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one clip and the detector's
+    look-ahead.
+    """
+    marked = _marked_frames(frames, plan, pixels, detect)
+    noise = _SceneNoise(pixels) if sigma is None else None
+    given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
+    for (first, stop), held in live_clips(marked, plan.length, plan.overlap):
+        clip = Clip(first, stop, noise.at(_scene_start(plan.cuts, first), first, held) if noise else given)
+        plan.clips.append(clip)
+        yield clip, held
+
+
+def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
+    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the first of them."""
+    held: list[Frame] = []
+    frames = iter(frames)
+    at = plan.clips[clips.start].first  # index of held[0]
+    for clip in (plan.clips[index] for index in clips):
+        held = held[clip.first - at :]
+        at = clip.first
+        while len(held) < clip.stop - clip.first:
+            held.append(_expected_frame(frames, plan, at + len(held)))
+        yield clip, list(held)
+
+
+def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
+    frame = next(frames, None)
+    if frame is None or frame.pts != plan.pts[index]:
+        found = "the end" if frame is None else f"time {frame.pts}"
+        raise PlanError(
+            f"{plan.source.path}, frame {index}: found {found}, but the plan has time {plan.pts[index]}; the source has changed, plan again"
+        )
+    return frame
+
+
+def colour_planes(pixels: PixelFormat) -> int:
+    """Planes that are restored; the alpha plane, where there is one, comes after them and passes through."""
+    return pixels.plane_count - pixels.alpha
+
+
+def _marked_frames(frames: Iterable[Frame], plan: Plan, pixels: PixelFormat, detect: bool) -> Iterator[tuple[bool, Frame]]:
+    """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
+    if not detect:
+        yield from ((False, _noted(frame, plan)) for frame in frames)
+        return
+    detector, waiting, count = SceneDetector(), list[Frame](), 0
+    for frame in frames:
+        detector.add(_luma(frame, pixels), pixels.unit)
+        waiting.append(_noted(frame, plan))
+        count += 1
+        if len(waiting) > detector.lag:
+            yield _begins(detector, plan, count - len(waiting)), waiting.pop(0)
+    detector.finish()
+    while waiting:
+        yield _begins(detector, plan, count - len(waiting)), waiting.pop(0)
+
+
+def _noted(frame: Frame, plan: Plan) -> Frame:
+    plan.pts.append(frame.pts)
+    plan.durations.append(frame.duration)
+    return frame
+
+
+def _begins(detector: SceneDetector, plan: Plan, index: int) -> bool:
+    begins = index in detector.cuts()[-8:]
+    if begins:
+        plan.cuts.append(index)
+    return begins
+
+
+def _luma(frame: Frame, pixels: PixelFormat) -> Any:
+    """The plane in which cuts are looked for: luma, grey, or green."""
+    return frame.planes[1 if pixels.family == "rgb" else 0]
+
+
+def _scene_start(cuts: list[int], frame: int) -> int:
+    return next((cut for cut in reversed(cuts) if cut <= frame), 0)
+
+
+class _SceneNoise:
+    """The noise of the scene that is going by, measured on every `NOISE_STEP`-th of its frames (and on the first)."""
+
+    def __init__(self, pixels: PixelFormat) -> None:
+        self._pixels = pixels
+        self._scene = -1
+        self._measured = 0  # the next frame to measure
+        self._estimators: list[NoiseEstimator] = []
+
+    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[float, ...]:
+        """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is where its scene begins."""
+        if scene != self._scene:
+            self._scene = self._measured = scene
+            self._estimators = [NoiseEstimator(self._pixels.unit) for _ in range(colour_planes(self._pixels))]
+        while self._measured < first + len(frames):
+            for estimator, plane in zip(self._estimators, frames[self._measured - first].planes, strict=False):
+                estimator.add(plane)
+            self._measured += NOISE_STEP
+        return tuple(estimator.sigma() for estimator in self._estimators)

@@ -1,0 +1,120 @@
+"""From planned clips to restored frames: to float, through the model, joined, back to the source's own samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from threading import Lock
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore.clips import Bounds, Planes, join_clips
+from vidrestore.colour import grey_to_planes, planes_to_grey
+from vidrestore.engine.chain import ordered_map
+from vidrestore.engine.plan import Clip, PlannedClip, colour_planes
+from vidrestore.engine.tasks import Restorer
+from vidrestore.errors import VidRestoreError
+from vidrestore.frames import Frame, PixelFormat
+
+CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
+COPIES = 4  # of a clip's float samples while it is restored: in, out, and what the model accumulates
+
+RestoredClip: TypeAlias = tuple[Clip, list[Frame], list[Planes]]
+
+
+class ClipRestorer:
+    """Restores planned clips, several at once, and joins them to frames.
+
+    `strength` mixes: 1 is the restored picture, 0 the source. `threads` are shared among the clips that are restored at once.
+    `retried` counts the clips that half precision could not hold and that were restored again in fp32.
+    """
+
+    def __init__(self, restorer: Restorer, pixels: PixelFormat, *, strength: float = 1.0, threads: int = 1) -> None:
+        self.restorer = restorer
+        self.pixels = pixels
+        self.strength = strength
+        self.threads = threads
+        self.retried = 0
+        self._counting = Lock()
+
+    def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Iterator[Frame]:
+        """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as in the whole run.
+
+        Keeps the clips that are being restored and two more. Not again, once begun.
+        """
+        first = next(clips, None)
+        if first is None:
+            return
+        workers = self.clips_at_once(first[1][0])
+        torch.set_num_threads(max(1, self.threads // workers))
+        every = _chained([first], clips)
+        del first  # nothing here keeps it in memory
+        with closing(ordered_map(self.restore, every, workers)) as restored:
+            yield from self._joined(restored, span)
+
+    def clips_at_once(self, frame: Frame) -> int:
+        """How many clips to restore at the same time: single-threaded clips use the cores best, as long as there is memory."""
+        if self.restorer.parallel:
+            return self.restorer.parallel
+        samples = self.restorer.clip * sum(plane.size for plane in frame.planes) * self.restorer.scale**2
+        return max(1, min(self.threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
+
+    def restore(self, planned: PlannedClip) -> RestoredClip:
+        """Restore one clip. Raises VidRestoreError where the model gives what is no number."""
+        clip, frames = planned
+        with torch.inference_mode():
+            source = clip_planes(frames, self.pixels)
+            restored = self.restorer.restore(source, clip.sigma)
+            if not all_finite(restored):
+                restored = self._again(source, clip)
+            if self.strength < 1:
+                restored = tuple(before.lerp(after, self.strength) for before, after in zip(source, restored, strict=True))
+        return clip, frames, list(zip(*(plane.unbind(0) for plane in restored), strict=True))
+
+    def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
+        with self._counting:
+            self.retried += 1
+        restored = self.restorer.restore(source, clip.sigma, precision="fp32")
+        if not all_finite(restored):
+            raise VidRestoreError(
+                f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} gave values that are no numbers, in fp32 too; "
+                "the weights may be damaged: see `vidrestore weights verify`"
+            )
+        return restored
+
+    def _joined(self, clips: Iterable[RestoredClip], span: Bounds | None) -> Iterator[Frame]:
+        """Join the clips and give each frame the time and the alpha plane of its source."""
+        sources: deque[Frame] = deque()
+        for planes in join_clips(_with_sources(clips, sources, span[0] if span else 0), span):
+            source = sources.popleft()
+            native = grey_to_planes(planes, self.pixels)
+            yield replace(source, planes=(*native, *source.planes[len(native) :]))
+
+
+def clip_planes(frames: list[Frame], pixels: PixelFormat) -> tuple[Tensor, ...]:
+    """Each colour plane of a clip as one tensor (T, H, W), float32 on the 0-255 scale."""
+    stacks = [np.stack([frame.planes[plane] for frame in frames]) for plane in range(colour_planes(pixels))]
+    return tuple(planes_to_grey(stacks, pixels))
+
+
+def all_finite(planes: tuple[Tensor, ...]) -> bool:
+    """Whether no sample is NaN or infinite. A sum shows that at the price of reading the samples once."""
+    return all(bool(torch.isfinite(plane.sum())) for plane in planes)
+
+
+def _chained(first: list[PlannedClip], rest: Iterator[PlannedClip]) -> Iterator[PlannedClip]:
+    yield first.pop()
+    yield from rest
+
+
+def _with_sources(clips: Iterable[RestoredClip], sources: deque[Frame], seen: int) -> Iterator[tuple[Bounds, list[Planes]]]:
+    """Pass the clips on, and put every source frame from index `seen` on into `sources`, once."""
+    for clip, frames, planes in clips:
+        sources.extend(frames[max(seen - clip.first, 0) :])
+        seen = max(seen, clip.stop)
+        yield (clip.first, clip.stop), planes
