@@ -84,6 +84,8 @@ class PictureCount:
 
     def received(self, pts: int, interlaced: bool) -> None:
         """Frames come in the order of their pts, so whatever still waits with an earlier one is lost."""
+        if self._floor is not None and pts < self._floor:
+            return
         self.frames += 1
         self._interlaced += interlaced
         if pts in self._waiting:

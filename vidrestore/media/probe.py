@@ -149,7 +149,9 @@ def probe(source: str) -> SourceInfo:
         stream = video_stream(container)
         frames = _first_frames(container, stream)
         if not frames:
-            raise MediaError(f"{source}: the video stream has 0 frames; the file is empty or damaged")
+            raise MediaError(
+                f"{source}: the video stream has 0 frames that can be decoded; the file is empty or damaged, record or copy it again"
+            )
         return SourceInfo(
             path=source,
             container=container.format.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from fractions import Fraction
 from types import TracebackType
@@ -13,9 +14,13 @@ from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.y4m import Y4mInput
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
+
+
+STDIN = "-"
 
 
 class VideoReader:
@@ -28,7 +33,8 @@ class VideoReader:
         self.source = source
         self.threads = threads
         self.damage = Damage()
-        self.info: SourceInfo = probe(source)
+        self._pipe = Y4mInput(sys.stdin.buffer) if source == STDIN else None
+        self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
         self._running: Generator[Frame] | None = None
 
     def __enter__(self) -> Self:
@@ -51,7 +57,9 @@ class VideoReader:
         """
         self.close()
         self.damage = Damage()
-        self._running = self._read_file(start_pts, self.damage)
+        if self._pipe and start_pts is not None:
+            raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
+        self._running = self._pipe.frames(self.damage) if self._pipe else self._read_file(start_pts, self.damage)
         return self._running
 
     def _read_file(self, start_pts: int | None, damage: Damage) -> Generator[Frame]:

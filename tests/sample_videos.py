@@ -1,0 +1,92 @@
+"""Tiny videos for the tests of media, made with PyAV; the planes that go in are returned, to hold what comes out against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+Planes = tuple[NDArray[Any], ...]
+
+
+def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) -> Planes:
+    """Planes of a planar little-endian format, in FFmpeg's own order: a moving gradient with noise that uses the whole range."""
+    description = av.VideoFormat(pix_fmt, width, height)
+    noise = np.random.default_rng(number)
+    planes = []
+    for index in range(max(part.plane for part in description.components) + 1):
+        part = next(part for part in description.components if part.plane == index)
+        rows, columns = np.mgrid[0 : part.height, 0 : part.width]
+        if part.bits == 32:
+            planes.append(((rows + columns + number) / 128 + index).astype(np.float32))
+        else:
+            top = 2**part.bits
+            values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256) + noise.integers(0, top // 4, rows.shape)
+            planes.append((values % top).astype(np.uint8 if part.bits <= 8 else np.uint16))
+    return tuple(planes)
+
+
+def video_frame(pix_fmt: str, planes: Planes, pts: int | None = None) -> av.VideoFrame:
+    """An av.VideoFrame holding `planes`, row by row."""
+    height, width = planes[0].shape
+    frame = av.VideoFrame(width, height, pix_fmt)
+    for plane, values in zip(frame.planes, planes, strict=True):
+        rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+        rows[: values.shape[0], : values.shape[1] * values.itemsize] = np.ascontiguousarray(values).view(np.uint8)
+    frame.pts = pts
+    return frame
+
+
+def write_video(
+    path: Path,
+    frames: int = 12,
+    codec: str = "ffv1",
+    pix_fmt: str = "yuv420p",
+    size: tuple[int, int] = (64, 48),
+    *,
+    rate: int = 25,
+    times: Sequence[int] | None = None,
+    last_duration: int | None = None,
+    time_base: Fraction | None = None,
+    options: Mapping[str, str] | None = None,
+    container: Mapping[str, str] | None = None,
+    sound: Fraction | None = None,
+    settings: Mapping[str, Any] | None = None,
+    frame_settings: Mapping[str, Any] | None = None,
+    file: Any = None,
+    format: str | None = None,
+) -> list[Planes]:
+    """Write one video stream (and `sound` seconds of silence); `times` in `time_base`, by default one per frame at `rate`."""
+    pictures = [sample_planes(pix_fmt, number, *size) for number in range(frames)]
+    base = time_base or Fraction(1, rate)
+    times = times or range(frames)
+    with av.open(file or str(path), "w", format=format, container_options=dict(container or {})) as output:
+        stream = output.add_stream(codec, rate=rate, options=dict(options or {}))
+        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
+        stream.codec_context.thread_count = 1
+        stream.time_base = stream.codec_context.time_base = base
+        stream.codec_context.flags |= av.codec.context.Flags.frame_duration
+        for name, value in (settings or {}).items():
+            target = stream if name == "display" else stream.codec_context
+            setattr(target, name, value) if name != "display" else stream.set_display_rotation(**value)
+        silence = output.add_stream("aac", rate=48000, layout="mono") if sound else None
+        for number, planes in enumerate(pictures):
+            frame = video_frame(pix_fmt, planes, times[number])
+            frame.time_base = base
+            frame.duration = times[number + 1] - times[number] if number + 1 < frames else last_duration or round(1 / (rate * base))
+            for name, value in (frame_settings or {}).items():
+                setattr(frame, name, value)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+        if silence is not None and sound:
+            for start in range(0, int(sound * 48000), 1024):
+                tone = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+                tone.sample_rate, tone.pts, tone.time_base = 48000, start, Fraction(1, 48000)
+                output.mux(silence.encode(tone))
+            output.mux(silence.encode(None))
+    return pictures
