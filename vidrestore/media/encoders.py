@@ -1,0 +1,337 @@
+"""The one table codec x container x pixel format, and the choice of an encoder from it, proved by really encoding before any work.
+
+Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is held to AVX2 and its
+threads to a fixed number, so every encoder's threads are fixed and never follow the machine. H.264 and H.265 can't hold an odd size where
+chroma is subsampled; VP9, AV1 and FFV1 can. Matroska and WebM take the sample aspect ratio from the bitstream alone, and only H.264 and
+H.265 carry it there.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.frames import PixelFormat
+
+if TYPE_CHECKING:
+    from vidrestore.media.probe import SourceInfo, VideoInfo
+
+PIPE = "-"
+DEFAULT_CRF = 16.0
+THREADS = 4  # a constant: more threads are other bits, and the same command is to give the same file on every machine
+MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
+SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
+SUBSAMPLINGS = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (0, 1): "440", (2, 0): "411", (2, 2): "410"}
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """What the user asks of the encoder. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in the encoder's own scale;
+    `options` are handed to it as they are; `threads` 0 is the fixed default (another number is another, equally repeatable, file)."""
+
+    encoder: str | None = None
+    crf: float | None = None
+    preset: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    lossless: bool = False
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """An encoder with everything needed to open it; plain values, so that it can be written into a plan.
+
+    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the encoder's, all of them.
+    """
+
+    encoder: str
+    pix_fmt: str
+    container: str
+    options: Mapping[str, str]
+    codec_tag: str | None = None
+    threads: int = THREADS
+    lossless: bool = False
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and what it can't do."""
+
+    name: str
+    codec: str
+    containers: tuple[str, ...]
+    formats: Mapping[str, str]
+    lossy: Mapping[str, str] = field(default_factory=dict)
+    lossless: Mapping[str, str] | None = None
+    crf: bool = False
+    preset: str | None = None  # the encoder's name for its speed setting
+    odd_chroma: bool = True  # can the size be odd where chroma is halved?
+    smallest: int = 1  # least width and height
+    aspect_in_stream: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
+
+
+def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
+    names = [f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}" for sub in subsamplings.split() for depth in depths]
+    return {name: name for name in names}
+
+
+def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
+    return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
+
+
+ISO = ("mp4", "mov")
+HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
+FFV1_FORMATS = (
+    _yuv("420 422 444", (8, 9, 10, 12, 14, 16))
+    | _yuv("440", (8, 10, 12))
+    | _yuv("411 410", (8,))
+    | _yuv("420 422", (8, 9, 10, 16), alpha="a")
+    | _yuv("422", (12,), alpha="a")
+    | _yuv("444", (8, 9, 10, 12, 16), alpha="a")
+    | _planar("gray", (8, 9, 10, 12, 14, 16))
+    | {"gbrp": "bgr0", "gbrap": "bgra"}
+    | _planar("gbrp", (9, 10, 12, 14, 16))
+    | _planar("gbrap", (10, 12, 14, 16))
+)
+
+TABLE = (
+    Encoder(
+        "libx264",
+        "h264",
+        ("mp4", "mov", "matroska"),
+        _yuv("420 422 444", (8, 10)),  # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
+        lossless={"qp": "0"},
+        crf=True,
+        preset="preset",
+        odd_chroma=False,
+        smallest=2,
+        aspect_in_stream=True,
+    ),
+    Encoder(
+        "libx264rgb",
+        "h264",
+        ("mp4", "mov", "matroska"),
+        {"gbrp": "rgb24"},
+        lossless={"qp": "0"},
+        crf=True,
+        preset="preset",
+        smallest=2,
+        aspect_in_stream=True,
+    ),
+    Encoder(
+        "libx265",
+        "hevc",
+        ("mp4", "mov", "matroska"),
+        _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
+        lossless={"x265-params": "lossless=1"},
+        crf=True,
+        preset="preset",
+        odd_chroma=False,
+        smallest=16,
+        aspect_in_stream=True,
+        tags=HEVC_TAGS,
+    ),
+    Encoder(
+        "libsvtav1",
+        "av1",
+        ("mp4", "matroska", "webm"),
+        _yuv("420", (8, 10)),
+        lossy={"preset": "6"},
+        lossless={"preset": "6", "svtav1-params": "lossless=1"},
+        crf=True,
+        preset="preset",
+        smallest=4,
+    ),
+    Encoder(
+        "libvpx-vp9",
+        "vp9",
+        ("mp4", "matroska", "webm"),
+        _yuv("420 422 444", (8,)) | {"gbrp": "gbrp"},
+        lossy={"b": "0", "cpu-used": "3", "row-mt": "1"},
+        lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
+        crf=True,
+        preset="cpu-used",
+    ),
+    Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
+    Encoder(
+        "ffv1",
+        "ffv1",
+        ("matroska", "mp4"),
+        FFV1_FORMATS,
+        lossy={"level": "3", "slices": "4", "slicecrc": "1"},
+        lossless={"level": "3", "slices": "4", "slicecrc": "1"},
+    ),
+)
+ENCODERS = {row.name: row for row in TABLE}
+PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+LOSSLESS_PREFERENCE = ("libx264", "libx264rgb", "libx265", "libvpx-vp9", "libsvtav1", "ffv1")  # few players know FFV1 in MP4
+
+
+def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, scale: int = 1) -> EncoderChoice:
+    """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one; then really opened and tried.
+
+    `scale` is the factor between the source's and the output's width and height. Raises MediaError where the table has no encoder for these
+    pixels in this container, or where the encoder won't open; the message names a way that works.
+    """
+    container = container_of(output)
+    if container == "yuv4mpegpipe":
+        return _pipe_choice(source.video, options)
+    row = _asked_row(source.video, container, options, scale) if _asked(options) else _default_row(source.video, container, options, scale)
+    choice = _choice(row, container, source.video.format, options)
+    from vidrestore.media.encoding import try_encoder
+
+    try_encoder(choice, source.video, output, scale)
+    return choice
+
+
+def container_of(output: str) -> str:
+    """FFmpeg's name of the container that an output's suffix asks for; "-" is a y4m pipe. MediaError for any other suffix."""
+    if output == PIPE:
+        return "yuv4mpegpipe"
+    suffix = Path(output).suffix.lower()
+    if suffix not in MUXERS:
+        found = f"the suffix {suffix!r} is not one that can be written" if suffix else "the name has no suffix to say the container"
+        raise MediaError(f"{output}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe")
+    return MUXERS[suffix]
+
+
+def _asked(options: EncoderOptions) -> bool:
+    return options.encoder not in (None, "auto")
+
+
+def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+    name = str(options.encoder)
+    if name not in ENCODERS:
+        raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
+    reason = obstacle(ENCODERS[name], video, container, options.lossless, scale)
+    if reason:
+        raise MediaError(f"{name}: {reason}; {_way_out(video, container, options.lossless, scale)}")
+    return ENCODERS[name]
+
+
+def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+    for row in _candidates(video, container, options.lossless):
+        if obstacle(row, video, container, options.lossless, scale) is None:
+            return row
+    kind = "lossless encoder" if options.lossless else "encoder"
+    where = f"{SUFFIXES[container]} has no {kind} for {_pixels(video, scale)}"
+    raise MediaError(f"{where}; {_way_out(video, container, options.lossless, scale)}")
+
+
+def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[Encoder]:
+    if lossless:
+        names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
+    else:
+        yield from (row for row in TABLE if row.codec == video.codec and (row.name != "ffv1" or container == "matroska"))
+        names = PREFERENCE if video.format.depth == 8 else DEEP_PREFERENCE
+    yield from (ENCODERS[name] for name in names)
+
+
+def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: int = 1) -> str | None:
+    """Why this encoder can't keep these pixels in this container, in words; None where it can."""
+    width, height = video.width * scale, video.height * scale
+    if container not in row.containers:
+        return f"{SUFFIXES[container]} can't hold {row.codec}"
+    if video.format.name not in row.formats:
+        return f"it can't keep the pixel format {video.format.name}"
+    if lossless and row.lossless is None:
+        return "it has no lossless mode"
+    if min(width, height) < row.smallest:
+        return f"it needs at least {row.smallest}x{row.smallest} pixels, the video has {width}x{height}"
+    if not row.odd_chroma and _cuts_chroma(video.format, width, height):
+        return f"it can't hold the odd size {width}x{height} at {video.format.name}"
+    if not row.aspect_in_stream and container in ("matroska", "webm") and _stretched(video):
+        return f"in {SUFFIXES[container]} it can't keep the sample aspect ratio {_ratio(video)}"
+    return None
+
+
+def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
+    return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
+
+
+def _stretched(video: VideoInfo) -> bool:
+    return video.sample_aspect_ratio not in (None, 0, 1)
+
+
+def _ratio(video: VideoInfo) -> str:
+    ratio = video.sample_aspect_ratio or Fraction(1)
+    return f"{ratio.numerator}:{ratio.denominator}"
+
+
+def _pixels(video: VideoInfo, scale: int) -> str:
+    shape = f" with sample aspect ratio {_ratio(video)}" if _stretched(video) else ""
+    return f"{video.format.name} at {video.width * scale}x{video.height * scale}{shape}"
+
+
+def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> str:
+    """The nearest choice that works: another encoder here, else another container, else what the table would need."""
+    for home in dict.fromkeys((container, "matroska", "mp4", "mov", "webm")):
+        for row in _candidates(video, home, lossless):
+            if obstacle(row, video, home, lossless, scale) is None:
+                return f"--encoder {row.name} can" if home == container else f"-o NAME{SUFFIXES[home]} works (with {row.name})"
+    return f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, yuv444p16le or gray16le in FFV1"
+
+
+def _choice(row: Encoder, container: str, pixels: PixelFormat, options: EncoderOptions) -> EncoderChoice:
+    threads = options.threads or THREADS
+    settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
+    settings = _joined(settings, _fixed_threads(row.name, threads))
+    settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
+    return EncoderChoice(row.name, row.formats[pixels.name], container, settings, row.tags.get(container), threads, options.lossless)
+
+
+def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if options.preset is not None:
+        if row.preset is None:
+            raise OptionError(f"--preset {options.preset}: {row.name} has no presets; leave the option out")
+        settings[row.preset] = options.preset
+    if options.crf is not None and (options.lossless or not row.crf):
+        why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
+        raise OptionError(f"--crf {options.crf:g}: {why}; leave the option out")
+    if row.crf and not options.lossless:
+        settings["crf"] = f"{DEFAULT_CRF if options.crf is None else options.crf:g}"
+    return settings
+
+
+def _fixed_threads(encoder: str, threads: int) -> dict[str, str]:
+    """What an encoder needs, besides its number of threads, to give the same bits in every run."""
+    if encoder in ("libx264", "libx264rgb"):
+        return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
+    if encoder == "libx265":
+        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={min(threads, 2)}"}
+    if encoder == "libsvtav1":
+        return {"svtav1-params": f"lp={threads}"}
+    return {}
+
+
+def _has_avx2() -> bool:
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    numpy_core = import_module("numpy._core._multiarray_umath")  # knows the processor; asm=AVX2 without AVX2 would crash
+    return bool(numpy_core.__cpu_features__.get("AVX2"))
+
+
+def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """`more` wins, except that lists of parameters ("x264-params") are appended to: the later of two equal names counts there."""
+    joined = dict(settings)
+    for key, value in more.items():
+        joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
+    return joined
+
+
+def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
+    from vidrestore.media.y4m_output import colour_space
+
+    if _asked(options) and options.encoder != "rawvideo":
+        raise MediaError(f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or leave the option out")
+    colour_space(video.format, video.colour)
+    return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)

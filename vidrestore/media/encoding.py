@@ -1,0 +1,121 @@
+"""From planes to packets: FFmpeg's frames filled without swscale, an encoder with every tag of its source, a trial before any work."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import ColourTags, Frame
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from vidrestore.media.encoders import EncoderChoice
+    from vidrestore.media.probe import VideoInfo
+
+# Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
+_PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
+_TRIAL_FRAMES = 2
+
+
+def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:
+    """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the source. Not opened yet."""
+    import av
+    from av.codec.context import Flags
+
+    stream = container.add_stream(choice.encoder, rate=video.rate or video.base_rate or Fraction(25), options=dict(choice.options))
+    assert isinstance(stream, av.VideoStream)
+    context = stream.codec_context
+    context.width, context.height = video.width * scale, video.height * scale
+    context.pix_fmt = choice.pix_fmt
+    context.time_base = stream.time_base = time_base
+    context.thread_count = choice.threads
+    context.flags |= Flags.frame_duration | Flags.bitexact
+    if video.sample_aspect_ratio:
+        context.sample_aspect_ratio = video.sample_aspect_ratio
+    if choice.codec_tag:
+        context.codec_tag = choice.codec_tag
+    _tag_colour(stream, video.colour)
+    if video.display_matrix:
+        stream.set_display_matrix(video.display_matrix)
+    return stream
+
+
+def _tag_colour(stream: VideoStream, colour: ColourTags) -> None:
+    context = stream.codec_context
+    context.colorspace, context.color_primaries = colour.matrix, colour.primaries
+    context.color_trc, context.color_range = colour.transfer, colour.range
+    if colour.chroma_location:
+        context.options = {**context.options, "chroma_sample_location": str(colour.chroma_location)}
+
+
+def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
+    """FFmpeg's form of a frame: its planes copied, nothing converted; the planes must be of `pix_fmt`'s sizes and sample type."""
+    import av
+
+    height, width = frame.planes[0].shape
+    made = av.VideoFrame(width, height, pix_fmt)
+    if pix_fmt in _PACKED:
+        _fill_packed(made, frame, *_PACKED[pix_fmt])
+    else:
+        for component, plane in zip(made.format.components, frame.planes, strict=True):
+            _rows(made, component.plane, plane.dtype)[: plane.shape[0], : plane.shape[1]] = plane
+    made.pts, made.duration, made.time_base = frame.pts, frame.duration, time_base
+    made.colorspace, made.color_primaries = colour.matrix, colour.primaries
+    made.color_trc, made.color_range = colour.transfer, colour.range
+    return made
+
+
+def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    target: Any = made.planes[plane]
+    return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)
+
+
+def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ...]) -> None:
+    height, width = frame.planes[0].shape
+    rows = _rows(made, 0, np.dtype(np.uint8))
+    for byte, plane in enumerate(order):
+        rows[:height, byte : width * size : size] = frame.planes[plane]
+
+
+def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int = 1) -> None:
+    """Encode two gray frames into the real container in memory and read them back; MediaError where that fails."""
+    import av
+
+    memory = io.BytesIO()
+    try:
+        with av.open(memory, "w", format=choice.container) as container:
+            stream = add_encoder(container, choice, video, video.time_base, scale)
+            for made in [*_trial_pictures(choice, video, scale), None]:
+                container.mux(stream.encode(made))
+        memory.seek(0)
+        with av.open(memory, "r", format=choice.container) as container:
+            found = sum(1 for packet in container.demux(video=0) if packet.size)
+    except (av.error.FFmpegError, ValueError) as error:
+        settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
+        raise MediaError(f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({error})") from error
+    if found != _TRIAL_FRAMES:
+        raise MediaError(f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder")
+
+
+def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iterator[VideoFrame]:
+    pixels, (height, width) = video.format, (video.height * scale, video.width * scale)
+    kind = np.uint8 if pixels.depth == 8 else np.uint16
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
+    step = frame_ticks(video, video.time_base)
+    for index in range(_TRIAL_FRAMES):
+        yield picture(Frame(planes, index * step, step), choice.pix_fmt, video.time_base, video.colour)
+
+
+def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
+    """How long a frame of the usual rate lasts in ticks of `time_base`, at least one."""
+    rate = video.rate or video.base_rate or Fraction(25)
+    return max(1, round(1 / (rate * time_base)))

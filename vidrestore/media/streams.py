@@ -1,0 +1,205 @@
+"""All of a source but the restored picture: sound, subtitles, data, attachments, cover art, chapters, metadata; copied, never decoded."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.errors import MediaError
+from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
+from vidrestore.media.probe import open_input
+
+if TYPE_CHECKING:
+    from av.container import InputContainer, OutputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+    from vidrestore.media.probe import SourceInfo, StreamInfo
+
+ISO = ("mp4", "mov")
+DROP_WORDS = {"audio": "audio", "subtitle": "subtitles", "data": "data", "attachment": "attachments", "video": "video", "cover": "cover"}
+# What a muxer writes itself, or what is no longer true of the new file.
+_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
+_STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
+# The keys that have a place of their own in MP4; others need the newer list of keys, which can't be beside cover art.
+_MP4_KEYS = frozenset(
+    [
+        *("title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright", "grouping", "lyrics", "track"),
+        *("synopsis", "show", "episode_id", "network", "keywords", "description", "disc", "compilation", "hd_video", "gapless_playback"),
+        *("media_type", "season_number", "episode_sort", "creation_time", "timecode", "location"),
+    ]
+)
+
+
+def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
+    """The indices of the streams that will be copied into `output`, after writing its header with each of them on trial.
+
+    `drop` holds kinds to leave out: audio, subtitles, data, attachments, cover, video (further video streams). Raises MediaError naming
+    each stream that the container can't hold, and the way out.
+    """
+    container = container_of(output)
+    if PIPE in (output, source.path):
+        return ()
+    unwanted = {word.rstrip("s") for word in drop}
+    with open_input(source.path) as opened:
+        wanted = [info for info in _others(source) if _kind(info) not in unwanted and not _is_chapter_text(opened.streams[info.index])]
+        refused = [(info, reason) for info in wanted if (reason := _refusal(opened, info, container))]
+        if refused:
+            raise MediaError(_refusal_message(opened, source.path, output, refused))
+    return tuple(info.index for info in wanted)
+
+
+def pipe_warning(source: SourceInfo) -> str | None:
+    """What a y4m pipe leaves behind, in one sentence; None where the source has nothing but the video."""
+    kinds = sorted({DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set()))
+    return f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+
+
+def _others(source: SourceInfo) -> Iterator[StreamInfo]:
+    return (info for info in source.streams if info.index != source.video.index)
+
+
+def _kind(info: StreamInfo) -> str:
+    return "cover" if info.attached_picture else info.kind
+
+
+def _is_chapter_text(stream: Stream) -> bool:
+    """QuickTime keeps chapters in a hidden text track; they are copied as chapters, and the new file gets a track of its own."""
+    from av.stream import Discard
+
+    return stream.type == "data" and stream.discard == Discard.all
+
+
+def _refusal(opened: InputContainer, info: StreamInfo, container: str) -> str | None:
+    """Why a container can't hold a stream, found by writing a header with it; None where it can."""
+    import av
+
+    if info.attached_picture and container == "matroska":
+        return None  # becomes an attachment
+    try:
+        with av.open(io.BytesIO(), "w", format=container) as trial:
+            trial.add_mux_stream("h264" if container in ISO else "vp9", rate=25, width=64, height=48)
+            add_copy(trial, opened.streams[info.index])
+            trial.start_encoding()
+    except (av.error.FFmpegError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _refusal_message(opened: InputContainer, source: str, output: str, refused: list[tuple[StreamInfo, str]]) -> str:
+    names = "; ".join(_named(info) for info, _ in refused)
+    drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info, _ in refused))
+    roomy = all(_refusal(opened, info, "matroska") is None for info, _ in refused)
+    way_out = f"use -o {Path(output).with_suffix('.mkv')} or --drop {drop}" if roomy else f"use --drop {drop}"
+    return f"{source}: {SUFFIXES[container_of(output)]} can't hold {names}; {way_out}"
+
+
+def _named(info: StreamInfo) -> str:
+    details = " ".join(part for part in (info.codec, info.language, f'"{info.title}"' if info.title else None) if part)
+    return f"stream {info.index} ({_kind(info)}: {details})"
+
+
+def add_copy(output: OutputContainer, template: Stream) -> Stream:
+    """Add a stream for copied packets, with the template's parameters, metadata and disposition."""
+    made: Stream = output.add_stream_from_template(template, opaque=True)
+    made.metadata.update(template.metadata)
+    made.disposition = template.disposition
+    return made
+
+
+def container_metadata(opened: InputContainer) -> dict[str, str]:
+    """The source's own metadata, without what each muxer writes by itself."""
+    return {key: value for key, value in opened.metadata.items() if key.lower() not in _OWN_KEYS}
+
+
+def video_metadata(stream: Stream) -> dict[str, str]:
+    """The video stream's metadata, without figures that its old encoding left there."""
+    return {key: value for key, value in stream.metadata.items() if not key.lower().startswith(_STALE_KEYS)}
+
+
+def foreign_keys(metadata: dict[str, str]) -> set[str]:
+    """The metadata keys that MP4 and MOV have no fixed place for."""
+    return {key for key in metadata if key.lower() not in _MP4_KEYS}
+
+
+class StreamCopier:
+    """Copies the other streams of a source packet for packet, in step with the video, holding one packet at a time.
+
+    Streams are added in the source's order by `add`; `up_to` then feeds the output. `damage` says where the source broke off, if it did.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.opened = open_input(source)
+        self.targets: dict[int, Stream] = {}
+        self.packets: Iterator[Packet[Any]] | None = None
+        self.held: Packet[Any] | None = None
+        self.damage: str | None = None
+
+    def add(self, output: OutputContainer, index: int) -> None:
+        """Add the stream of the source with this index to the output."""
+        from av.stream import Disposition
+
+        template = self.opened.streams[index]
+        if output.format.name == "matroska" and template.disposition & Disposition.attached_pic:
+            self._attach_picture(output, template)
+            return
+        made = add_copy(output, template)
+        if template.type != "attachment":
+            self.targets[index] = made
+
+    def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
+        """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
+        with open_input(self.source) as again:
+            data = next(bytes(packet) for packet in again.demux(again.streams[template.index]))
+        codec = template.codec_context.name
+        suffix, mimetype = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}.get(codec, (codec, f"image/{codec}"))
+        name = template.metadata.get("filename", f"cover.{suffix}")
+        made = output.add_attachment(name, template.metadata.get("mimetype", mimetype), data)
+        made.metadata.update(template.metadata | {"filename": name, "mimetype": template.metadata.get("mimetype", mimetype)})
+
+    def start(self) -> None:
+        """To be called once all streams are added: from here on only their packets are read."""
+        from av.stream import Discard
+
+        for stream in self.opened.streams:
+            if stream.index not in self.targets:
+                stream.discard = Discard.all
+        if self.targets:
+            self.packets = self._read()
+
+    def _read(self) -> Iterator[Packet[Any]]:
+        import av
+
+        try:
+            for packet in self.opened.demux([self.opened.streams[index] for index in self.targets]):
+                if packet.size or packet.pts is not None:  # an empty one without a time only marks the end
+                    yield packet
+        except av.error.FFmpegError as error:
+            self.damage = f"{self.source}: the sound and other streams break off: {error}"
+
+    def up_to(self, time: Fraction | None) -> Iterator[Packet[Any]]:
+        """The packets whose decoding time is not after `time` (seconds), each assigned to its output stream; all that are left for None."""
+        while self.packets is not None:
+            packet = self.held or next(self.packets, None)
+            self.held = None
+            if packet is None:
+                self.packets = None
+                return
+            if time is not None and (stamp := _stamp(packet)) is not None and stamp > time:
+                self.held = packet
+                return
+            packet.stream = self.targets[packet.stream_index]
+            yield packet
+
+    def close(self) -> None:
+        self.packets = self.held = None
+        self.opened.close()
+
+
+def _stamp(packet: Packet[Any]) -> Fraction | None:
+    ticks = packet.dts if packet.dts is not None else packet.pts
+    return None if ticks is None else ticks * Fraction(packet.time_base)
