@@ -32,7 +32,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_names(path: Path, types: bool = True) -> set[str]:
-    """Full names of all imports of a file, those inside functions too, relative ones made absolute; `types`: also those under TYPE_CHECKING."""
+    """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types` also under TYPE_CHECKING."""
     names: set[str] = set()
     package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
     tree = ast.parse(path.read_text(encoding="utf-8"))

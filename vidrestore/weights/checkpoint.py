@@ -107,10 +107,10 @@ def load_network(path: str | Path, card: Card) -> nn.Module:
     network = build_network(card.family, card.config)
     expected = network.state_dict()
     with _opened(path) as stream:
-        _check_names(path, set(stream.keys()), set(expected))
+        check_names(path, set(stream.keys()), set(expected))
         for name, tensor in expected.items():
             stored = stream.get_slice(name)
-            _check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
+            check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
         network.load_state_dict({name: stream.get_tensor(name).to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
     return network.eval()
 
@@ -130,18 +130,26 @@ def _opened(path: Path) -> Iterator[Any]:
         raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
 
 
-def _check_names(path: Path, found: set[str], expected: set[str]) -> None:
+def check_names(path: Path, found: set[str], expected: set[str]) -> None:
+    """CheckpointError unless a file has the tensors of the network, no fewer and no more."""
     if found != expected:
         parts = [f"{what} {_some(names)}" for what, names in (("lacks", expected - found), ("has besides", found - expected)) if names]
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
-def _check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
+def check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
+    """CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name), or a half for its F32."""
     if shape != list(expected.shape):
         raise CheckpointError(f"{where}: shape {shape}, but the config asks for {list(expected.shape)}")
-    wanted = _DTYPES[str(expected.dtype).removeprefix("torch.")]
+    wanted = dtype_name(expected)
     if dtype != wanted and not (wanted == "F32" and dtype in _HALVES):
         raise CheckpointError(f"{where}: stored as {dtype}, but the network holds {wanted}")
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """A tensor's dtype as safetensors writes it, "F32"; torch's own name where it has none."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return _DTYPES.get(name, name)
 
 
 def _some(names: set[str], most: int = 4) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights.checkpoint import build_network, save_model
+from vidrestore.weights.checkpoint import build_network, check_names, check_tensor, dtype_name, save_model
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def import_checkpoint(
         raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
     network = build_network(family, config)
     tensors = {_rename(name, family): tensor for name, tensor in _read_tensors(source).items()}
-    try:
-        network.load_state_dict(tensors, strict=True)
-    except RuntimeError as error:
-        raise CheckpointError(f"{source}: does not fit the family {family!r} with this config: {error}") from error
+    expected = network.state_dict()
+    check_names(source, set(tensors), set(expected))
+    for name, tensor in tensors.items():
+        check_tensor(f"{source}, {name}", list(tensor.shape), dtype_name(tensor), expected[name])
+    network.load_state_dict(tensors, strict=True)
     return save_model(
         output, network, family=family, config=config, task=task, parameters=parameters, extra={"training": {"source": source.name}}
     )

@@ -1,0 +1,71 @@
+"""A server on this machine that answers as the Hugging Face Hub does for the files of one repository; what it serves can be damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+REPOSITORY = "someone/somewhere"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class HubServer(ThreadingHTTPServer):
+    """`files` maps a path in the repository to its content; `truncate` cuts each body that many bytes short."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), HubHandler)
+        self.files = files
+        self.truncate = 0
+        self.downloads = 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    server: HubServer
+
+    def do_HEAD(self) -> None:
+        self.answer(send_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(send_body=True)
+
+    def answer(self, send_body: bool) -> None:
+        prefix = f"/{REPOSITORY}/resolve/{COMMIT}/"
+        content = self.server.files.get(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else None
+        if content is None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if send_body:
+            self.server.downloads += 1
+            self.wfile.write(content[: len(content) - self.server.truncate])
+            self.close_connection = True
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[HubServer]:
+    with HubServer(files) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

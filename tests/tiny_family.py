@@ -1,0 +1,28 @@
+"""A model family of three small tensors, so that weights can be tested without a real one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    width: int = 4
+
+
+class Tiny(nn.Module):
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.width, config.width)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.linear(values)
+
+
+def build(config: dict[str, Any]) -> Tiny:
+    return Tiny(TinyConfig(**config))
