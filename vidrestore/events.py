@@ -14,7 +14,7 @@ and, by event (`null` where not known):
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in seconds,
               memory (peak resident bytes)
     warning   message, frame (index, from 0)
-    done      output, frames, seconds, damage (one sentence where the source was damaged), exit_code; details: figures of the job
+    done      output, frames, seconds, damage (a sentence where the source was damaged), exit_code; details: figures of the job
     error     message, kind (the class of the error), exit_code
 
 For each source the first event is "start" and the last is either "done" or "error". Times are seconds, sizes bytes, fractions strings
@@ -115,7 +115,7 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The output is complete, checked and under its final name. `damage` says what was wrong with the source, if anything."""
+    """The output is complete, checked and under its final name. `damage` says in a sentence what was wrong with the source."""
 
     name: ClassVar[str] = "done"
     output: str

@@ -67,7 +67,7 @@ def describe(event: Event) -> str | None:
             where = f", frame {event.frame}" if event.frame is not None else ""
             return f"{event.source}{where}: warning: {event.message}"
         case Finished(damage=str(damage)):
-            return f"{event.source}: warning: the source is damaged: {damage}"
+            return f"{event.source}: warning: {damage}"
         case Failed():
             return f"vidrestore: {event.message}"
     return None
@@ -104,7 +104,7 @@ def progress_bar() -> Iterator[Listener]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield BarListener(progress)
 
 
@@ -122,7 +122,7 @@ class BarListener:
         if isinstance(event, (Finished, Failed)):
             self._remove_bar()
         if line := describe(event):
-            self.progress.console.print(line, markup=False, soft_wrap=True)
+            self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
         if self._bar is None:

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vidrestore
+from vidrestore.cli import app as command_line
+from vidrestore.cli import main, progress
+from vidrestore.cli.batch import run_each
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+
+
+def run(*arguments: str) -> int:
+    """Exit code of the command in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"vidrestore {vidrestore.__version__}\n"
+
+
+def test_the_module_is_the_command() -> None:
+    result = subprocess.run([sys.executable, "-m", "vidrestore", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == f"vidrestore {vidrestore.__version__}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert "weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join)
+def test_wrong_syntax_ends_with_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments) == 2
+
+
+def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("weights", "pull", "no-such-weights") == 1
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("vidrestore: no weights named 'no-such-weights'; the manifest has: ")
+    assert written.err.count("\n") == 1
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(arguments: list[str] | None) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(command_line, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
+def test_an_interrupted_command_ends_with_130() -> None:
+    code = """
+import time
+from vidrestore.cli import app, main
+@app.app.command()
+def wait():
+    print("ready", flush=True)
+    time.sleep(60)
+main(["wait"])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+# weights
+
+
+def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys: pytest.CaptureFixture[str], repository: Path) -> None:
+    assert run("weights", "list", "--json") == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
+    assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
+
+
+def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "broken.safetensors"
+    path.write_bytes(b"nothing")
+    assert run("weights", "verify", str(path)) == 1
+    assert f"{path}: damaged" in capsys.readouterr().out
+
+
+def test_weights_import_wants_its_config_as_a_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("weights", "import", "a.pth", "-o", str(tmp_path / "a.safetensors"), "--family", "dust", "--task", "denoise", "--config")
+    assert run(*arguments, "{patch: 16}") == 2
+    assert run(*arguments, "[16]") == 2
+    assert "--config" in capsys.readouterr().err
+
+
+# How events are shown
+
+JOB: list[Event] = [
+    Started("in.mp4", output="out.mp4", task="denoise", model="dust-denoise", device="cpu"),
+    Planned("in.mp4", frames=60, scenes=1, clips=4),
+    Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=1_500_000_000),
+    Warned("in.mp4", "captions are dropped", frame=7),
+    Progressed("in.mp4", done=60, total=60, seconds=6.0),
+    Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"),
+]
+
+
+def show(events: list[Event], *, json: bool = False, quiet: bool = False) -> None:
+    with progress.listening(json=json, quiet=quiet) as tell:
+        for event in events:
+            tell(event)
+
+
+def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show(JOB)
+    written = capsys.readouterr()
+    assert written.out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
+    assert written.err.splitlines() == [
+        "in.mp4: denoise with dust-denoise on cpu",
+        "in.mp4: 60 frames, 1 scene, 4 clips",
+        "in.mp4, frame 7: warning: captions are dropped",
+        "in.mp4: restore 60/60 frames, 10.0 fps, 0.0 s left",
+        "in.mp4: warning: the source is damaged: frame 9 is missing",
+    ]
+
+
+def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    tell = progress.PlainLines(stream)
+    for second in range(35):
+        clock[0] = float(second)
+        tell(Progressed("-", done=second, seconds=float(second)))
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10", "20", "30"]
+
+
+def test_quiet_leaves_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    show([*JOB, Failed("b.mp4", "b.mp4: no video")], quiet=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "in.mp4, frame 7: warning: captions are dropped",
+        "in.mp4: warning: the source is damaged: frame 9 is missing",
+        "vidrestore: b.mp4: no video",
+    ]
+
+
+def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    show(JOB, json=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["start", "plan", "progress", "warning", "progress", "done"]
+
+
+def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show([Finished("in.mp4", output="-", frames=1, seconds=0.0)])
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "in.mp4 -> stdout: 1 frame in 0.0 s" in written.err
+
+
+def test_on_a_terminal_a_bar_shows_position_speed_and_time_left() -> None:
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    stream = io.StringIO()
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[text]}", markup=False))
+    with Progress(*columns, console=Console(file=stream, force_terminal=True, width=120), auto_refresh=False) as bar:
+        tell = progress.BarListener(bar)
+        for event in [Warned("[red].mp4", "odd [name]"), *JOB[:3]]:
+            tell(event)
+        bar.refresh()
+    shown = stream.getvalue()
+    assert "[red].mp4: warning: odd [name]" in shown
+    assert "20/60 frames, 10.0 fps, 4.0 s left, 1.50 GB" in shown
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")])
+def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
+    assert progress._span(seconds) == text
+
+
+# Several inputs
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([0], 0),
+        ([4], 4),
+        ([0, 4, 0], 4),
+        ([MediaError("x")], 1),
+        ([OptionError("x")], 2),
+        ([0, MediaError("x"), 4], 3),
+        ([MediaError("x")] * 2, 3),
+    ],
+    ids=str,
+)
+def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception], code: int) -> None:
+    told: list[Event] = []
+
+    def work(source: str) -> int:
+        outcome = outcomes[int(source)]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert run_each([str(number) for number in range(len(outcomes))], work, told.append) == code
+    assert [event.source for event in told] == [str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
+
+
+def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:
+    told: list[Event] = []
+
+    def work(source: str) -> int:
+        raise OptionError("sigma must be positive")
+
+    run_each(["a", "b"], work, told.append)
+    assert told[0] == Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)
