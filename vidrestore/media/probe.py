@@ -109,6 +109,8 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         return av.open(f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
+    except av.error.EOFError:
+        raise MediaError(f"{source}: the file ends before its first frame (0 frames); record or copy it again") from None
     except (av.error.FFmpegError, ValueError) as error:
         reason = "; its header is missing or damaged" if isinstance(error, av.error.InvalidDataError) else f" ({error})"
         raise MediaError(

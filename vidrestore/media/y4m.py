@@ -19,8 +19,15 @@ _MAGIC = b"YUV4MPEG2"
 _LONGEST_LINE = 1024
 _DEPTHS = (9, 10, 12, 14, 16)
 _FORMATS = {
-    **{"420jpeg": "yuv420p", "420mpeg2": "yuv420p", "420paldv": "yuv420p", "420": "yuv420p", "411": "yuv411p"},
-    **{"422": "yuv422p", "444": "yuv444p", "444alpha": "yuva444p", "mono": "gray"},
+    "420jpeg": "yuv420p",
+    "420mpeg2": "yuv420p",
+    "420paldv": "yuv420p",
+    "420": "yuv420p",
+    "411": "yuv411p",
+    "422": "yuv422p",
+    "444": "yuv444p",
+    "444alpha": "yuva444p",
+    "mono": "gray",
     **{f"{chroma}p{depth}": f"yuv{chroma}p{depth}le" for chroma in ("420", "422", "444") for depth in _DEPTHS},
     **{f"mono{depth}": f"gray{depth}le" for depth in _DEPTHS},
 }

@@ -1,0 +1,244 @@
+"""What a video file is found to be, and that nothing but that file is read."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from sample_videos import sample_planes, video_frame, write_video
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import ColourTags
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import open_input, probe
+
+
+def test_a_plain_file_is_described_completely(tmp_path):
+    path = tmp_path / "plain.mkv"
+    write_video(path, 12, "libx264", sound=Fraction(1, 2))
+    info = probe(str(path))
+    assert (info.path, info.container, info.size) == (str(path), "matroska,webm", path.stat().st_size)
+    assert [(stream.kind, stream.codec) for stream in info.streams] == [("video", "h264"), ("audio", "aac")]
+    video = info.video
+    assert (video.codec, video.width, video.height, video.pix_fmt, video.format.name) == ("h264", 64, 48, "yuv420p", "yuv420p")
+    assert (video.time_base, video.rate, video.rotation, video.interlaced) == (Fraction(1, 1000), 25, 0, False)
+    assert (video.start, video.duration, video.end) == (0, 480, 480)
+    assert video.sample_aspect_ratio is None
+
+
+@pytest.mark.parametrize(
+    "name", ['it\'s "quoted".mkv', " two  spaces .mkv", "новое 動画.mkv", "-dash.mkv", "line\nbreak.mkv", "100%d.mkv", "a:b.mkv"]
+)
+def test_any_file_name_can_be_opened(tmp_path, monkeypatch, name):
+    write_video(tmp_path / "plain.mkv", 2)
+    (tmp_path / "plain.mkv").rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert probe(name).video.width == 64
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "no such file"),
+        ("folder", "a folder, but a video file was expected"),
+        (b"", "the file is empty"),
+        (np.random.default_rng(0).bytes(5000), "not a video file"),
+        (b"just a note\n" * 50, "not a video file"),
+    ],
+)
+def test_what_is_no_video_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "thing.mp4"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MediaError, match=message) as caught:
+        probe(str(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "playlist", ["ffconcat version 1.0\nfile '{}'\n", "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"]
+)
+@pytest.mark.parametrize("name", ["list.mp4", "list.txt", "list.m3u8"])
+def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
+    secret = tmp_path / "secret.ts"
+    write_video(secret, 2, "mpeg2video")
+    path = tmp_path / name
+    path.write_text(playlist.format(secret.name))
+    with pytest.raises(MediaError, match="not a video file"):
+        probe(str(path))
+
+
+@pytest.mark.parametrize(
+    "url", ["concat:{0}|{0}", "subfile,,start,0,end,100,,:{0}", "http://127.0.0.1:9/x.mp4", "data:video/mp4;base64,AAAA"]
+)
+def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
+    path = tmp_path / "plain.mkv"
+    write_video(path, 2)
+    with pytest.raises(MediaError, match="no such file"):
+        probe(url.format(path))
+
+
+def add_sound(output: av.container.OutputContainer) -> None:
+    stream = output.add_stream("flac", rate=8000, layout="mono")
+    tone = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), "s16", "mono")
+    tone.sample_rate, tone.pts, tone.time_base = 8000, 0, Fraction(1, 8000)
+    output.mux(stream.encode(tone))
+    output.mux(stream.encode(None))
+
+
+def test_sound_alone_is_refused(tmp_path):
+    path = tmp_path / "sound.mkv"
+    with av.open(str(path), "w") as output:
+        add_sound(output)
+    with pytest.raises(MediaError, match="no video stream; the file holds: audio"):
+        probe(str(path))
+
+
+def jpeg() -> bytes:
+    encoder = av.CodecContext.create("mjpeg", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 32, 32, "yuvj420p", Fraction(1)
+    return b"".join(bytes(packet) for packet in encoder.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0)))
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_a_cover_picture_is_not_the_video(tmp_path, video):
+    path = tmp_path / "cover.mkv"
+    with av.open(str(path), "w") as output:
+        output.add_attachment("cover.jpg", "image/jpeg", jpeg())
+        if video:
+            stream = output.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+            output.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", 0), 0)))
+            output.mux(stream.encode(None))
+        else:
+            add_sound(output)
+    if video:
+        info = probe(str(path))
+        assert (info.video.codec, info.video.width) == ("ffv1", 64)
+        assert [stream.attached_picture for stream in info.streams].count(True) == 1
+    else:
+        with pytest.raises(MediaError, match="a cover picture is not a video"):
+            probe(str(path))
+
+
+@pytest.mark.parametrize("suffix, options", [("mkv", {}), ("mp4", {"movflags": "empty_moov+frag_keyframe"}), ("avi", {})])
+def test_a_video_without_frames_is_refused(tmp_path, suffix, options):
+    path = tmp_path / f"none.{suffix}"
+    with av.open(str(path), "w", container_options=options) as output:
+        stream = output.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        output.start_encoding()
+    with pytest.raises(MediaError, match="0 frames"):
+        probe(str(path))
+
+
+def test_a_palette_is_refused_with_a_way_out(tmp_path):
+    path = tmp_path / "palette.mov"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("png", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 16, 16, "pal8"
+        frame = av.VideoFrame(16, 16, "pal8")
+        for plane in frame.planes:
+            np.frombuffer(plane, np.uint8)[:] = 0
+        frame.pts = 0
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    with pytest.raises(MediaError, match=r"palette\.mov: pixel format pal8 \(palette\) is not supported; convert first"):
+        probe(str(path))
+
+
+@pytest.mark.parametrize("name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb565le", "x2rgb10le", "rgbaf16le"])
+def test_unsupported_pixel_formats_say_what_to_do(name):
+    with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
+        layout_of(name)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv"])
+@pytest.mark.parametrize("degrees, hflip", [(90, False), (180, False), (-90, False), (90, True)])
+def test_rotation_and_mirroring_are_read(tmp_path, suffix, degrees, hflip):
+    path = tmp_path / f"turned.{suffix}"
+    write_video(path, 2, "libx264", settings={"display": {"degrees": degrees, "hflip": hflip}})
+    video = probe(str(path)).video
+    assert video.display_matrix is not None
+    a, b, _, c, d, *_ = video.display_matrix
+    assert (a * d - b * c < 0) == hflip  # a mirror turns the sign of the determinant
+    if not hflip:
+        assert (video.rotation - degrees) % 360 == 0
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_colour_and_shape_are_read(tmp_path, suffix):
+    path = tmp_path / f"tagged.{suffix}"
+    settings = {"sample_aspect_ratio": Fraction(16, 11), "colorspace": 5, "color_primaries": 5, "color_trc": 1, "color_range": 1}
+    write_video(
+        path, 2, "libx264", settings=settings, options={"x264-params": "chromaloc=2"}, frame_settings={"colorspace": 5, "color_range": 1}
+    )
+    video = probe(str(path)).video
+    assert video.sample_aspect_ratio == Fraction(16, 11)
+    assert video.colour == ColourTags(matrix=5, primaries=5, transfer=1, range=1, chroma_location=3)  # x264 counts locations from 0
+
+
+def test_full_range_of_an_old_style_format_becomes_a_tag(tmp_path):
+    path = tmp_path / "full.avi"
+    write_video(path, 2, "mjpeg", "yuvj420p")
+    video = probe(str(path)).video
+    assert (video.pix_fmt, video.format.name, video.colour.range) == ("yuvj420p", "yuv420p", 2)
+
+
+def test_interlaced_is_seen(tmp_path):
+    path = tmp_path / "fields.ts"
+    write_video(path, 6, "libx264", options={"x264-params": "tff=1"})
+    assert probe(str(path)).video.interlaced
+
+
+def test_hdr_metadata_is_read(tmp_path):
+    path = tmp_path / "hdr.mkv"
+    display = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+    params = (
+        f"log-level=none:master-display={display}:max-cll=1000,400:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:chromaloc=2"
+    )
+    write_video(path, 3, "libx265", "yuv420p10le", options={"x265-params": params, "preset": "ultrafast"})
+    video = probe(str(path)).video
+    assert (video.colour.matrix, video.colour.primaries, video.colour.transfer) == (9, 9, 16)
+    assert video.content_light == (1000, 400)
+    assert video.mastering_display is not None
+    assert [float(value) for value in video.mastering_display] == [0.68, 0.32, 0.265, 0.69, 0.15, 0.06, 0.3127, 0.329, 0.0001, 1000]
+
+
+PLANAR = {
+    "yuv420p": ["nv12", "nv21"], "yuv422p": ["nv16", "yuyv422", "uyvy422", "yvyu422"], "yuv444p": ["nv24", "nv42", "vuyx"],
+    "yuv420p10le": ["p010le", "p010be", "yuv420p10be"], "yuv422p10le": ["p210le", "y210le"], "yuv444p12le": ["yuv444p12be"],
+    "yuva444p": ["vuya"], "yuv420p16le": ["p016le"],
+    "gbrp": ["rgb24", "bgr24", "rgb0", "0bgr"], "gbrap": ["rgba", "bgra", "argb", "abgr"], "gbrp16le": ["rgb48le", "bgr48be", "gbrp16be"],
+    "gbrap16le": ["rgba64le", "bgra64be"], "gray16le": ["gray16be"], "gray10le": ["gray10be"], "gbrpf32le": ["gbrpf32be"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planar, stored", [(planar, stored) for planar, names in PLANAR.items() for stored in names])
+@pytest.mark.parametrize("size", [(64, 48), (38, 26), (30, 6)])
+def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
+    planes = sample_planes(planar, 1, *size)
+    packed = video_frame(planar, planes).reformat(format=stored)  # FFmpeg's scaler only moves the samples here
+    layout = layout_of(stored)
+    assert layout.format.name == planar
+    found = planes_of(packed, layout)
+    wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes  # FFmpeg keeps them as G, B, R
+    for plane, expected in zip(found, wanted, strict=True):
+        assert plane.dtype == expected.dtype and plane.flags.owndata
+        np.testing.assert_array_equal(plane, expected)
+
+
+def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):
+    path = tmp_path / "plain.mkv"
+    write_video(path, 2)
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else None
+    for _ in range(5):
+        probe(str(path))
+        open_input(str(path)).close()
+    if before is not None:
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before

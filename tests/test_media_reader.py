@@ -1,0 +1,374 @@
+"""Frames come out of a file with the very samples and times that went in, from the start and from anywhere."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from sample_videos import sample_planes, video_frame, write_video
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import ColourTags
+from vidrestore.media.reader import VideoReader
+
+IRREGULAR = [0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 1040]  # ms
+
+
+def read(path: Path, start_pts: int | None = None, threads: int = 0):
+    with VideoReader(str(path), threads=threads) as reader:
+        frames = list(reader.frames(start_pts))
+        assert not reader.damage.found, reader.damage.summary()
+        return frames
+
+
+def delivered(pix_fmt, planes):
+    """FFmpeg keeps planar RGB as G, B, R."""
+    return (planes[2], planes[0], planes[1], *planes[3:]) if pix_fmt.startswith("gbr") else planes
+
+
+def assert_same_planes(found, expected):
+    assert len(found) == len(expected)
+    for plane, wanted in zip(found, expected, strict=True):
+        assert plane.dtype == wanted.dtype
+        np.testing.assert_array_equal(plane, wanted)
+
+
+CHROMA = ["420", "422", "444", "411", "440", "410"]
+LOSSLESS = [
+    *((f"yuv{chroma}p", "ffv1", "mkv") for chroma in CHROMA),
+    *((f"yuv{chroma}p{depth}le", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in (9, 10, 12, 14, 16)),
+    *((f"yuv440p{depth}le", "ffv1", "mkv") for depth in (10, 12)),
+    *((f"yuva{chroma}p{depth}", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in ("", "10le", "16le")),
+    *((name, "ffv1", "mkv") for name in ("gray", "gray9le", "gray10le", "gray12le", "gray14le", "gray16le", "ya8")),
+    *((name, "ffv1", "mkv") for name in ("gbrp", "gbrp9le", "gbrp10le", "gbrp12le", "gbrp14le", "gbrp16le")),
+    *((name, "ffv1", "mkv") for name in ("gbrap", "gbrap10le", "gbrap12le", "gbrap14le", "gbrap16le")),
+    *((name, "ffv1", "mkv") for name in ("gbrpf32le", "gbrapf32le", "grayf32le")),
+    *(
+        (name, "libx264", "mp4")
+        for name in ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le", "gray", "gray10le")
+    ),
+    *((name, "libx265", "mp4") for name in ("yuv420p12le", "yuv422p12le", "yuv444p12le", "gbrp", "gray12le")),
+    *((name, "rawvideo", "avi") for name in ("yuv420p", "yuv422p")),
+]
+LOSSLESS_OPTIONS = {
+    "libx264": {"qp": "0", "preset": "ultrafast"},
+    "libx265": {"x265-params": "lossless=1:log-level=none", "preset": "ultrafast"},
+    "ffv1": {"strict": "experimental"},
+}
+
+
+@pytest.mark.parametrize("pix_fmt, codec, suffix", LOSSLESS)
+def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
+    path = tmp_path / f"lossless.{suffix}"
+    if pix_fmt == "ya8":
+        pytest.skip("packed: its samples are tested with the other packed formats")
+    pictures = write_video(path, 3, codec, pix_fmt, options=LOSSLESS_OPTIONS.get(codec))
+    with VideoReader(str(path)) as reader:
+        assert reader.info.video.format.name == pix_fmt
+        frames = list(reader.frames())
+    assert len(frames) == 3
+    for frame, planes in zip(frames, pictures, strict=True):
+        assert_same_planes(frame.planes, delivered(pix_fmt, planes))
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv411p", "yuv444p", "gray", "gbrp"])
+@pytest.mark.parametrize("size", [(63, 47), (17, 1), (1, 33), (1, 1)])
+def test_odd_and_tiny_sizes_keep_every_sample(tmp_path, pix_fmt, size):
+    path = tmp_path / "odd.mkv"
+    pictures = write_video(path, 2, "ffv1", pix_fmt, size)
+    for frame, planes in zip(read(path), pictures, strict=True):
+        assert_same_planes(frame.planes, delivered(pix_fmt, planes))
+
+
+@pytest.mark.parametrize("pix_fmt", ["bgr24", "bgra"])
+def test_rows_stored_bottom_up_are_turned(tmp_path, pix_fmt):
+    path = tmp_path / "upside.avi"
+    planes = sample_planes("gbrp", 0, 30, 20)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("rawvideo", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 30, 20, pix_fmt
+        frame = video_frame("gbrp", planes).reformat(format=pix_fmt)
+        frame.pts = 0
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    (frame,) = read(path)
+    assert_same_planes(frame.planes[:3], delivered("gbrp", planes))
+
+
+def test_frames_are_the_readers_to_keep(tmp_path):
+    path = tmp_path / "kept.mkv"
+    pictures = write_video(path, 12)
+    frames = read(path)  # all of them held while the decoder went on
+    for frame, planes in zip(frames, pictures, strict=True):
+        assert all(plane.flags.owndata and plane.flags.writeable for plane in frame.planes)
+        assert_same_planes(frame.planes, planes)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "nut"])
+@pytest.mark.parametrize("codec, options", [("libx264", {"bf": "3", "qp": "0"}), ("mpeg4", {})])
+def test_irregular_times_and_durations_are_exact(tmp_path, suffix, codec, options):
+    if (suffix, codec) == ("nut", "libx264"):
+        pytest.skip("FFmpeg's NUT writer can't hold irregular times with B-frames")
+    path = tmp_path / f"irregular.{suffix}"
+    write_video(path, 12, codec, times=IRREGULAR, time_base=Fraction(1, 1000), last_duration=77, options=options)
+    with VideoReader(str(path)) as reader:
+        base = reader.info.video.time_base
+        frames = list(reader.frames())
+        assert not reader.damage.found, reader.damage.summary()
+    assert [frame.pts * base * 1000 for frame in frames] == IRREGULAR
+    lengths = [after - before for before, after in zip(IRREGULAR, [*IRREGULAR[1:], 1117], strict=True)]
+    assert [frame.duration * base * 1000 for frame in frames[:-1]] == lengths[:-1]
+    if suffix in ("mp4", "mov", "mkv"):
+        assert frames[-1].duration * base * 1000 == 77
+
+
+@pytest.mark.parametrize("suffix, start", [("mkv", 1000), ("mp4", 37), ("ts", 100)])
+def test_a_late_start_is_kept(tmp_path, suffix, start):
+    path = tmp_path / f"late.{suffix}"
+    write_video(path, 5, "libx264", times=range(start, start + 5))
+    with VideoReader(str(path)) as reader:
+        base = reader.info.video.time_base
+        frames = list(reader.frames())
+        assert reader.info.video.start == frames[0].pts
+    if suffix != "ts":  # a transport stream adds its own initial delay
+        assert [round(frame.pts * base * 25) for frame in frames] == list(range(start, start + 5))
+    assert {frame.duration * base * 25 for frame in frames} == {1}
+
+
+GROUPS = {
+    "b-frames": {"g": "12", "bf": "3", "preset": "fast"},
+    "open groups": {"g": "8", "bf": "3", "x264-params": "open-gop=1:scenecut=0"},
+    "intra refresh": {"g": "10", "x264-params": "intra-refresh=1"},
+    "one key frame": {"g": "1000", "bf": "2"},
+}
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "avi"])
+@pytest.mark.parametrize("group", GROUPS)
+def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, group):
+    path = tmp_path / f"seek.{suffix}"
+    options = {**GROUPS[group], "bf": "0"} if suffix == "avi" else GROUPS[group]
+    write_video(path, 40, "libx264", options=options)
+    full = read(path)
+    with VideoReader(str(path)) as reader:
+        for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
+            for early in (0, 1):  # the exact time of a frame, and one tick before
+                found = list(reader.frames(full[index].pts - early))
+                assert not reader.damage.found, reader.damage.summary()
+                assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
+                assert [frame.duration for frame in found] == [frame.duration for frame in full[index:]]
+                for frame, wanted in zip(found, full[index:], strict=True):
+                    assert_same_planes(frame.planes, wanted.planes)
+        assert list(reader.frames(full[-1].pts + 1)) == []
+
+
+@pytest.mark.parametrize(
+    "codec, options",
+    [("libx265", {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "fast"}), ("mpeg2video", {"g": "8", "bf": "2"})],
+)
+@pytest.mark.parametrize("suffix", ["mkv", "ts"])
+def test_open_groups_of_other_codecs_seek_exactly(tmp_path, codec, options, suffix):
+    path = tmp_path / f"seek.{suffix}"
+    write_video(path, 30, codec, options=options)
+    full = read(path)
+    for index in (5, 7, 8, 9, 15, 16, 17, 29):
+        found = read(path, full[index].pts)
+        assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
+        for frame, wanted in zip(found, full[index:], strict=True):
+            assert_same_planes(frame.planes, wanted.planes)
+
+
+def test_any_number_of_threads_gives_the_same_frames(tmp_path):
+    path = tmp_path / "threads.mp4"
+    write_video(path, 20, "libx264", options=GROUPS["b-frames"])
+    one = read(path, threads=1)
+    for threads in (0, 2, 5):
+        for frame, wanted in zip(read(path, threads=threads), one, strict=True):
+            assert (frame.pts, frame.duration, frame.key) == (wanted.pts, wanted.duration, wanted.key)
+            assert_same_planes(frame.planes, wanted.planes)
+
+
+def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
+    """One mjpeg stream whose pictures have any size, pixel format and time."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt, stream.time_base = *sizes[0], "yuvj420p", Fraction(1, 1000)
+        for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
+            pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
+            encoder = av.CodecContext.create("mjpeg", "w")
+            encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = *size, pix_fmt, Fraction(1, 25)
+            for packet in encoder.encode(video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)):
+                packet.stream, packet.pts, packet.dts, packet.time_base = stream, time, number, Fraction(1, 1000)
+                output.mux(packet)
+
+
+def test_a_change_of_size_names_the_frame_and_both_sizes(tmp_path):
+    path = tmp_path / "sizes.mkv"
+    mux_jpegs(path, [(64, 48)] * 7 + [(32, 48)] * 2, range(0, 360, 40))
+    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"sizes\.mkv, frame 7: 32x48, but the stream began at 64x48"):
+        list(reader.frames())
+
+
+def test_a_change_of_pixel_format_names_the_frame(tmp_path):
+    path = tmp_path / "formats.mkv"
+    mux_jpegs(path, [(64, 48)] * 8, range(0, 320, 40), ["yuvj420p"] * 6 + ["yuvj444p"] * 2)
+    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame 6: yuvj444p, but the stream began in yuvj420p"):
+        list(reader.frames())
+
+
+def test_a_time_that_does_not_increase_names_the_frame(tmp_path):
+    path = tmp_path / "times.mkv"
+    mux_jpegs(path, [(64, 48)] * 6, [0, 40, 80, 120, 100, 200])
+    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame 4: its time \(pts 100\) is not after .* \(120\)"):
+        list(reader.frames())
+
+
+def test_frames_without_times_are_never_given_made_up_ones(tmp_path):
+    write_video(tmp_path / "timed.mkv", 20, "libx264", options=GROUPS["b-frames"])
+    path = tmp_path / "bare.h264"
+    with av.open(str(tmp_path / "timed.mkv")) as timed, av.open(str(path), "w", format="h264") as output:
+        stream = output.add_stream_from_template(timed.streams.video[0])
+        for packet in timed.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame \d+: it has no time stamp, .*remux"):
+        list(reader.frames())
+
+
+def test_a_second_iteration_ends_the_first_and_begins_anew(tmp_path):
+    path = tmp_path / "twice.mkv"
+    write_video(path, 12)
+    with VideoReader(str(path)) as reader:
+        first = reader.frames()
+        assert next(first).pts == 0
+        assert len(list(reader.frames())) == 12
+        assert list(first) == []
+
+
+def test_leaving_early_closes_the_file(tmp_path):
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("needs /proc")
+    path = tmp_path / "left.mkv"
+    write_video(path, 12)
+    before = len(list(folder.iterdir()))
+    with VideoReader(str(path)) as reader:
+        next(reader.frames())
+        assert len(list(folder.iterdir())) == before + 1
+    assert len(list(folder.iterdir())) == before
+
+
+def test_memory_does_not_grow_with_length(tmp_path):
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("needs /proc")
+    path = tmp_path / "long.mkv"
+    write_video(path, 400, "mpeg4", size=(320, 240))
+    gc.collect()
+    gc.disable()  # so that a reference cycle per frame would show
+    try:
+        with VideoReader(str(path)) as reader:
+            pages = [int(statm.read_text().split()[1]) for _ in reader.frames()]
+    finally:
+        gc.enable()
+    assert (pages[-1] - pages[100]) * 4096 < 6 << 20  # 300 frames of 115 kB would be 34 MB
+
+
+Y4M = [
+    ("yuv420p", {}), ("yuv422p", {}), ("yuv444p", {}), ("yuv411p", {}), ("gray", {}), ("gray10le", {"strict": "-1"}),
+    ("yuv420p10le", {"strict": "-1"}), ("yuv422p12le", {"strict": "-1"}), ("yuv444p16le", {"strict": "-1"}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def feed(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return feed
+
+
+@pytest.mark.parametrize("pix_fmt, options", Y4M)
+@pytest.mark.parametrize("size", [(64, 48), (17, 9)])
+def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
+    path = tmp_path / "pipe.y4m"
+    codec = "rawvideo" if options else "wrapped_avframe"
+    pictures = write_video(path, 3, codec, pix_fmt, size, rate=30, container=options, settings={"sample_aspect_ratio": Fraction(4, 3)})
+    from_file = read(path)
+    stdin(path.read_bytes())
+    with VideoReader("-") as reader:
+        info = reader.info
+        frames = list(reader.frames())
+        assert not reader.damage.found
+    video = info.video
+    assert (info.path, info.container, video.time_base, video.rate, video.format.name) == (
+        "-",
+        "yuv4mpegpipe",
+        Fraction(1, 30),
+        30,
+        pix_fmt,
+    )
+    assert (video.width, video.height, video.sample_aspect_ratio, video.frames) == (*size, Fraction(4, 3), None)
+    assert [(frame.pts, frame.duration) for frame in frames] == [(0, 1), (1, 1), (2, 1)]
+    for frame, planes, same in zip(frames, pictures, from_file, strict=True):
+        assert_same_planes(frame.planes, planes)
+        assert_same_planes(same.planes, planes)
+
+
+@pytest.mark.parametrize(
+    "words, pix_fmt, colour, interlaced",
+    [
+        ("C420jpeg", "yuv420p", ColourTags(chroma_location=2), False),
+        ("C420mpeg2 Ip", "yuv420p", ColourTags(chroma_location=1), False),
+        ("C420paldv It", "yuv420p", ColourTags(chroma_location=3), True),
+        ("", "yuv420p", ColourTags(chroma_location=2), False),
+        ("C444 XCOLORRANGE=FULL Ib", "yuv444p", ColourTags(range=2), True),
+        ("C420p10 XYSCSS=420P10 XCOLORRANGE=LIMITED A1:1", "yuv420p10le", ColourTags(range=1), False),
+    ],
+)
+def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
+    stdin(f"YUV4MPEG2 W2 H2 F30000:1001 {words}\nFRAME\n".encode() + bytes(24))
+    video = VideoReader("-").info.video
+    assert (video.pix_fmt, video.colour, video.interlaced, video.time_base) == (pix_fmt, colour, interlaced, Fraction(1001, 30000))
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "it is empty"),
+        (b"\x00\x00\x00 ftypisom" + bytes(5000), "expected a YUV4MPEG2"),
+        (b"YUV4MPEG2 W2 H2 C420\n", "no frame rate"),
+        (b"YUV4MPEG2 W2 H2 F0:0\n", "no frame rate"),
+        (b"YUV4MPEG2 W0 H2 F25:1\n", "W must be a size from 1 to 32768"),
+        (b"YUV4MPEG2 W2 F25:1\n", "H must be a size"),
+        (b"YUV4MPEG2 W2 H2 F25:1 C422odd\n", "C422odd is not supported"),
+        (b"YUV4MPEG2 W2 H2 F25:1\n", "0 frames"),
+        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRAME\n1234567", "the pipe ended in the middle of frame 1"),
+        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRA", "frame 1: expected a line FRAME"),
+    ],
+)
+def test_what_is_wrong_with_a_pipe_is_said(stdin, data, message):
+    stdin(data)
+    try:
+        with VideoReader("-") as reader:
+            frames = list(reader.frames())
+        assert len(frames) == 1 and message in reader.damage.summary()
+    except MediaError as error:
+        assert message in str(error)
+
+
+def test_a_pipe_is_read_once_and_from_the_start(stdin):
+    stdin(b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456")
+    with VideoReader("-") as reader:
+        with pytest.raises(MediaError, match="can't be read from the middle"):
+            reader.frames(5)
+        assert len(list(reader.frames())) == 1
+        with pytest.raises(MediaError, match="only once"):
+            list(reader.frames())
