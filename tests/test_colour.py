@@ -48,8 +48,11 @@ def test_grey_is_a_copy_of_any_view():
     (grey,) = planes_to_grey([view], PixelFormat("gray", "gray", 8))
     grey += 1
     np.testing.assert_array_equal(wide, np.arange(24).reshape(4, 6))
-    (tensor_grey,) = planes_to_grey([torch.from_numpy(wide)], PixelFormat("gray", "gray", 8))
-    np.testing.assert_array_equal(tensor_grey.numpy()[::-1, ::2] + 1, grey.numpy())
+    tensor = torch.from_numpy(wide).float()
+    (tensor_grey,) = planes_to_grey([tensor], PixelFormat("gray", "gray", 8))
+    tensor_grey += 1
+    np.testing.assert_array_equal(tensor_grey.numpy()[::-1, ::2], grey.numpy())
+    np.testing.assert_array_equal(tensor.numpy(), wide)
 
 
 # ---- YUV and RGB: expected values from Kr and Kb in float64, and from swscale ----

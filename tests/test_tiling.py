@@ -76,6 +76,12 @@ def test_tiles_that_disagree_are_blended_without_a_step():
     torch.testing.assert_close(blended[0, 0, 0, 3], torch.cat([torch.zeros(8), torch.arange(1, 9) / 9, torch.ones(8)]))
 
 
+def test_the_blend_grows_with_the_scale():
+    tiles = iter([0.0, 1.0])
+    blended = apply_tiled(lambda pixels: torch.full((1, 1, 1, 16, 32), next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8, scale=2)
+    torch.testing.assert_close(blended[0, 0, 0, 3], torch.cat([torch.zeros(16), torch.arange(1, 17) / 17, torch.ones(16)]))
+
+
 def test_half_precision_tiles_are_summed_in_single():
     clip = torch.rand(1, 1, 1, 20, 20).bfloat16()
     joined = apply_tiled(lambda pixels: pixels, clip, 8, 6)
