@@ -176,14 +176,36 @@ def test_on_a_terminal_a_bar_shows_position_speed_and_time_left() -> None:
 
     stream = io.StringIO()
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[text]}", markup=False))
-    with Progress(*columns, console=Console(file=stream, force_terminal=True, width=120), auto_refresh=False) as bar:
-        tell = progress.BarListener(bar)
-        for event in [Warned("[red].mp4", "odd [name]"), *JOB[:3]]:
-            tell(event)
-        bar.refresh()
+    bar = Progress(*columns, console=Console(file=stream, force_terminal=True, width=120), auto_refresh=False)
+    tell = progress.BarListener(bar)
+    for event in [Warned("[red].mp4", "odd [name]"), *JOB[:3]]:
+        tell(event)
+    bar.stop()
     shown = stream.getvalue()
     assert "[red].mp4: warning: odd [name]" in shown
     assert "20/60 frames, 10.0 fps, 4.0 s left, 1.50 GB" in shown
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_bar_on_the_terminal_leaves_stdout_to_the_result(json_lines: bool) -> None:
+    code = f"""
+from vidrestore.cli.progress import listening
+from vidrestore.events import Finished, Progressed
+with listening(json={json_lines}) as tell:
+    tell(Progressed("a.mp4", done=1, total=2, seconds=1.0))
+    tell(Finished("a.mp4", output="b.mp4", frames=2, seconds=2.0))
+"""
+    terminal, stderr = os.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    result = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, env=environment, timeout=60, check=True)
+    os.close(stderr)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    events = [json.loads(line)["event"] for line in result.stdout.splitlines()] if json_lines else []
+    assert events == (["progress", "done"] if json_lines else [])
+    assert json_lines or result.stdout == b"a.mp4 -> b.mp4: 2 frames in 2.0 s, 1.0 fps\n"
+    assert "1/2 frames" in shown
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")])

@@ -341,7 +341,7 @@ def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path)
         assert server.downloads == 0
         pulled = Path(run_with_hub(PULL, hub_folder, server.address))
         assert pulled.read_bytes() == content
-        run_with_hub(PULL, hub_folder, server.address)
+        assert run_with_hub(PULL.replace("folder", "folder, quiet=True"), hub_folder, server.address) == str(pulled)
         assert server.downloads == 1
         endpoint = server.address
     assert run_with_hub(LOAD, hub_folder, endpoint) == "tiny-denoise"

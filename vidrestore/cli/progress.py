@@ -24,11 +24,10 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
     `quiet`, warnings and errors always.
     """
     with ExitStack() as stack:
-        listeners: list[Listener] = [print_json if json else print_summary]
-        if not quiet and sys.stderr.isatty():
-            listeners.append(stack.enter_context(progress_bar()))
-        else:
-            listeners.append(PlainLines(sys.stderr, quiet=quiet))
+        mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
+        drawn = not quiet and not mixed and sys.stderr.isatty()
+        progress: Listener = stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
+        listeners = (progress, print_json if json else print_summary)  # the bar is gone before the summary is printed
 
         def tell(event: Event) -> None:
             for listener in listeners:
@@ -99,17 +98,20 @@ class PlainLines:
 
 @contextmanager
 def progress_bar() -> Iterator[Listener]:
-    """A listener that draws one bar per source on the terminal behind stderr."""
+    """A listener that draws one bar per stage of a source on the terminal behind stderr; stdout stays as it is."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    progress = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+    try:
         yield BarListener(progress)
+    finally:
+        progress.stop()
 
 
 class BarListener:
-    """Draws events on a rich progress display; lines appear above the bar."""
+    """Draws events on a rich progress display, which stands while there is progress to show; lines appear above the bar."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -127,11 +129,13 @@ class BarListener:
     def _draw(self, event: Progressed) -> None:
         if self._bar is None:
             self._bar = self.progress.add_task(event.stage, total=None, text="")
+            self.progress.start()
         text = _position(event) + _speed(event)
         self.progress.update(self._bar, description=event.stage, completed=event.done, total=event.total, text=text)
 
     def _remove_bar(self) -> None:
         if self._bar is not None:
+            self.progress.stop()
             self.progress.remove_task(self._bar)
             self._bar = None
 
