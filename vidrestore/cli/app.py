@@ -13,6 +13,7 @@ import typer
 
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
+from vidrestore.cli.denoise_commands import denoise
 from vidrestore.errors import VidRestoreError
 
 INTERRUPTED = 130
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(denoise)
 app.add_typer(weights_commands.app, name="weights")
 
 

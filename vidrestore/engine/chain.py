@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -68,7 +68,7 @@ class ByteQueue(Generic[T]):
             raise self._error
 
 
-def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Iterator[T]:
+def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:
     """The same items, produced ahead in a thread of their own, at most `limit` bytes (as told by `size`) ahead.
 
     Nothing runs before the first item is asked for. An error while producing is raised here, after the items that came before it.
@@ -99,7 +99,7 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) 
     queue.end(error)
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Generator[R]:
     """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` + 1 ahead of the results."""
     pending: deque[Future[R]] = deque()
     with ThreadPoolExecutor(workers) as pool:

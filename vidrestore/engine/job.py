@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.engine.chain import buffered
-from vidrestore.engine.naming import PIPE, check_output, output_for
+from vidrestore.engine.naming import output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import Plan, Scene, SourceIdentity, planned_clips, planned_range
 from vidrestore.engine.restoring import ClipRestorer
 from vidrestore.engine.tasks import Restorer, load_restorer
-from vidrestore.errors import PlanError
+from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Progressed, Started, Warned
 from vidrestore.frames import Frame
-from vidrestore.media.encoders import choose_encoder
+from vidrestore.media.atomic import check_output
+from vidrestore.media.encoders import PIPE, choose_encoder, container_of
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import check_streams
@@ -74,7 +75,9 @@ def restore(
     `overrides` are fields of RestoreOptions and win over `options`. Raises VidRestoreError, where possible before any work; then there
     is no output.
     """
-    chosen = replace(options or RestoreOptions(), **overrides, **({} if sigma is None else {"sigma": sigma}))
+    chosen = replace(options or RestoreOptions(), **overrides)
+    if sigma is not None:
+        chosen = replace(chosen, sigma=sigma)
     target = output_for(os.fspath(source), None if output is None else os.fspath(output), task)
     return restore_source(os.fspath(source), target, task, chosen, lambda: load_restorer(task, chosen), on_event or ignore)
 
@@ -83,7 +86,7 @@ def restore_source(source: str, output: str, task: str, options: RestoreOptions,
     """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked."""
     if options.skip_existing and output != PIPE and os.path.exists(output):
         return Summary(source, output, 0, 0.0, skipped=True)
-    check_output(source, output, overwrite=options.overwrite)
+    check_request(source, output, options)
     with VideoReader(source) as reader:
         job = prepare(reader.info, output, task, options, loader)
         on_event(Started(source, output, task, job.restorer.name, options.device))
@@ -120,6 +123,15 @@ def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, l
     return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, restorer.clip, restorer.overlap, encoder, copy))
 
 
+def check_request(source: str, output: str, options: RestoreOptions) -> None:
+    """Refuse what can be seen to be wrong without opening the source."""
+    container_of(output)
+    if output != PIPE:
+        check_output(output, source, overwrite=options.overwrite)
+        if options.cfr is not None:
+            raise OptionError(f"--cfr {options.cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
+
+
 def check_picture(source: str, video: VideoInfo) -> None:
     """Refuse what would be restored wrongly."""
     if video.interlaced:
@@ -129,7 +141,7 @@ def check_picture(source: str, video: VideoInfo) -> None:
         )
 
 
-def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Iterator[Frame]:
+def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Generator[Frame]:
     """Yield the restored frames of the whole source; decoding runs in a thread, planning and joining in another, the model in more."""
     with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
         planned = planned_clips(decoded, job.plan, job.info.video.format, job.sigma, detect=job.options.scene_detect)
@@ -137,7 +149,7 @@ def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Itera
             yield from restored
 
 
-def restore_clips(job: Job, reader: VideoReader, clips: range) -> Iterator[Frame]:
+def restore_clips(job: Job, reader: VideoReader, clips: range) -> Generator[Frame]:
     """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole run.
 
     A clip owns the frames that no earlier clip has; the clip after the range is restored too where it shares frames with the last.
@@ -164,13 +176,16 @@ def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
     details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
     on_event(Planned(job.info.path, total, details=details))
     began = told = time.monotonic()
-    with closing(restored_frames(job, reader, clips)) as frames, _writer(job) as writer:
+    writer = _writer(job)
+    with closing(restored_frames(job, reader, clips)) as frames, writer:
         for done, frame in enumerate(frames, 1):
             writer.write(frame)
             if time.monotonic() - told >= PROGRESS_SECONDS:
                 told = time.monotonic()
                 on_event(Progressed(job.info.path, done, total, told - began, memory=peak_memory()))
     seconds = time.monotonic() - began
+    for warning in writer.warnings:
+        on_event(Warned(job.info.path, warning))
     damage = reader.damage.summary() if reader.damage.found else None
     summary = Summary(job.info.path, plan.output, len(plan.pts), seconds, tuple(plan.scenes), damage, clips.retried)
     _report(summary, on_event)
@@ -191,8 +206,6 @@ def _writer(job: Job) -> VideoWriter:
 
 
 def _report(summary: Summary, on_event: Listener) -> None:
-    if summary.damage:
-        on_event(Warned(summary.source, summary.damage))
     if summary.retried:
         on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
     scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.media.encoders import MUXERS, PIPE
 
 VIDEO_SUFFIXES = frozenset(
@@ -77,18 +77,3 @@ def output_for(source: str, output: str | None, task: str, *, several: bool = Fa
     suffix = path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER
     name = f"{path.stem}.{SUFFIXES.get(task, task)}{suffix}"
     return str(Path(output) / name) if output is not None else str(path.with_name(name))
-
-
-def check_output(source: str, output: str, *, overwrite: bool) -> None:
-    """Refuse an output that is the source, that exists (OutputExistsError), or whose folder doesn't; before any work."""
-    if output == PIPE:
-        return
-    if source != PIPE and os.path.exists(output) and os.path.exists(source) and os.path.samefile(source, output):
-        raise MediaError(f"{output}: the output is the source itself; choose another name with -o")
-    if os.path.isdir(output):
-        raise MediaError(f"{output}: a folder, but an output file was expected")
-    if os.path.exists(output) and not overwrite:
-        raise OutputExistsError(f"{output}: exists already; replace it with --overwrite, or choose another name with -o")
-    folder = os.path.dirname(os.path.abspath(output))
-    if not os.path.isdir(folder):
-        raise MediaError(f"{output}: there is no folder {folder}; make it first")

@@ -25,7 +25,7 @@ from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 1
 HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
-NOISE_STEP = 4  # every so many frames of a scene are measured
+NOISE_STEP = 8  # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _scene_start(cuts: list[int], frame: int) -> int:
 
 
 class _SceneNoise:
-    """The noise of the scene that is going by, measured on every `NOISE_STEP`-th of its frames (and on the first)."""
+    """The noise of the scene that is going by, measured on its first frame and every `NOISE_STEP`-th after it."""
 
     def __init__(self, pixels: PixelFormat) -> None:
         self._pixels = pixels

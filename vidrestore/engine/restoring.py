@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.clips import Bounds, Planes, join_clips
-from vidrestore.colour import grey_to_planes, planes_to_grey
+from vidrestore.colour import grey_to_planes
 from vidrestore.engine.chain import ordered_map
 from vidrestore.engine.plan import Clip, PlannedClip, colour_planes
 from vidrestore.engine.tasks import Restorer
@@ -42,7 +43,7 @@ class ClipRestorer:
         self.retried = 0
         self._counting = Lock()
 
-    def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Iterator[Frame]:
+    def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as in the whole run.
 
         Keeps the clips that are being restored and two more. Not again, once begun.
@@ -98,8 +99,15 @@ class ClipRestorer:
 
 def clip_planes(frames: list[Frame], pixels: PixelFormat) -> tuple[Tensor, ...]:
     """Each colour plane of a clip as one tensor (T, H, W), float32 on the 0-255 scale."""
-    stacks = [np.stack([frame.planes[plane] for frame in frames]) for plane in range(colour_planes(pixels))]
-    return tuple(planes_to_grey(stacks, pixels))
+    return tuple(_stacked([frame.planes[plane] for frame in frames], pixels.unit) for plane in range(colour_planes(pixels)))
+
+
+def _stacked(planes: list[NDArray[Any]], unit: float) -> Tensor:
+    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more than the conversion."""
+    stack = np.empty((len(planes), *planes[0].shape), np.float32)
+    for target, plane in zip(stack, planes, strict=True):
+        target[...] = plane
+    return torch.from_numpy(stack if unit == 1 else np.divide(stack, np.float32(unit), out=stack))
 
 
 def all_finite(planes: tuple[Tensor, ...]) -> bool:
