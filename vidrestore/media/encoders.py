@@ -2,8 +2,7 @@
 
 Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is held to AVX2 and its
 threads to a fixed number, so every encoder's threads are fixed and never follow the machine. H.264 and H.265 can't hold an odd size where
-chroma is subsampled; VP9, AV1 and FFV1 can. Matroska and WebM take the sample aspect ratio from the bitstream alone, and only H.264 and
-H.265 carry it there.
+chroma is subsampled; VP9, AV1 and FFV1 can. SVT-AV1 writes to the standard error stream unless told not to.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +71,6 @@ class Encoder:
     preset: str | None = None  # the encoder's name for its speed setting
     odd_chroma: bool = True  # can the size be odd where chroma is halved?
     smallest: int = 1  # least width and height
-    aspect_in_stream: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
 
 
@@ -112,7 +109,6 @@ TABLE = (
         preset="preset",
         odd_chroma=False,
         smallest=2,
-        aspect_in_stream=True,
     ),
     Encoder(
         "libx264rgb",
@@ -123,7 +119,6 @@ TABLE = (
         crf=True,
         preset="preset",
         smallest=2,
-        aspect_in_stream=True,
     ),
     Encoder(
         "libx265",
@@ -135,7 +130,6 @@ TABLE = (
         preset="preset",
         odd_chroma=False,
         smallest=16,
-        aspect_in_stream=True,
         tags=HEVC_TAGS,
     ),
     Encoder(
@@ -185,7 +179,7 @@ def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, 
     if container == "yuv4mpegpipe":
         return _pipe_choice(source.video, options)
     row = _asked_row(source.video, container, options, scale) if _asked(options) else _default_row(source.video, container, options, scale)
-    choice = _choice(row, container, source.video.format, options)
+    choice = _choice(row, container, source.video, options)
     from vidrestore.media.encoding import try_encoder
 
     try_encoder(choice, source.video, output, scale)
@@ -248,27 +242,20 @@ def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, sca
         return f"it needs at least {row.smallest}x{row.smallest} pixels, the video has {width}x{height}"
     if not row.odd_chroma and _cuts_chroma(video.format, width, height):
         return f"it can't hold the odd size {width}x{height} at {video.format.name}"
-    if not row.aspect_in_stream and container in ("matroska", "webm") and _stretched(video):
-        return f"in {SUFFIXES[container]} it can't keep the sample aspect ratio {_ratio(video)}"
     return None
+
+
+def varies(video: VideoInfo) -> bool:
+    """Is the average frame rate another than the base rate (by more than rounding), as where the rate varies?"""
+    return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
 
 
 def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
     return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
 
 
-def _stretched(video: VideoInfo) -> bool:
-    return video.sample_aspect_ratio not in (None, 0, 1)
-
-
-def _ratio(video: VideoInfo) -> str:
-    ratio = video.sample_aspect_ratio or Fraction(1)
-    return f"{ratio.numerator}:{ratio.denominator}"
-
-
 def _pixels(video: VideoInfo, scale: int) -> str:
-    shape = f" with sample aspect ratio {_ratio(video)}" if _stretched(video) else ""
-    return f"{video.format.name} at {video.width * scale}x{video.height * scale}{shape}"
+    return f"{video.format.name} at {video.width * scale}x{video.height * scale}"
 
 
 def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> str:
@@ -280,12 +267,14 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
     return f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, yuv444p16le or gray16le in FFV1"
 
 
-def _choice(row: Encoder, container: str, pixels: PixelFormat, options: EncoderOptions) -> EncoderChoice:
+def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
     settings = _joined(settings, _fixed_threads(row.name, threads))
+    if container in ISO and row.codec in ("h264", "hevc") and varies(video):
+        settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
-    return EncoderChoice(row.name, row.formats[pixels.name], container, settings, row.tags.get(container), threads, options.lossless)
+    return EncoderChoice(row.name, row.formats[video.format.name], container, settings, row.tags.get(container), threads, options.lossless)
 
 
 def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from vidrestore.frames import ColourTags, Frame
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
+    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 # Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
 _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
-_TRIAL_FRAMES = 2
+_TRIAL_FRAMES = 3
 
 
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:
@@ -30,6 +32,7 @@ def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoI
     import av
     from av.codec.context import Flags
 
+    os.environ.setdefault("SVT_LOG", "1")  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
     stream = container.add_stream(choice.encoder, rate=video.rate or video.base_rate or Fraction(25), options=dict(choice.options))
     assert isinstance(stream, av.VideoStream)
     context = stream.codec_context
@@ -86,7 +89,7 @@ def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ..
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int = 1) -> None:
-    """Encode two gray frames into the real container in memory and read them back; MediaError where that fails."""
+    """Encode a few gray frames into the real container in memory and read them back; MediaError where that fails."""
     import av
 
     memory = io.BytesIO()
@@ -113,6 +116,12 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iter
     step = frame_ticks(video, video.time_base)
     for index in range(_TRIAL_FRAMES):
         yield picture(Frame(planes, index * step, step), choice.pix_fmt, video.time_base, video.colour)
+
+
+def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
+    """x265 gives decoding times out of thin air to a video of one or two frames [measured]; no picture waits for another there."""
+    if encoder == "libx265" and frames <= 2:
+        packet.dts = packet.pts
 
 
 def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:

@@ -181,8 +181,8 @@ class StreamCopier:
         except av.error.FFmpegError as error:
             self.damage = f"{self.source}: the sound and other streams break off: {error}"
 
-    def up_to(self, time: Fraction | None) -> Iterator[Packet[Any]]:
-        """The packets whose decoding time is not after `time` (seconds), each assigned to its output stream; all that are left for None."""
+    def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
+        """The packets whose decoding time is not after `time` (seconds; None: all), moved by `shift`, each given its output stream."""
         while self.packets is not None:
             packet = self.held or next(self.packets, None)
             self.held = None
@@ -193,6 +193,7 @@ class StreamCopier:
                 self.held = packet
                 return
             packet.stream = self.targets[packet.stream_index]
+            _move(packet, shift)
             yield packet
 
     def close(self) -> None:
@@ -203,3 +204,10 @@ class StreamCopier:
 def _stamp(packet: Packet[Any]) -> Fraction | None:
     ticks = packet.dts if packet.dts is not None else packet.pts
     return None if ticks is None else ticks * Fraction(packet.time_base)
+
+
+def _move(packet: Packet[Any], shift: Fraction) -> None:
+    ticks = round(shift / Fraction(packet.time_base))
+    if ticks:
+        packet.pts = None if packet.pts is None else packet.pts + ticks
+        packet.dts = None if packet.dts is None else packet.dts + ticks

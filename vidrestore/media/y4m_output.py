@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags, Frame, PixelFormat
+from vidrestore.media.streams import pipe_warning
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -42,7 +43,7 @@ def header(video: VideoInfo, rate: Fraction, scale: int = 1) -> bytes:
     return f"YUV4MPEG2 {shape} {ratio} C{colour_space(video.format, video.colour)}{_RANGES.get(video.colour.range, '')}\n".encode()
 
 
-class Y4mPipe:
+class Y4mOutput:
     """Writes frames to a binary stream; `warnings` of the writer say what is left behind.
 
     With `rate`, frames are repeated and dropped to keep it; without, the source's own rate must be constant. Raises MediaError for pixels
@@ -53,6 +54,7 @@ class Y4mPipe:
         self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1, time_base: Fraction | None = None
     ) -> None:
         self.stream = stream
+        self.warnings = [warning] if (warning := pipe_warning(source)) else []
         self.time_base = time_base or source.video.time_base
         self.asked = rate is not None
         self.rate = rate or _source_rate(source)

@@ -1,0 +1,272 @@
+"""A container file with the restored video and the copied streams: written under its partial name, read again, and only then named."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import Frame
+from vidrestore.media import streams
+from vidrestore.media.atomic import partial_path, put_in_place, write_problem
+from vidrestore.media.encoders import PIPE, SUFFIXES
+from vidrestore.media.encoding import add_encoder, frame_ticks, picture, repair_dts
+from vidrestore.media.matroska import write_aspect
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.packet import Packet
+
+    from vidrestore.media.encoders import EncoderChoice
+    from vidrestore.media.probe import SourceInfo
+
+_LARGEST_TIMESCALE = 2**31 - 1
+
+
+@dataclass
+class Times:
+    """What a file says about its frames, in ticks of its own time base."""
+
+    count: int = 0
+    total: int = 0  # the sum of all pts: any one that differs shows
+    first: int = 0
+    last: int = 0
+    end: int = 0
+
+    def add(self, pts: int, duration: int) -> None:
+        self.first = pts if self.count == 0 else self.first
+        self.count, self.total, self.last, self.end = self.count + 1, self.total + pts, pts, pts + duration
+
+
+class FileOutput:
+    """The file behind a VideoWriter: `write` each frame, then `finish`, or `abort` to leave nothing behind."""
+
+    def __init__(
+        self,
+        output: str,
+        source: SourceInfo,
+        choice: EncoderChoice,
+        copy: tuple[int, ...],
+        *,
+        overwrite: bool = False,
+        scale: int = 1,
+        time_base: Fraction | None = None,
+    ) -> None:
+        self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
+        self.video = source.video
+        self.time_base = time_base or self.video.time_base
+        self.partial = partial_path(output)
+        self.warnings: list[str] = []
+        self.copier = None if source.path == PIPE else streams.StreamCopier(source.path)
+        self.container: OutputContainer | None = None
+        self.times = Times()
+        self.shift = 0  # ticks added to all times, where a source begins before 0
+        self.durations: dict[int, int] = {}  # of the frames inside the encoder, by pts; some encoders forget them
+        self.held: Packet[Any] | None = None
+        self.first_dts = 0
+        try:
+            self._open()
+        except BaseException as error:
+            self.abort()
+            raise self._explained(error) from error
+
+    def _open(self) -> None:
+        import av
+        from av.container import Flags
+
+        metadata = streams.container_metadata(self.copier.opened) if self.copier else {}
+        options = self._muxer_options(metadata)
+        self.container = av.open(f"file:{self.partial}", "w", format=self.choice.container, container_options=options)
+        bitexact: Any = Flags.bitexact.value  # no date of writing, no random identifiers: the same job gives the same file
+        self.container.flags |= bitexact
+        self.container.metadata.update(metadata)
+        self._add_streams(self.container)
+        self.container.start_encoding()
+        assert self.stream.time_base is not None
+        self.tick = Fraction(self.stream.time_base)
+
+    def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
+        if self.choice.container not in streams.ISO:
+            # Sound that begins before 0 stays there, and no stream becomes the default one that was not.
+            return {"avoid_negative_ts": "disabled", "default_mode": "passthrough"}
+        foreign = streams.foreign_keys(metadata)
+        flags = "+faststart"
+        if foreign and not self._has_cover():
+            flags += "+use_metadata_tags"
+        elif foreign:
+            place = f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata {', '.join(sorted(foreign))}"
+            self.warnings.append(f"{self.output}: {place}; -o NAME.mkv keeps them")
+        timescale = self.time_base.denominator
+        return {"movflags": flags, "video_track_timescale": str(timescale), "movie_timescale": str(self._movie_timescale(timescale))}
+
+    def _has_cover(self) -> bool:
+        return any(info.attached_picture and info.index in self.copy for info in self.source.streams)
+
+    def _movie_timescale(self, timescale: int) -> int:
+        """The clock in which MP4 keeps the start of each stream: fine enough for all of them, or at least for the video."""
+        bases = [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy] if self.copier else []
+        common = math.lcm(timescale, *(base.denominator for base in bases))
+        return common if common <= _LARGEST_TIMESCALE else timescale
+
+    def _add_streams(self, container: OutputContainer) -> None:
+        for index in sorted({*self.copy, self.video.index}):
+            if index != self.video.index:
+                assert self.copier is not None
+                self.copier.add(container, index)
+                continue
+            self.stream = add_encoder(container, self.choice, self.video, self.time_base, self.scale)
+            if self.copier:
+                original = self.copier.opened.streams[index]
+                self.stream.metadata.update(streams.video_metadata(original))
+                self.stream.disposition = original.disposition
+        if self.copier:
+            container.set_chapters(self.copier.opened.chapters())
+            self.copier.start()
+
+    def write(self, frame: Frame) -> None:
+        """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""
+        if self.times.count == 0 and frame.pts < 0:
+            self._shift_to_zero(frame.pts)
+        pts, duration = frame.pts + self.shift, frame.duration or frame_ticks(self.video, self.time_base)
+        self._register(pts, duration)
+        made = picture(frame, self.choice.pix_fmt, self.time_base, self.video.colour)
+        made.pts, made.duration = pts, duration
+        try:
+            self._encode(made)
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _shift_to_zero(self, pts: int) -> None:
+        """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
+        self.shift = -pts
+        seconds = float(self.shift * self.time_base)
+        self.warnings.append(f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by {seconds:.3f} s")
+
+    def _register(self, pts: int, duration: int) -> None:
+        ticks, end = self._ticks(pts), self._ticks(pts + duration)
+        if self.times.count and ticks <= self.times.last:
+            raise MediaError(
+                f"{self.output}, frame {self.times.count}: its time {pts} x {self.time_base} s is the tick of the frame before it; "
+                f"{SUFFIXES[self.choice.container]} counts {self.tick} s, use -o NAME.mp4, which keeps the source's own ticks"
+            )
+        self.times.add(ticks, end - ticks)
+        self.durations[pts] = duration
+
+    def _ticks(self, pts: int) -> int:
+        """The nearest tick of the output, halves away from 0, as FFmpeg rounds."""
+        exact = pts * self.time_base / self.tick
+        nearest = (2 * abs(exact.numerator) + exact.denominator) // (2 * exact.denominator)
+        return nearest if exact >= 0 else -nearest
+
+    def _encode(self, made: Any) -> None:
+        for packet in self.stream.encode(made):
+            repair_dts(packet, self.choice.encoder, self.times.count)
+            assert packet.pts is not None
+            packet.duration = self.durations.pop(packet.pts)
+            if self.held is None:
+                self.first_dts = packet.pts if packet.dts is None else packet.dts
+            else:
+                self._mux(self.held)
+            self.held = packet
+
+    def _mux(self, packet: Packet[Any]) -> None:
+        assert self.container is not None
+        ticks = packet.dts if packet.dts is not None else packet.pts
+        self._copy_up_to(((ticks or 0) - self.shift) * self.time_base)
+        self.container.mux_one(packet)
+
+    def _copy_up_to(self, time: Fraction | None) -> None:
+        assert self.container is not None
+        for packet in self.copier.up_to(time, self.shift * self.time_base) if self.copier else ():
+            self.container.mux_one(packet)
+
+    def finish(self) -> None:
+        """Flush, close, verify, and only then give the file its name."""
+        try:
+            self._encode(None)
+            self._mux_last()
+            self._copy_up_to(None)
+            self._close()
+            self._verify()
+            put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _mux_last(self) -> None:
+        """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that their sum is the video's."""
+        if self.held is None:
+            return
+        if self.choice.container in streams.ISO and self.held.dts is not None:
+            whole = (self.times.end - self.times.first) * self.tick / self.time_base
+            self.held.duration = max(1, round(whole) - (self.held.dts - self.first_dts))
+        self._mux(self.held)
+
+    def _close(self) -> None:
+        assert self.container is not None
+        self.container.close()
+        self.container = None
+        if self.copier:
+            self.copier.close()
+            self.warnings += [self.copier.damage] if self.copier.damage else []
+        ratio = self.video.sample_aspect_ratio
+        if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
+            track = sum(
+                info.index < self.video.index and info.index in self.copy and info.kind != "attachment" for info in self.source.streams
+            )
+            write_aspect(self.partial, track, self.video.width, self.video.height, Fraction(ratio or 1))
+
+    def _verify(self) -> None:
+        """Read the closed file again, undecoded, and compare it with what was written."""
+        found = read_times(self.partial, self.choice.container)
+        wanted = self.times
+        if (found.count, found.first, found.last, found.total) != (wanted.count, wanted.first, wanted.last, wanted.total):
+            raise MediaError(
+                f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, but the file reads as "
+                f"{found.count} frames from {found.first} to {found.last}; it was discarded"
+            )
+        if found.end < wanted.end - 1:
+            raise MediaError(f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was discarded")
+
+    def abort(self) -> None:
+        """Close everything and leave nothing behind."""
+        if self.copier:
+            self.copier.close()
+        if self.container is not None:
+            with suppress(Exception):
+                self.container.close()
+            self.container = None
+        self.partial.unlink(missing_ok=True)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        import av
+
+        if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
+            return error
+        return (
+            write_problem(self.output, error) if isinstance(error, OSError) else MediaError(f"{self.output}: writing it failed ({error})")
+        )
+
+
+def read_times(path: Path, container: str) -> Times:
+    """The times of a file's first real video stream, from its packets; `end` is where the container says it ends, in the stream's ticks."""
+    import av
+    from av.stream import Disposition
+
+    found = Times()
+    with av.open(f"file:{path}", "r", format=container) as opened:
+        stream = next(each for each in opened.streams.video if not each.disposition & Disposition.attached_pic)
+        low, high = 0, 0
+        for packet in opened.demux(stream):
+            if packet.pts is not None:
+                low, high = (min(low, packet.pts), max(high, packet.pts)) if found.count else (packet.pts, packet.pts)
+                found.add(packet.pts, 0)
+        found.first, found.last = low, high
+        if stream.duration is not None:
+            found.end = (stream.start_time or 0) + stream.duration
+        elif opened.duration is not None:
+            found.end = int(opened.duration / (1_000_000 * Fraction(stream.time_base or 1)))
+    return found

@@ -1,0 +1,155 @@
+"""The shape of pixels in Matroska and WebM: PyAV 18 can't hand it to the muxer, so the finished file's track header is completed here.
+
+FFmpeg leaves an empty element (Void) near the start of each file. The elements between it and the clusters move into that room by as many
+bytes as the track header grows; nothing behind the track header moves, so every other position in the file stays true.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from pathlib import Path
+
+from vidrestore.errors import MediaError
+
+_EBML, _SEGMENT, _SEEK_HEAD, _TRACKS = 0x1A45DFA3, 0x18538067, 0x114D9B74, 0x1654AE6B
+_SEEK, _SEEK_ID, _SEEK_POSITION = 0x4DBB, 0x53AB, 0x53AC
+_VOID, _CRC, _TRACK_ENTRY, _VIDEO = 0xEC, 0xBF, 0xAE, 0xE0
+_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = 0x54B0, 0x54BA, 0x54B2
+_PIXELS, _RATIO = 0, 3  # values of the display unit
+_HEAD = 1 << 22  # bytes read from the start; track headers lie within the first thousands
+
+
+@dataclass(frozen=True)
+class _Element:
+    """One EBML element: `start` is where its ID begins, `data` where its content does, both counted in the bytes it was found in."""
+
+    id: int
+    start: int
+    data: int
+    stop: int
+
+    def content(self, of: bytes) -> bytes:
+        return of[self.data : self.stop]
+
+
+def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
+    """Store the sample aspect ratio of a video track in place.
+
+    `track` counts the file's tracks from 0. Raises MediaError where the file isn't laid out as FFmpeg's muxer does it.
+    """
+    with path.open("r+b") as file:
+        head = file.read(_HEAD)
+        try:
+            start, changed = _with_aspect(head, track, display_size(width, height, ratio))
+        except (IndexError, StopIteration) as error:
+            raise MediaError(f"{path}: no place in its header for the sample aspect ratio {ratio}; -o NAME.mp4 keeps it") from error
+        file.seek(start)
+        file.write(changed)
+
+
+def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
+    """DisplayWidth, DisplayHeight and DisplayUnit for frames of a size with this sample aspect ratio, always exact."""
+    wide, high = width * ratio, height / ratio
+    if wide.denominator == 1:
+        return int(wide), height, _PIXELS
+    if high.denominator == 1:
+        return width, int(high), _PIXELS
+    across, down = width * ratio.numerator, height * ratio.denominator
+    return across // gcd(across, down), down // gcd(across, down), _RATIO
+
+
+def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
+    """Where the changed bytes of the head begin, and these bytes."""
+    segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
+    top = {element.id: element for element in _top(head, segment.data)}
+    seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
+    new_tracks = _encode(_TRACKS, _sealed(_grown_tracks(tracks.content(head), track, size)))
+    growth = len(new_tracks) - (tracks.stop - tracks.start)
+    between = head[void.stop : tracks.start]
+    room = void.stop - void.start - growth
+    if void.start > tracks.start or room < 9:
+        raise IndexError("no room")
+    moved = range(void.stop - segment.data, tracks.stop - segment.data)
+    new_seeks = _encode(_SEEK_HEAD, _sealed(_moved_seeks(seeks.content(head), moved, growth)))
+    if len(new_seeks) != seeks.stop - seeks.start:
+        raise IndexError("positions changed their length")
+    void_bytes = bytes([_VOID]) + _size(room - 9, 8) + bytes(room - 9)
+    gap = head[seeks.stop : void.start]
+    return seeks.start, new_seeks + gap + void_bytes + between + new_tracks
+
+
+def _top(head: bytes, start: int) -> Iterator[_Element]:
+    for element in _elements(head, start, len(head)):
+        yield element
+        if element.id == _TRACKS:
+            return
+
+
+def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
+    entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK_ENTRY]
+    return _replaced(content, entries[track], _grown_entry(entries[track].content(content), size))
+
+
+def _grown_entry(content: bytes, size: tuple[int, int, int]) -> bytes:
+    video = next(element for element in _elements(content, 0, len(content)) if element.id == _VIDEO)
+    inner = video.content(content)
+    ours = (_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT)
+    kept = b"".join(inner[each.start : each.stop] for each in _elements(inner, 0, len(inner)) if each.id not in ours)
+    shape = b"".join(_encode(name, _number(value)) for name, value in zip(ours, size, strict=True))
+    return _replaced(content, video, kept + shape)
+
+
+def _replaced(content: bytes, element: _Element, data: bytes) -> bytes:
+    return content[: element.start] + _encode(element.id, data) + content[element.stop :]
+
+
+def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
+    """The index of elements with `growth` taken off each position in `moved`, each in as many bytes as before."""
+    out = bytearray(content)
+    for seek in _elements(content, 0, len(content)):
+        for part in _elements(content, seek.data, seek.stop) if seek.id == _SEEK else ():
+            position = int.from_bytes(part.content(content), "big")
+            if part.id == _SEEK_POSITION and position in moved:
+                out[part.data : part.stop] = (position - growth).to_bytes(part.stop - part.data, "big")
+    return bytes(out)
+
+
+def _sealed(content: bytes) -> bytes:
+    """Content whose leading checksum, where it has one, fits again."""
+    if content[:2] != bytes([_CRC, 0x84]):
+        return content
+    return content[:2] + zlib.crc32(content[6:]).to_bytes(4, "little") + content[6:]
+
+
+def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
+    while start < stop:
+        id_length = _length(data[start])
+        size_length = _length(data[start + id_length])
+        body = start + id_length + size_length
+        size = int.from_bytes(data[start + id_length : body], "big") & ((1 << 7 * size_length) - 1)
+        yield _Element(int.from_bytes(data[start : start + id_length], "big"), start, body, body + size)
+        start = body + size
+
+
+def _length(first: int) -> int:
+    """How many bytes a variable-length number has, from its first byte; IndexError for a byte that can't begin one."""
+    if first == 0:
+        raise IndexError("not an EBML number")
+    return 9 - first.bit_length()
+
+
+def _encode(name: int, content: bytes) -> bytes:
+    return name.to_bytes((name.bit_length() + 7) // 8, "big") + _size(len(content)) + content
+
+
+def _size(value: int, length: int = 0) -> bytes:
+    length = length or next(bytes_ for bytes_ in range(1, 9) if value < (1 << 7 * bytes_) - 1)
+    return (value | 1 << 7 * length).to_bytes(length, "big")
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
