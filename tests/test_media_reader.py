@@ -45,14 +45,11 @@ LOSSLESS = [
     *((f"yuv{chroma}p{depth}le", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in (9, 10, 12, 14, 16)),
     *((f"yuv440p{depth}le", "ffv1", "mkv") for depth in (10, 12)),
     *((f"yuva{chroma}p{depth}", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in ("", "10le", "16le")),
-    *((name, "ffv1", "mkv") for name in ("gray", "gray9le", "gray10le", "gray12le", "gray14le", "gray16le", "ya8")),
-    *((name, "ffv1", "mkv") for name in ("gbrp", "gbrp9le", "gbrp10le", "gbrp12le", "gbrp14le", "gbrp16le")),
-    *((name, "ffv1", "mkv") for name in ("gbrap", "gbrap10le", "gbrap12le", "gbrap14le", "gbrap16le")),
-    *((name, "ffv1", "mkv") for name in ("gbrpf32le", "gbrapf32le", "grayf32le")),
-    *(
-        (name, "libx264", "mp4")
-        for name in ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le", "gray", "gray10le")
-    ),
+    *((name, "ffv1", "mkv") for name in ("gray", "gray9le", "gray10le", "gray12le", "gray14le", "gray16le")),
+    *((name, "ffv1", "mkv") for name in ("gbrp9le", "gbrp10le", "gbrp12le", "gbrp14le", "gbrp16le")),
+    *((name, "ffv1", "mkv") for name in ("gbrap10le", "gbrap12le", "gbrap14le", "gbrap16le", "gbrpf32le")),
+    *((name, "utvideo", "avi") for name in ("gbrp", "gbrap", "yuv420p", "yuv422p", "yuv444p")),
+    *((f"yuv{chroma}p{depth}", "libx264", "mp4") for chroma in CHROMA[:3] for depth in ("", "10le")),
     *((name, "libx265", "mp4") for name in ("yuv420p12le", "yuv422p12le", "yuv444p12le", "gbrp", "gray12le")),
     *((name, "rawvideo", "avi") for name in ("yuv420p", "yuv422p")),
 ]
@@ -66,8 +63,6 @@ LOSSLESS_OPTIONS = {
 @pytest.mark.parametrize("pix_fmt, codec, suffix", LOSSLESS)
 def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
     path = tmp_path / f"lossless.{suffix}"
-    if pix_fmt == "ya8":
-        pytest.skip("packed: its samples are tested with the other packed formats")
     pictures = write_video(path, 3, codec, pix_fmt, options=LOSSLESS_OPTIONS.get(codec))
     with VideoReader(str(path)) as reader:
         assert reader.info.video.format.name == pix_fmt
@@ -77,8 +72,8 @@ def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
         assert_same_planes(frame.planes, delivered(pix_fmt, planes))
 
 
-@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv411p", "yuv444p", "gray", "gbrp"])
-@pytest.mark.parametrize("size", [(63, 47), (17, 1), (1, 33), (1, 1)])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv411p", "yuv444p", "gray", "gbrp10le"])
+@pytest.mark.parametrize("size", [(63, 47), (17, 1), (6, 33), (1, 1)])
 def test_odd_and_tiny_sizes_keep_every_sample(tmp_path, pix_fmt, size):
     path = tmp_path / "odd.mkv"
     pictures = write_video(path, 2, "ffv1", pix_fmt, size)
@@ -158,7 +153,7 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
     full = read(path)
     with VideoReader(str(path)) as reader:
         for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
-            for early in (0, 1):  # the exact time of a frame, and one tick before
+            for early in {0, int(full[1].pts - full[0].pts > 1)}:  # the exact time of a frame, and one tick before
                 found = list(reader.frames(full[index].pts - early))
                 assert not reader.damage.found, reader.damage.summary()
                 assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
@@ -300,7 +295,7 @@ def stdin(monkeypatch):
 def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
     path = tmp_path / "pipe.y4m"
     codec = "rawvideo" if options else "wrapped_avframe"
-    pictures = write_video(path, 3, codec, pix_fmt, size, rate=30, container=options, settings={"sample_aspect_ratio": Fraction(4, 3)})
+    pictures = write_video(path, 3, codec, pix_fmt, size, rate=30, container=options)
     from_file = read(path)
     stdin(path.read_bytes())
     with VideoReader("-") as reader:
@@ -315,7 +310,7 @@ def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
         30,
         pix_fmt,
     )
-    assert (video.width, video.height, video.sample_aspect_ratio, video.frames) == (*size, Fraction(4, 3), None)
+    assert (video.width, video.height, video.frames) == (*size, None)
     assert [(frame.pts, frame.duration) for frame in frames] == [(0, 1), (1, 1), (2, 1)]
     for frame, planes, same in zip(frames, pictures, from_file, strict=True):
         assert_same_planes(frame.planes, planes)
@@ -350,7 +345,7 @@ def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
         (b"YUV4MPEG2 W2 F25:1\n", "H must be a size"),
         (b"YUV4MPEG2 W2 H2 F25:1 C422odd\n", "C422odd is not supported"),
         (b"YUV4MPEG2 W2 H2 F25:1\n", "0 frames"),
-        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRAME\n1234567", "the pipe ended in the middle of frame 1"),
+        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRAME\n12345", "the pipe ended in the middle of frame 1"),
         (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRA", "frame 1: expected a line FRAME"),
     ],
 )

@@ -57,14 +57,10 @@ class Damage:
 class PictureCount:
     """Pictures that packets promise against frames that came out, by pts; remembers only those still in the decoder."""
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, floor: int | None = None) -> None:
         self.codec = codec
-        self.frames = self._interlaced = self._untimed = self._lost = self._unmatched = 0
-        self.restart(None)
-
-    def restart(self, floor: int | None) -> None:
-        """The decoder starts anew; packets with a pts below `floor` promise nothing."""
-        self._floor = floor
+        self.frames = self._interlaced = self._lost = self._unmatched = 0
+        self._floor = floor  # packets with a pts below it promise nothing
         self._started = False
         self._waiting: set[int] = set()
 
@@ -77,10 +73,9 @@ class PictureCount:
                 self._floor = packet.pts
         if packet.is_discard or not _promises_picture(self.codec, packet):
             return
-        if packet.pts is None:
-            self._untimed += 1
-        elif self._floor is None or packet.pts >= self._floor:
-            self._waiting.add(packet.pts)
+        time = packet.dts if packet.pts is None else packet.pts
+        if time is not None and (self._floor is None or time >= self._floor):
+            self._waiting.add(time)
 
     def received(self, pts: int, interlaced: bool) -> None:
         """Frames come in the order of their pts, so whatever still waits with an earlier one is lost."""
@@ -96,9 +91,10 @@ class PictureCount:
         self._lost += len(earlier)
         self._waiting -= earlier
 
-    def missing(self) -> int:
-        """After the last frame: how many pictures never came."""
-        lost = max(0, self._lost + len(self._waiting) + self._untimed - self._unmatched)
+    def missing(self, finished: bool) -> int:
+        """How many pictures never came; while not `finished`, those in the decoder may still come."""
+        waiting = len(self._waiting) if finished else 0
+        lost = max(0, self._lost + waiting - self._unmatched)
         fields_alone = self._interlaced and lost <= self.frames <= lost + 1  # each field had a packet of its own
         return 0 if fields_alone else lost
 

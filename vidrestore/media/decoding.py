@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import chain
@@ -26,12 +27,13 @@ class _ThreadedDecoderFailed(Exception):
 
 
 class Decoding:
-    """One pass over the video stream of `source`. `damage` takes FFmpeg's complaints, `count` weighs packets against pictures."""
+    """One pass over the video stream of `source`; `damage` takes what goes wrong."""
 
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
-        self.count = PictureCount(video.codec)
+        self._count = PictureCount(video.codec)
         self._listening = True
+        self._untimed: deque[int] = deque()  # decoding times of packets without a presentation time
 
     def pictures(self, start_pts: int | None = None) -> Iterator[VideoFrame]:
         """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it."""
@@ -41,17 +43,18 @@ class Decoding:
                 done = picture.pts
                 yield picture
         except _ThreadedDecoderFailed:
+            self.damage.missing_frames += self._count.missing(finished=False)
             yield from self._pictures_from(start_pts if done is None else done + 1, 1)
+        self.damage.missing_frames += self._count.missing(finished=True)
 
     def _pictures_from(self, start_pts: int | None, threads: int) -> Iterator[VideoFrame]:
         if start_pts is None:
             self._listening = True
-            yield from self._decode(None, threads)
+            yield from self._decode(None, None, threads)
             return
         for target in self._targets(start_pts):
             self._listening = False  # complaints about pictures before the wanted one mean nothing: their references were not decoded
-            self.count.restart(start_pts)
-            with closing(self._decode(target, threads)) as pictures:
+            with closing(self._decode(target, start_pts, threads)) as pictures:
                 first = next(pictures, None)
                 if target is not None and (first is None or _pts(first) > start_pts):
                     continue  # landed late (.ts does), or the decoder needed longer to recover: start further back
@@ -68,7 +71,9 @@ class Decoding:
                 yield target
         yield None
 
-    def _decode(self, target: int | None, threads: int) -> Generator[VideoFrame]:
+    def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
+        self._count = PictureCount(self.video.codec, floor)
+        self._untimed.clear()
         with open_input(self.source) as container:
             stream = video_stream(container)
             context = stream.codec_context
@@ -87,7 +92,9 @@ class Decoding:
         first_key = None
         for packet in packets:
             if sought and first_key is None:
-                if packet is None or not packet.is_keyframe or packet.pts is None:
+                if packet is None or packet.pts is None:
+                    return  # without presentation times only a decode from the start tells which picture is which
+                if not packet.is_keyframe:
                     continue
                 first_key = packet.pts
             for picture in self._decode_packet(packet, stream):
@@ -98,7 +105,9 @@ class Decoding:
         import av
 
         if packet is not None:
-            self.count.sent(packet)
+            self._count.sent(packet)
+            if packet.pts is None and packet.dts is not None:
+                self._untimed.append(packet.dts)
         try:
             pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
@@ -108,18 +117,20 @@ class Decoding:
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
         for picture in pictures:
-            self._time(picture, stream)
+            self._time(picture)
         return pictures
 
-    def _time(self, picture: VideoFrame, stream: VideoStream) -> None:
-        if picture.pts is None and not stream.codec_context.has_b_frames:
-            picture.pts = picture.dts  # packets in display order: the decoding time is the presentation time
+    def _time(self, picture: VideoFrame) -> None:
+        if picture.pts is None and self._untimed:  # AVI: one picture per packet, so the n-th shown has the n-th decoding time
+            picture.pts = self._untimed.popleft()
+            while not self.video.reordered and self._untimed and picture.dts is not None and picture.pts < picture.dts:
+                picture.pts = self._untimed.popleft()  # some did not decode; without reordering the picture's own decoding time tells
         if picture.pts is None:
             raise MediaError(
-                f"{self.source}, frame {self.count.frames}: it has no time stamp, and making one up could put it in the wrong place; "
+                f"{self.source}, frame {self._count.frames}: it has no time stamp, and making one up could put it in the wrong place; "
                 "remux the file first, for example: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv"
             )
-        self.count.received(picture.pts, picture.interlaced_frame)
+        self._count.received(picture.pts, picture.interlaced_frame)
 
     def _complain(self, message: str) -> None:
         if self._listening:

@@ -50,7 +50,8 @@ class VideoInfo:
     `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one; `start` and `duration` count ticks of `time_base`.
     `rotation` is in degrees counter-clockwise; `display_matrix` the nine integers it comes from (it may mirror as well).
     `mastering_display` is red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
-    `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...).
+    `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...); `reordered` says that the order of decoding
+    is not that of showing (B-frames).
     """
 
     index: int
@@ -75,6 +76,7 @@ class VideoInfo:
     mastering_display: tuple[Fraction, ...] | None = None
     content_light: tuple[int, int] | None = None
     side_data: frozenset[str] = frozenset()
+    reordered: bool = False
 
     @property
     def end(self) -> int | None:
@@ -106,7 +108,7 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
-        return av.open(f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace")
+        container = av.open(f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
@@ -116,6 +118,11 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         raise MediaError(
             f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
         ) from error
+    if container.format.name == "avi":
+        # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame late; the reader derives them.
+        made_up: Any = av.container.Flags.gen_pts.value
+        container.flags &= ~made_up
+    return container
 
 
 def _check_file(source: str) -> None:
@@ -234,6 +241,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"]) if "CONTENT_LIGHT_LEVEL" in side_data else None,
         side_data=frozenset(side_data),
+        reordered=bool(context.has_b_frames),
     )
 
 

@@ -84,7 +84,6 @@ class VideoReader:
                 longest = max(longest, waiting.duration)
                 yield waiting
             waiting = frame
-        damage.missing_frames = decoding.count.missing()
         if waiting is not None:
             self._end(waiting, longest, damage)
             yield waiting
