@@ -1,0 +1,178 @@
+"""`vidrestore denoise` from the command line, with a model that changes nothing in the place of the real one."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import av
+import pytest
+from sample_videos import write_video
+
+from vidrestore.cli import main
+from vidrestore.engine import job as jobs
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.tasks import TASKS
+from vidrestore.events import SCHEMA_VERSION
+
+WITH_IDENTITY = "from vidrestore.engine.tasks import TASKS; TASKS['denoise'] = TASKS['<identity>']; from vidrestore.cli import main; "
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    write_video(tmp_path / "film.mkv", 5)
+    return tmp_path / "film.mkv"
+
+
+def run(*arguments: object) -> int:
+    """Exit code of `vidrestore denoise ...` in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def frames_of(path: Path) -> int:
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def test_the_output_is_named_after_the_input_and_the_summary_says_so(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    assert frames_of(film.with_name("film.denoised.mkv")) == 5
+    assert "film.denoised.mkv: 5 frames in" in capsys.readouterr().out
+
+
+def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
+    write_video(tmp_path / "old.avi", 5)
+    assert run(tmp_path / "old.avi") == 0
+    assert frames_of(tmp_path / "old.denoised.mkv") == 5
+
+
+def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = film.with_name("out.mkv")
+    output.write_text("precious")
+    assert run(film, "-o", output) == 1
+    assert "already exists; add --overwrite" in capsys.readouterr().err
+    assert output.read_text() == "precious"
+    assert run(film, "-o", output, "--overwrite", "--quiet") == 0
+    assert frames_of(output) == 5
+
+
+def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(film: Path) -> None:
+    broken = film.with_name("broken.mp4")
+    broken.write_bytes(b"")
+    assert run(broken, film, "-q") == 3
+    assert frames_of(film.with_name("film.denoised.mkv")) == 5
+    assert run(broken, "-q") == 1
+
+
+def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(film, 40)
+    whole = film.read_bytes()
+    film.write_bytes(whole[: len(whole) // 2])
+    assert run(film) == 4
+    assert "damaged" in capsys.readouterr().err
+    assert 0 < frames_of(film.with_name("film.denoised.mkv")) < 40
+
+
+def test_a_folder_again_takes_no_output_of_ours_and_skips_what_is_done(film: Path) -> None:
+    folder = film.parent
+    assert run(folder, "-q") == 0
+    assert run(folder, "-q") == 1
+    assert run(folder, "-q", "--skip-existing") == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--sigma", "loud"), "a number such as 20, or auto"),
+        (("--sigma", "-3"), "sigma must be"),
+        (("--fast", "--best"), "exclude each other"),
+        (("--strength", "2"), "strength must be in [0, 1]"),
+        (("--precision", "fp8"), "fp8"),
+        (("--drop", "everything"), "drop must be one of audio"),
+        (("--encoder-option", "crf"), "KEY=VALUE"),
+        (("--json", "-o", "-"), "both need stdout"),
+        (("--cfr", "25"), "is for a pipe"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
+    film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(film, *arguments) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[RestoreOptions] = []
+
+    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object) -> jobs.Summary:
+        seen.append(options)
+        return jobs.Summary(source, output, 0, 0.0)
+
+    monkeypatch.setattr("vidrestore.engine.batch.restore_source", note)
+    given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
+    assert run(film, *given.split()) == 0
+    (options,) = seen
+    assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (20, "best", False, False, 3)
+    assert options.drop == {"audio", "data"}
+    assert (options.encoder.encoder, options.encoder.crf, options.encoder.options) == ("libx265", 20, {"a": "b=c"})
+    assert run(film) == 0
+    assert seen[1] == RestoreOptions()
+
+
+def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--json", "--quiet") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"]
+    assert {event["version"] for event in events} == {SCHEMA_VERSION}
+    assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
+
+
+def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    code = WITH_IDENTITY + f"main({['denoise', *arguments]!r})"
+    return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False)
+
+
+def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
+    stream = io.BytesIO()
+    write_video(Path("in.y4m"), 30, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
+    result = pipe(stream.getvalue(), "-", "-o", "-", "--quiet")
+    assert result.returncode == 0, result.stderr.decode()
+    with av.open(io.BytesIO(result.stdout)) as after, av.open(io.BytesIO(stream.getvalue())) as before:
+        for found, expected in zip(after.decode(video=0), before.decode(video=0), strict=True):
+            assert (found.to_ndarray() == expected.to_ndarray()).all()
+
+
+def test_a_pipe_without_an_output_is_refused() -> None:
+    result = pipe(b"", "-")
+    assert result.returncode == 2 and b"-o FILE" in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    write_video(tmp_path / "film.mkv", 20)
+    slow = "import time, vidrestore.engine.identity as i; i.IdentityRestorer.restore = lambda *a, **k: time.sleep(2) or a[1]; "
+    code = WITH_IDENTITY + slow + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert b"Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
