@@ -14,6 +14,8 @@ import typer
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.denoise_commands import denoise
+from vidrestore.cli.train_commands import train
+from vidrestore.cli.inspect_commands import inspect
 from vidrestore.errors import VidRestoreError
 
 INTERRUPTED = 130
@@ -25,6 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(denoise)
+app.command()(train)
+app.command()(inspect)
 app.add_typer(weights_commands.app, name="weights")
 
 

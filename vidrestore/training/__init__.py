@@ -1,0 +1,1 @@
+"""Training: configurations, data made from clips and photos, and the loop."""

@@ -1,0 +1,90 @@
+"""`vidrestore inspect`: what is in a film."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vidrestore.cli.options import Quiet
+from vidrestore.cli.progress import listening
+from vidrestore.events import DAMAGED_SOURCE
+
+if TYPE_CHECKING:
+    from vidrestore.engine.inspection import Inspection
+    from vidrestore.frames import ColourTags, PixelFormat
+    from vidrestore.media.probe import StreamInfo, VideoInfo
+
+# Words for the commonest code points of ITU-T H.273; others are shown as numbers.
+MATRICES = {0: "RGB", 1: "BT.709", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
+TRANSFERS = {1: "BT.709", 6: "BT.601", 8: "linear", 13: "sRGB", 14: "BT.2020", 15: "BT.2020", 16: "PQ", 18: "HLG"}
+RANGES = {1: "limited", 2: "full"}
+UNSPECIFIED = 2
+PLANES = {"yuv": "Y U V", "rgb": "R G B", "gray": "gray"}
+
+
+def inspect(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Film, or - for a y4m pipe.")],
+    json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show a film's streams, colour, noise per plane, and cuts."""
+    from vidrestore.engine.inspection import inspect
+
+    with listening(json, quiet) as on_event:
+        found = inspect(source, on_event if not json else lambda event: None)
+    print(jsonlib.dumps(found.to_dict(), ensure_ascii=False) if json else "\n".join(lines(found)))
+    raise typer.Exit(DAMAGED_SOURCE if found.damage else 0)
+
+
+def lines(found: Inspection) -> Iterator[str]:
+    """The text that a person reads."""
+    info, video = found.info, found.info.video
+    size = f", {info.size / 1e6:.1f} MB" if info.size else ""
+    yield f"{info.path}: {info.container.split(',')[0]}{size}"
+    for stream in info.streams:
+        yield f"  stream {stream.index}  {_stream(stream)}" + (f"  {_picture(video)}" if stream.index == video.index else "")
+    if info.chapters:
+        yield f"  chapters  {info.chapters}"
+    yield f"  colour    {_colour(video.colour)}"
+    yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
+    yield f"  noise     standard deviation on the 0-255 scale, {PLANES[video.format.family]}"
+    for scene in found.scenes:
+        yield f"    frames {scene.first:>6} to {scene.stop - 1:>6}   " + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
+    if found.damage:
+        yield f"  damage    {found.damage}"
+
+
+def _stream(stream: StreamInfo) -> str:
+    kind = "cover" if stream.attached_picture else stream.kind
+    words = (kind, stream.codec, stream.language, f'"{stream.title}"' if stream.title else None)
+    return " ".join(word for word in words if word)
+
+
+def _picture(video: VideoInfo) -> str:
+    parts = [f"{video.width}x{video.height}", f"{video.pix_fmt} ({_format(video.format)})"]
+    parts += [f"SAR {video.sample_aspect_ratio}"] if video.sample_aspect_ratio not in (None, 1) else []
+    parts += [f"rotated {video.rotation} degrees"] if video.rotation else []
+    parts += ["interlaced"] if video.interlaced else []
+    return ", ".join(parts)
+
+
+def _format(pixels: PixelFormat) -> str:
+    return f"{'float' if pixels.depth == 32 else f'{pixels.depth} bits'}{', alpha' if pixels.alpha else ''}"
+
+
+def _colour(tags: ColourTags) -> str:
+    return f"matrix {_word(MATRICES, tags.matrix)}, transfer {_word(TRANSFERS, tags.transfer)}, range {RANGES.get(tags.range, 'untagged')}"
+
+
+def _word(words: dict[int, str], code: int) -> str:
+    return "untagged" if code == UNSPECIFIED else words.get(code, f"code {code}")
+
+
+def _rate(found: Inspection) -> str:
+    if not found.seconds:
+        return "rate unknown"
+    kind = "steady" if found.steady else "variable frame rate, on average"
+    return f"{kind} {found.frames / found.seconds:.3f} fps"

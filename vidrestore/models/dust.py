@@ -1,0 +1,184 @@
+"""DUST and MH-DUST: deep unfolding sparse transformers for compressed sensing and denoising of video.
+
+B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Sparse Recovery of Video", IEEE Trans. Signal Processing 72 (2024),
+doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's. Tokens are rows here: a group of T patches is (T, N), its codes are (T, K).
+
+What the paper leaves open, and what stands here:
+- pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there);
+- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA and an untrained denoiser
+  with threshold 0 returns its input;
+- lambda1 is kept as the threshold lambda1 / c through a softplus, since a raw lambda1 turns negative within steps of training; c then only
+  matters in the initial U and V, and stays as the third scalar of the paper's count;
+- MH-DUST averages its heads (Eq. 17, 18) and keeps a separate dictionary for the output: the count of Table VIII;
+- `temperature`: the printed softmax of normalised tokens has logits of up to N = 256 and is nearly one-hot, so that frames hardly help each
+  other; with temperature the logits are divided by N times a learned positive number. The default is the printed form.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vidrestore.models.linear import PackedLinear
+
+HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
+NORM_EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class DustConfig:
+    """Sizes of a network. N = patch * patch pixels, K = atoms, M = measurements (None: A is the identity, denoising)."""
+
+    patch: int = 16
+    atoms: int = 1024
+    blocks: int = 3
+    measurements: int | None = None
+    heads: int = 1
+    temperature: bool = False
+
+    def __post_init__(self) -> None:
+        if math.isqrt(self.atoms) ** 2 != self.atoms or self.atoms < self.patch**2:
+            raise ValueError(f"atoms must be a square of at least {self.patch**2} (a separable DCT), got {self.atoms}")
+        if self.measurements is not None and not 0 < self.measurements <= self.patch**2:
+            raise ValueError(f"measurements must be in [1, {self.patch**2}], got {self.measurements}")
+
+
+def dct_dictionary(patch: int, atoms: int) -> Tensor:
+    """(N, K) overcomplete separable DCT whose rows are orthonormal: D D^T = I, every column of norm sqrt(N / K)."""
+    side = math.isqrt(atoms)
+    position, frequency = torch.arange(patch, dtype=torch.float64) + 0.5, torch.arange(side, dtype=torch.float64)
+    cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
+    cosines[:, 0] /= math.sqrt(2)
+    return torch.kron(cosines, cosines).float()
+
+
+def soft_threshold(code: Tensor, threshold: Tensor) -> Tensor:
+    """phi_t(u) = sign(u) max(|u| - t, 0), the proximal operator of t ||u||_1 (after Eq. 3)."""
+    return code.sign() * F.relu(code.abs() - threshold)
+
+
+def normalise_tokens(tokens: Tensor) -> Tensor:
+    """Zero mean and unit variance over the N entries of each token (Section III-C)."""
+    centred = tokens - tokens.mean(-1, keepdim=True)
+    return centred * (centred.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
+
+
+class Dust(nn.Module):
+    """DUST (heads = 1) or MH-DUST as printed.
+
+    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N). `measure` makes them. For denoising M = N and
+    the measurements are the noisy patches. All blocks share their parameters.
+    """
+
+    def __init__(self, config: DustConfig) -> None:
+        super().__init__()
+        self.config = config
+        pixels = config.patch**2
+        dictionary = dct_dictionary(config.patch, config.atoms)
+        if config.measurements is not None:
+            self.sensing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(config.measurements, pixels)))  # A (M, N)
+        sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
+        projected = sensing @ dictionary  # A D (M, K)
+        self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
+        self.transition = nn.Parameter(torch.eye(config.atoms) - projected.mT @ projected)  # U (K, K), c = 1
+        self.analysis = nn.Parameter(projected.mT.clone())  # V (K, M)
+        if config.heads > 1:
+            spread = HEAD_SPREAD * torch.randn(config.heads, pixels, config.atoms)
+            self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
+        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(0.1))))  # softplus of it is lambda1 / c = 0.1
+        self.gain = nn.Parameter(torch.tensor(0.4))  # lambda2
+        self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
+        if config.temperature:
+            self.raw_temperature = nn.Parameter(torch.tensor(math.log(math.expm1(1 / 16))))
+
+    @property
+    def threshold(self) -> Tensor:
+        return F.softplus(self.raw_threshold)
+
+    def measure(self, patches: Tensor) -> Tensor:
+        """(..., N) patches -> (..., M) measurements A s (Eq. 1)."""
+        return patches if self.config.measurements is None else patches @ self.sensing.mT
+
+    def attention(self, code: Tensor) -> Tensor:
+        """(B, T, T) attention maps of codes (B, T, K), averaged over the heads (Eq. 14 with normalised tokens, Eq. 18)."""
+        dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        return torch.stack([self._map(code @ dictionary.mT) for dictionary in dictionaries]).mean(0)
+
+    def _map(self, tokens: Tensor) -> Tensor:
+        normalised = normalise_tokens(tokens)
+        logits = normalised @ normalised.mT
+        if self.config.temperature:
+            logits = logits / (tokens.shape[-1] * F.softplus(self.raw_temperature))
+        return logits.softmax(-1)
+
+    def forward(self, measurements: Tensor) -> Tensor:
+        data = measurements @ self.analysis.mT / self.step  # V x (B, T, K)
+        code = soft_threshold(data, self.threshold)  # the first block starts from h = 0
+        for _ in range(self.config.blocks - 1):
+            mixed = self.gain * self.attention(code) @ code  # Eq. 14
+            code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)  # Eq. 15
+        return code @ self.dictionary.mT
+
+    def fast(self, dtype: torch.dtype = torch.float32) -> FastDust:
+        """The same function with everything that depends on the weights alone worked out once."""
+        return FastDust(self, dtype)
+
+
+class FastDust:
+    """Inference form of `Dust`: equal to it within 1e-3 grey levels in float32.
+
+    The gain lambda2 is folded into U, the mean over a token into D, the unit variance is read off the diagonal of the attention's own product, so
+    that one product per block gives both attention tokens and transitions.
+    """
+
+    def __init__(self, network: Dust, dtype: torch.dtype) -> None:
+        config = network.config
+        self.blocks, self.pixels, self.heads, self.dtype = config.blocks, config.patch**2, config.heads, dtype
+        with torch.no_grad():
+            heads = network.head_dictionaries if config.heads > 1 else network.dictionary[None]
+            centred = heads - heads.mean(1, keepdim=True)
+            self.analysis = PackedLinear(network.analysis / network.step, dtype)
+            self.block = PackedLinear(torch.cat([centred.flatten(0, 1), network.gain * network.transition]), dtype)
+            self.synthesis = PackedLinear(network.dictionary, dtype)
+            self.threshold = float(network.threshold)
+            self.scale = 1.0 if not config.temperature else 1 / (self.pixels * float(F.softplus(network.raw_temperature)))
+
+    def __call__(self, measurements: Tensor) -> Tensor:
+        """(B, T, M) -> (B, T, N) float32."""
+        groups, tokens, _ = measurements.shape
+        data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype)).view(groups, tokens, -1)
+        code = F.softshrink(data, self.threshold)
+        for _ in range(self.blocks - 1):
+            product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)
+            attention = self._attention(product[..., : self.heads * self.pixels])
+            code = F.softshrink(torch.baddbmm(data, attention, product[..., self.heads * self.pixels :]), self.threshold)
+        return self.synthesis(code.view(groups * tokens, -1)).view(groups, tokens, -1).float()
+
+    def _attention(self, tokens: Tensor) -> Tensor:
+        maps = []
+        for head in tokens.split(self.pixels, dim=-1):
+            products = torch.bmm(head, head.mT).float()
+            inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
+            maps.append((products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1))
+        return torch.stack(maps).mean(0).to(self.dtype) if len(maps) > 1 else maps[0].to(self.dtype)
+
+
+def build(config: dict[str, Any]) -> nn.Module:
+    """Network from the configuration that its file carries; `kind` tells the paper's form from the one for every sigma."""
+    from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
+
+    settings = dict(config)
+    if settings.pop("kind", "paper") == "sigma":
+        return SigmaDust(SigmaDustConfig(**settings))
+    return Dust(DustConfig(**settings))
+
+
+def config_of(network: nn.Module) -> dict[str, Any]:
+    """What `build` takes to make the network again."""
+    kind = "paper" if isinstance(network, Dust) else "sigma"
+    return {"kind": kind, **asdict(network.config)}  # type: ignore[arg-type]

@@ -1,0 +1,172 @@
+"""One DUST for every noise level, for groups of patches that follow the motion.
+
+Departures from the printed network (dust.py), each measured (README, "What was decided by measurement"):
+- noise units: the mean of a group is taken off and the rest divided by sigma, so that the noise has variance 1 whatever its level, and
+  thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per atom and block);
+- attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13 and Algorithm 1 with a
+  temperature tau. In noise units flat patches are all alike and average; normalised tokens would amplify their noise instead;
+- U = u - P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic, and D h is the attention's token already;
+- the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so that detail below the
+  threshold of a single frame is averaged before it is thresholded.
+All blocks share D, V and P as in the paper; the curves differ per block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vidrestore.models.dust import HEAD_SPREAD, dct_dictionary, soft_threshold
+from vidrestore.models.linear import Linear
+
+CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
+SIGMA_RANGE = (1.0, 75.0)
+
+
+@dataclass(frozen=True)
+class SigmaDustConfig:
+    """Sizes of a network. N = patch * patch pixels, K = atoms; `degree` is the order of the polynomials in the noise level."""
+
+    patch: int = 16
+    atoms: int = 1024
+    blocks: int = 3
+    heads: int = 1
+    degree: int = 2
+
+
+class SigmaDust(nn.Module):
+    """forward: noisy groups (B, T, N) on the 0-255 scale and their sigma -> restored groups (B, T, N)."""
+
+    def __init__(self, config: SigmaDustConfig) -> None:
+        super().__init__()
+        self.config = config
+        dictionary = dct_dictionary(config.patch, config.atoms)
+        self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
+        self.analysis = nn.Parameter(dictionary.mT.clone())  # V (K, N)
+        self.correction = nn.Parameter(-0.4 * dictionary.mT)  # P (K, N)
+        later = config.blocks - 1
+        self.log_threshold = self._curve(config.blocks, math.log(0.5))
+        self.carried = self._curve(later, 0.4)  # u, starts at lambda2
+        self.own = self._curve(later, 0.5)  # a
+        self.attended = self._curve(later, 0.5)  # b
+        self.log_gain = self._curve(1, 0.0)  # of the output's atoms
+        self.log_temperature = nn.Parameter(F.pad(torch.full((later, 1), math.log(0.3)), (0, config.degree)))
+        if config.heads > 1:
+            self.head_dictionaries = nn.Parameter(dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape))
+
+    def _curve(self, blocks: int, start: float) -> nn.Parameter:
+        """(blocks, degree + 1, K) coefficients of a function of the noise level that is constant at first."""
+        coefficients = torch.zeros(blocks, self.config.degree + 1, self.config.atoms)
+        coefficients[:, 0] = start
+        return nn.Parameter(coefficients)
+
+    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
+        """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
+        level = math.log(sigma / CENTRE) / SPREAD
+        powers = self.dictionary.new_tensor([level**power for power in range(self.config.degree + 1)])
+        thresholds = self._at(powers, self.log_threshold).exp()
+        ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
+        gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
+        carried, own, attended = (self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended))
+        inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
+        heads = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        blocks = [
+            LevelBlock(
+                tokens=linear(self.dictionary * thresholds[block], dtype),
+                heads=[linear(head * thresholds[block], dtype) for head in heads] if len(heads) > 1 else [],
+                correction=linear(self.correction / thresholds[block + 1, :, None], dtype),
+                carried=carried[block] * ratios[block].to(dtype),
+                own=own[block] * to_first[block].to(dtype),
+                attended=attended[block] * to_first[block].to(dtype),
+                inverse_temperature=inverse_temperatures[block],
+            )
+            for block in range(self.config.blocks - 1)
+        ]
+        return LevelDust(sigma, dtype, linear(self.analysis / thresholds[0, :, None], dtype), blocks, linear(self.dictionary * gain, dtype))
+
+    @staticmethod
+    def _at(powers: Tensor, curve: Tensor) -> Tensor:
+        """(blocks, K) values of (blocks, degree + 1, K) coefficients."""
+        return torch.einsum("p,bpk->bk", powers, curve)
+
+    def forward(self, noisy: Tensor, sigma: float) -> Tensor:
+        """The equations one by one; `at(sigma)` is the same function in the order that computes best."""
+        level = math.log(sigma / CENTRE) / SPREAD
+        curve = lambda coefficients: sum(c * level**power for power, c in enumerate(coefficients))  # noqa: E731
+        mean = noisy.mean((-2, -1), keepdim=True)
+        data = (noisy - mean) / sigma @ self.analysis.mT  # V x
+        code = soft_threshold(data, curve(self.log_threshold[0]).exp())
+        for block in range(self.config.blocks - 1):
+            attention = self._attention(code, curve(self.log_temperature[block]).exp())
+            mixed, similar = attention @ code, attention @ data
+            pull = attention @ (code @ self.dictionary.mT) @ self.correction.mT  # P D z
+            code = curve(self.carried[block]) * mixed + pull + curve(self.own[block]) * data + curve(self.attended[block]) * similar
+            code = soft_threshold(code, curve(self.log_threshold[block + 1]).exp())
+        return (code * curve(self.log_gain[0]).exp()) @ self.dictionary.mT * sigma + mean
+
+    def _attention(self, code: Tensor, temperature: Tensor) -> Tensor:
+        dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        maps = []
+        for dictionary in dictionaries:
+            tokens = code @ dictionary.mT
+            squared = (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
+            maps.append((-squared / temperature).softmax(-1))
+        return torch.stack(maps).mean(0)
+
+
+@dataclass
+class LevelBlock:
+    """One block after the first, with thresholds divided out of codes, data and weights."""
+
+    tokens: Linear  # D (N, K)
+    heads: list[Linear]  # D_m (N, K) of MH-DUST; empty: attention uses the tokens themselves
+    correction: Linear  # P (K, N)
+    carried: Tensor  # (K,), as the next two
+    own: Tensor
+    attended: Tensor
+    inverse_temperature: Tensor
+
+
+@dataclass
+class LevelDust:
+    """`SigmaDust` at one sigma, in the order that computes best: every threshold is 1, and one batched product mixes codes and data."""
+
+    sigma: float
+    dtype: torch.dtype
+    analysis: Linear  # V (K, N)
+    blocks: list[LevelBlock]
+    synthesis: Linear  # D (N, K)
+
+    def __call__(self, noisy: Tensor) -> Tensor:
+        """(B, T, N) noisy groups -> (B, T, N) float32."""
+        mean = noisy.mean((1, 2), keepdim=True)
+        data = _rows(self.analysis, ((noisy - mean) / self.sigma).to(self.dtype))
+        code = F.softshrink(data, 1.0)
+        for block in self.blocks:
+            code = self._step(block, code, data)
+        return torch.add(mean, _rows(self.synthesis, code).float(), alpha=self.sigma)
+
+    @staticmethod
+    def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
+        tokens = _rows(block.tokens, code)
+        heads = [_rows(head, code) for head in block.heads] or [tokens]
+        attention = torch.stack([_distance_attention(head, block.inverse_temperature) for head in heads]).mean(0).to(code.dtype)
+        pull = _rows(block.correction, torch.bmm(attention, tokens))
+        values = torch.addcmul(code * block.carried, data, block.attended)
+        return F.softshrink(torch.addcmul(torch.baddbmm(pull, attention, values), data, block.own), 1.0)
+
+
+def _rows(linear: Linear, groups: Tensor) -> Tensor:
+    """Apply a product to every token of (B, T, in) groups."""
+    return linear(groups.flatten(0, 1)).view(*groups.shape[:2], -1)
+
+
+def _distance_attention(tokens: Tensor, inverse_temperature: Tensor) -> Tensor:
+    """(B, T, T) softmax of minus squared distance; the part that is the same along a row is left out."""
+    products = torch.bmm(tokens, tokens.mT).float()
+    norms = products.diagonal(dim1=1, dim2=2)
+    return ((2 * products - norms[:, None]) * inverse_temperature).softmax(-1)
