@@ -133,7 +133,7 @@ def test_any_range_of_clips_gives_the_frames_of_the_whole_run(tmp_path: Path) ->
     with VideoReader(str(source)) as reader:
         job = prepare(reader.info, str(tmp_path / "other.mkv"), "denoise", options, Fake)
         jobs.plan_source(job, reader)
-        clips = len(job.plan.clips)
+        clips = len(job.plan.timeline.clips)
         for first, stop in [(0, 1), (0, clips), (2, 4), (clips - 1, clips), (1, clips)]:
             part = [(frame.pts, list(frame.planes)) for frame in restore_clips(job, reader, range(first, stop))]
             at = next(index for index, (pts, _) in enumerate(whole) if pts == part[0][0])

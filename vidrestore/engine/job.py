@@ -14,7 +14,7 @@ from vidrestore.clips import needed_clips, owned_span
 from vidrestore.engine.chain import buffered
 from vidrestore.engine.naming import output_for
 from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.plan import Plan, Scene, SourceIdentity, planned_clips, planned_range
+from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
 from vidrestore.engine.restoring import ClipRestorer
 from vidrestore.engine.tasks import Restorer, load_restorer
 from vidrestore.errors import OptionError, PlanError
@@ -120,7 +120,9 @@ def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, l
     copy = check_streams(info, output, options.drop)
     encoder = choose_encoder(info, output, options.encoder)
     restorer = loader()
-    return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, restorer.clip, restorer.overlap, encoder, copy))
+    return Job(
+        info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, Timeline(restorer.clip, restorer.overlap))
+    )
 
 
 def check_request(source: str, output: str, options: RestoreOptions) -> None:
@@ -144,7 +146,7 @@ def check_picture(source: str, video: VideoInfo) -> None:
 def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Generator[Frame]:
     """Yield the restored frames of the whole source; decoding runs in a thread, planning and joining in another, the model in more."""
     with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
-        planned = planned_clips(decoded, job.plan, job.info.video.format, job.sigma, detect=job.options.scene_detect)
+        planned = planned_clips(decoded, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect)
         with closing(buffered(clips.frames(planned), QUEUE_BYTES, _nbytes)) as restored:
             yield from restored
 
@@ -154,10 +156,10 @@ def restore_clips(job: Job, reader: VideoReader, clips: range) -> Generator[Fram
 
     A clip owns the frames that no earlier clip has; the clip after the range is restored too where it shares frames with the last.
     """
-    bounds = job.plan.bounds
+    bounds = job.plan.timeline.bounds
     span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
     needed = needed_clips(bounds, clips)
-    with closing(buffered(reader.frames(job.plan.pts[bounds[needed.start][0]]), QUEUE_BYTES, _nbytes)) as decoded:
+    with closing(buffered(reader.frames(job.plan.timeline.pts[bounds[needed.start][0]]), QUEUE_BYTES, _nbytes)) as decoded:
         planned = planned_range(decoded, job.plan, needed)
         with closing(buffered(job.clip_restorer().frames(planned, span), QUEUE_BYTES, _nbytes)) as restored:
             yield from restored
@@ -166,7 +168,7 @@ def restore_clips(job: Job, reader: VideoReader, clips: range) -> Generator[Fram
 def plan_source(job: Job, reader: VideoReader) -> Plan:
     """The plan pass: decode the source once, restore nothing, and give the finished plan."""
     with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
-        for _ in planned_clips(decoded, job.plan, job.info.video.format, job.sigma, detect=job.options.scene_detect):
+        for _ in planned_clips(decoded, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect):
             pass
     return job.plan
 
@@ -187,7 +189,7 @@ def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
     for warning in writer.warnings:
         on_event(Warned(job.info.path, warning))
     damage = reader.damage.summary() if reader.damage.found else None
-    summary = Summary(job.info.path, plan.output, len(plan.pts), seconds, tuple(plan.scenes), damage, clips.retried)
+    summary = Summary(job.info.path, plan.output, len(plan.timeline.pts), seconds, tuple(plan.timeline.scenes), damage, clips.retried)
     _report(summary, on_event)
     return summary
 

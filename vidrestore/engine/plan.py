@@ -11,7 +11,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,16 +66,14 @@ class Scene:
 
 
 @dataclass
-class Plan:
-    """A job, as far as it is known. `pts` and `durations` of every frame in ticks; `cuts` are indices of the first frames of new scenes."""
+class Timeline:
+    """What planning finds out: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each new scene), `clips`.
 
-    source: SourceIdentity
-    output: str
-    task: str
-    length: int  # frames of a clip
+    Clips have `length` frames, neighbours share `overlap` of them. Filled while frames go by.
+    """
+
+    length: int
     overlap: int
-    encoder: EncoderChoice
-    copy: tuple[int, ...]  # streams copied, by index
     pts: array[int] = field(default_factory=lambda: array("q"))
     durations: array[int] = field(default_factory=lambda: array("q"))
     cuts: list[int] = field(default_factory=list)
@@ -91,9 +89,26 @@ class Plan:
         last = {clip.stop: clip.sigma for clip in self.clips}
         return [Scene(first, stop, last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
 
+
+@dataclass
+class Plan:
+    """A job with everything that decides what comes out; `copy` are the indices of the streams that are copied."""
+
+    source: SourceIdentity
+    output: str
+    task: str
+    encoder: EncoderChoice
+    copy: tuple[int, ...]
+    timeline: Timeline
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan in what JSON knows."""
+        times = {"pts": list(self.timeline.pts), "durations": list(self.timeline.durations)}
+        values = asdict(replace(self, timeline=replace(self.timeline, pts=array("q"), durations=array("q"))))
+        return values | {"version": PLAN_VERSION, "timeline": values["timeline"] | times}
+
     def to_json(self) -> str:
-        values = asdict(self) | {"version": PLAN_VERSION, "pts": list(self.pts), "durations": list(self.durations)}
-        return json.dumps(values)
+        return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -102,31 +117,32 @@ class Plan:
         version = values.pop("version", None)
         if version != PLAN_VERSION:
             raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
+        timeline = values["timeline"]
+        timeline["pts"], timeline["durations"] = array("q", timeline["pts"]), array("q", timeline["durations"])
+        timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in timeline["clips"]]
+        values["timeline"] = Timeline(**timeline)
         values["source"] = SourceIdentity(**values["source"])
         values["encoder"] = EncoderChoice(**values["encoder"])
-        values["copy"] = tuple(values["copy"])
-        values["pts"], values["durations"] = array("q", values["pts"]), array("q", values["durations"])
-        values["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in values["clips"]]
-        return cls(**values)
+        return cls(**values | {"copy": tuple(values["copy"])})
 
 
 PlannedClip = tuple[Clip, list[Frame]]
 
 
 def planned_clips(
-    frames: Iterable[Frame], plan: Plan, pixels: PixelFormat, sigma: float | None, *, detect: bool = True
+    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, sigma: float | None, *, detect: bool = True
 ) -> Iterator[PlannedClip]:
-    """Yield every clip with its frames as soon as it is decided, and write into `plan` what is learnt on the way.
+    """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on the way.
 
     `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one clip and the detector's
     look-ahead.
     """
-    marked = _marked_frames(frames, plan, pixels, detect)
+    marked = _marked_frames(frames, timeline, pixels, detect)
     noise = _SceneNoise(pixels) if sigma is None else None
     given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
-    for (first, stop), held in live_clips(marked, plan.length, plan.overlap):
-        clip = Clip(first, stop, noise.at(_scene_start(plan.cuts, first), first, held) if noise else given)
-        plan.clips.append(clip)
+    for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
+        clip = Clip(first, stop, noise.at(_scene_start(timeline.cuts, first), first, held) if noise else given)
+        timeline.clips.append(clip)
         yield clip, held
 
 
@@ -134,8 +150,8 @@ def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator
     """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the first of them."""
     held: list[Frame] = []
     frames = iter(frames)
-    at = plan.clips[clips.start].first  # index of held[0]
-    for clip in (plan.clips[index] for index in clips):
+    at = plan.timeline.clips[clips.start].first  # index of held[0]
+    for clip in (plan.timeline.clips[index] for index in clips):
         held = held[clip.first - at :]
         at = clip.first
         while len(held) < clip.stop - clip.first:
@@ -144,12 +160,11 @@ def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator
 
 
 def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
-    frame = next(frames, None)
-    if frame is None or frame.pts != plan.pts[index]:
+    frame, expected = next(frames, None), plan.timeline.pts[index]
+    if frame is None or frame.pts != expected:
         found = "the end" if frame is None else f"time {frame.pts}"
-        raise PlanError(
-            f"{plan.source.path}, frame {index}: found {found}, but the plan has time {plan.pts[index]}; the source has changed, plan again"
-        )
+        where = f"{plan.source.path}, frame {index}"
+        raise PlanError(f"{where}: found {found}, but the plan has time {expected}; the source has changed, plan again")
     return frame
 
 
@@ -158,33 +173,33 @@ def colour_planes(pixels: PixelFormat) -> int:
     return pixels.plane_count - pixels.alpha
 
 
-def _marked_frames(frames: Iterable[Frame], plan: Plan, pixels: PixelFormat, detect: bool) -> Iterator[tuple[bool, Frame]]:
+def _marked_frames(frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, detect: bool) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
     if not detect:
-        yield from ((False, _noted(frame, plan)) for frame in frames)
+        yield from ((False, _noted(frame, timeline)) for frame in frames)
         return
     detector, waiting, count = SceneDetector(), list[Frame](), 0
     for frame in frames:
         detector.add(_luma(frame, pixels), pixels.unit)
-        waiting.append(_noted(frame, plan))
+        waiting.append(_noted(frame, timeline))
         count += 1
         if len(waiting) > detector.lag:
-            yield _begins(detector, plan, count - len(waiting)), waiting.pop(0)
+            yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
     detector.finish()
     while waiting:
-        yield _begins(detector, plan, count - len(waiting)), waiting.pop(0)
+        yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
 
 
-def _noted(frame: Frame, plan: Plan) -> Frame:
-    plan.pts.append(frame.pts)
-    plan.durations.append(frame.duration)
+def _noted(frame: Frame, timeline: Timeline) -> Frame:
+    timeline.pts.append(frame.pts)
+    timeline.durations.append(frame.duration)
     return frame
 
 
-def _begins(detector: SceneDetector, plan: Plan, index: int) -> bool:
+def _begins(detector: SceneDetector, timeline: Timeline, index: int) -> bool:
     begins = index in detector.cuts()[-8:]
     if begins:
-        plan.cuts.append(index)
+        timeline.cuts.append(index)
     return begins
 
 

@@ -1,0 +1,78 @@
+"""What a film is made of, as far as a restoration cares: streams, colour, times, scenes, noise, damage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from vidrestore.engine.chain import buffered
+from vidrestore.engine.job import PROGRESS_SECONDS, QUEUE_BYTES, expected_frames, ignore, peak_memory
+from vidrestore.engine.plan import Scene, Timeline, planned_clips
+from vidrestore.events import Listener, Progressed
+from vidrestore.frames import Frame
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.reader import VideoReader
+
+CLIP, OVERLAP = 20, 4  # noise is measured clip by clip, as the denoiser does
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all frames last as long."""
+
+    info: SourceInfo
+    frames: int
+    seconds: float
+    steady: bool
+    scenes: tuple[Scene, ...]
+    damage: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON knows them; fractions as strings such as "24000/1001"."""
+        return dict(_plain(asdict(self)))
+
+
+def inspect(source: str, on_event: Listener = ignore) -> Inspection:
+    """Read a film once and tell what is in it. Raises MediaError where it can't be read."""
+    timeline = Timeline(CLIP, OVERLAP)
+    with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
+        info = reader.info
+        for _ in planned_clips(_counted(decoded, info, on_event), timeline, info.video.format, None):
+            pass
+    end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
+    return Inspection(
+        info,
+        frames=len(timeline.pts),
+        seconds=float(end * info.video.time_base),
+        steady=_is_steady(timeline),
+        scenes=tuple(timeline.scenes),
+        damage=reader.damage.summary() if reader.damage.found else None,
+    )
+
+
+def _counted(frames: Iterable[Frame], info: SourceInfo, on_event: Listener) -> Generator[Frame]:
+    total, began = expected_frames(info), time.monotonic()
+    told = began
+    for done, frame in enumerate(frames, 1):
+        yield frame
+        if time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            on_event(Progressed(info.path, done, total, told - began, stage="inspect", memory=peak_memory()))
+
+
+def _is_steady(timeline: Timeline) -> bool:
+    """Whether frames last equally long but for the rounding of times to ticks."""
+    steps = timeline.durations[:-1]
+    return not steps or max(steps) - min(steps) <= 1
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Fraction) else value
