@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -231,6 +232,21 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     for plane, expected in zip(found, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)
+
+
+def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
+    path = tmp_path / "pipe.mkv"
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("needs named pipes")
+    os.mkfifo(path)
+    with pytest.raises(MediaError, match="a pipe or device, but a file was expected"):
+        probe(str(path))
+
+
+def test_what_rides_with_the_frames_is_named(tmp_path):
+    path = tmp_path / "transparent.webm"
+    write_video(path, 3, "libvpx-vp9", "yuva420p", options={"cpu-used": "8"})
+    assert "ALPHA_LAYER" in probe(str(path)).video.side_data
 
 
 def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):

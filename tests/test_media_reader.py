@@ -73,7 +73,7 @@ def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv411p", "yuv444p", "gray", "gbrp10le"])
-@pytest.mark.parametrize("size", [(63, 47), (17, 1), (6, 33), (1, 1)])
+@pytest.mark.parametrize("size", [(63, 47), (17, 1), (9, 33), (1, 1)])
 def test_odd_and_tiny_sizes_keep_every_sample(tmp_path, pix_fmt, size):
     path = tmp_path / "odd.mkv"
     pictures = write_video(path, 2, "ffv1", pix_fmt, size)
@@ -220,7 +220,10 @@ def test_a_change_of_pixel_format_names_the_frame(tmp_path):
 def test_a_time_that_does_not_increase_names_the_frame(tmp_path):
     path = tmp_path / "times.mkv"
     mux_jpegs(path, [(64, 48)] * 6, [0, 40, 80, 120, 100, 200])
-    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame 4: its time \(pts 100\) is not after .* \(120\)"):
+    with (
+        VideoReader(str(path)) as reader,
+        pytest.raises(MediaError, match=r"frame 4: its time \(pts 100\) is not after the one before it \(120\)"),
+    ):
         list(reader.frames())
 
 

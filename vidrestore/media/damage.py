@@ -64,16 +64,16 @@ class PictureCount:
         self._started = False
         self._waiting: set[int] = set()
 
-    def sent(self, packet: Packet[VideoStream]) -> None:
+    def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
+        """`time` is when the packet's picture is due, None where nothing tells."""
         if not self._started:
             if not packet.is_keyframe:
                 return  # a recording cut before its first key frame: what comes earlier can't be decoded, which is no damage
             self._started = True
-            if packet.pts is not None and (self._floor is None or self._floor < packet.pts):
-                self._floor = packet.pts
+            if time is not None and (self._floor is None or self._floor < time):
+                self._floor = time
         if packet.is_discard or not _promises_picture(self.codec, packet):
             return
-        time = packet.dts if packet.pts is None else packet.pts
         if time is not None and (self._floor is None or time >= self._floor):
             self._waiting.add(time)
 
@@ -101,7 +101,7 @@ class PictureCount:
 
 def _promises_picture(codec: str, packet: Packet[VideoStream]) -> bool:
     if codec == "vp8":  # an alternate reference frame is decoded but never shown: bit 4 of the first byte
-        return packet.size > 0 and bool(bytes(packet)[0] & 0x10)
+        return packet.size > 0 and bool(memoryview(packet)[0] & 0x10)
     return packet.size > (_TINY_PACKET if codec.startswith(("mpeg4", "msmpeg4")) else 0)
 
 

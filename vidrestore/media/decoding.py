@@ -32,22 +32,21 @@ class Decoding:
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
+        self._number = 0  # of the next picture to be yielded
+        self._last: int | None = None  # pts of the last one
         self._listening = True
-        self._untimed: deque[int] = deque()  # decoding times of packets without a presentation time
+        self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
 
-    def pictures(self, start_pts: int | None = None) -> Iterator[VideoFrame]:
+    def pictures(self, start_pts: int | None = None) -> Generator[VideoFrame]:
         """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it."""
-        done = None
         try:
-            for picture in self._pictures_from(start_pts, self.threads):
-                done = picture.pts
-                yield picture
+            yield from self._ordered(self._pictures_from(start_pts, self.threads))
         except _ThreadedDecoderFailed:
             self.damage.missing_frames += self._count.missing(finished=False)
-            yield from self._pictures_from(start_pts if done is None else done + 1, 1)
+            yield from self._ordered(self._pictures_from(start_pts if self._last is None else self._last + 1, 1))
         self.damage.missing_frames += self._count.missing(finished=True)
 
-    def _pictures_from(self, start_pts: int | None, threads: int) -> Iterator[VideoFrame]:
+    def _pictures_from(self, start_pts: int | None, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:
             self._listening = True
             yield from self._decode(None, None, threads)
@@ -73,13 +72,13 @@ class Decoding:
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self._count = PictureCount(self.video.codec, floor)
-        self._untimed.clear()
         with open_input(self.source) as container:
             stream = video_stream(container)
             context = stream.codec_context
             # Never SLICE: with slice threads, damaged frames are not marked as such.
             context.thread_type = "NONE" if threads == 1 else "FRAME"
             context.thread_count = threads
+            self._times = deque() if container.format.name == "avi" and context.has_b_frames else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
             with collect_errors(names, self._complain):
                 try:
@@ -92,7 +91,7 @@ class Decoding:
         first_key = None
         for packet in packets:
             if sought and first_key is None:
-                if packet is None or packet.pts is None:
+                if packet is None or packet.pts is None or self._times is not None:
                     return  # without presentation times only a decode from the start tells which picture is which
                 if not packet.is_keyframe:
                     continue
@@ -105,9 +104,9 @@ class Decoding:
         import av
 
         if packet is not None:
-            self._count.sent(packet)
-            if packet.pts is None and packet.dts is not None:
-                self._untimed.append(packet.dts)
+            if self._times is not None and packet.dts is not None:
+                self._times.append(packet.dts)
+            self._count.sent(packet, packet.dts if packet.pts is None or self._times is not None else packet.pts)
         try:
             pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
@@ -121,16 +120,34 @@ class Decoding:
         return pictures
 
     def _time(self, picture: VideoFrame) -> None:
-        if picture.pts is None and self._untimed:  # AVI: one picture per packet, so the n-th shown has the n-th decoding time
-            picture.pts = self._untimed.popleft()
-            while not self.video.reordered and self._untimed and picture.dts is not None and picture.pts < picture.dts:
-                picture.pts = self._untimed.popleft()  # some did not decode; without reordering the picture's own decoding time tells
+        if self._times is not None:  # one picture per packet, so the n-th picture shown has the n-th decoding time
+            picture.pts = self._times.popleft() if self._times else None
+        elif picture.pts is None and not self.video.reordered:
+            picture.pts = picture.dts  # without reordering, that is when it is shown
         if picture.pts is None:
             raise MediaError(
-                f"{self.source}, frame {self._count.frames}: it has no time stamp, and making one up could put it in the wrong place; "
+                f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it in the wrong place; "
                 "remux the file first, for example: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv"
             )
         self._count.received(picture.pts, picture.interlaced_frame)
+
+    def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
+        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as missing."""
+        with closing(pictures):
+            for picture in pictures:
+                pts = _pts(picture)
+                if self._last is None or pts > self._last:
+                    self._number += 1
+                    self._last = pts
+                    yield picture
+                elif self.damage.found:
+                    self.damage.add(f"the picture with pts {pts} came after the one with pts {self._last}: left out")
+                    self.damage.missing_frames += 1
+                else:
+                    raise MediaError(
+                        f"{self.source}, frame {self._number}: its time (pts {pts}) is not after the one before it ({self._last}); "
+                        "the file was joined from several or its times are wrong: remux or split it first"
+                    )
 
     def _complain(self, message: str) -> None:
         if self._listening:

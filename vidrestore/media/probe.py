@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read other files or the network.
 _DEMUXERS = (
     "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu", "gif", "apng",
-    "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "mjpeg", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
+    "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _CHROMA_LOCATIONS = {"unspecified": 0, "left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
@@ -50,7 +50,8 @@ class VideoInfo:
     `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one; `start` and `duration` count ticks of `time_base`.
     `rotation` is in degrees counter-clockwise; `display_matrix` the nine integers it comes from (it may mirror as well).
     `mastering_display` is red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
-    `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...); `reordered` says that the order of decoding
+    `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent
+    VP8 or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding
     is not that of showing (B-frames).
     """
 
@@ -130,7 +131,9 @@ def _check_file(source: str) -> None:
         raise MediaError(f"{source}: no such file; check the path")
     if os.path.isdir(source):
         raise MediaError(f"{source}: a folder, but a video file was expected; name a file in it")
-    if os.path.isfile(source) and os.path.getsize(source) == 0:
+    if not os.path.isfile(source):
+        raise MediaError(f"{source}: a pipe or device, but a file was expected: it is read more than once; pipe y4m into - instead")
+    if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
 
 
@@ -218,6 +221,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
     side_data = _side_data(first)
+    others = [name for frame in frames[1:] for name in _side_data(frame)]
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -240,14 +244,17 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         profile=stream.profile,
         mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"]) if "CONTENT_LIGHT_LEVEL" in side_data else None,
-        side_data=frozenset(side_data),
+        side_data=frozenset([*side_data, *others, *(["ALPHA_LAYER"] if stream.metadata.get("alpha_mode") == "1" else [])]),
         reordered=bool(context.has_b_frames),
     )
 
 
 def _side_data(frame: VideoFrame) -> dict[str, bytes]:
     container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-    return {data.type.name: bytes(data) for data in container}
+    try:
+        return {data.type.name: bytes(data) for data in container}
+    except ValueError:  # a kind that PyAV does not know yet
+        return {}
 
 
 def _duration(stream: VideoStream) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from contextlib import closing
 from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,7 +13,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
-from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.formats import Layout, layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.y4m import Y4mInput
 
@@ -63,32 +64,30 @@ class VideoReader:
         return self._running
 
     def _read_file(self, start_pts: int | None, damage: Damage) -> Generator[Frame]:
-        """Frames with their durations: until the next frame, which containers with reordered frames don't say; see `_last_duration`."""
+        """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with B-frames."""
         if lacking := missing_bytes(self.source):
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         decoding = Decoding(self.source, self.info.video, self.threads, damage)
         layout = layout_of(self.info.video.pix_fmt)
         waiting: Frame | None = None
         longest = 0
-        for number, picture in enumerate(decoding.pictures(start_pts)):
-            self._check(picture, number, start_pts, waiting)
-            assert picture.pts is not None
-            corrupt = picture.is_corrupt
-            if corrupt:
-                damage.corrupt_pts.append(picture.pts)
-            planes = planes_of(picture, layout)
-            frame = Frame(planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, corrupt)
-            del picture  # its buffers go back to the decoder
-            if waiting is not None:
-                waiting.duration = frame.pts - waiting.pts
-                longest = max(longest, waiting.duration)
-                yield waiting
-            waiting = frame
+        with closing(decoding.pictures(start_pts)) as pictures:
+            for number, picture in enumerate(pictures):
+                self._check(picture, number, start_pts)
+                frame = _frame(picture, layout)
+                del picture  # its buffers go back to the decoder
+                if frame.corrupt:
+                    damage.corrupt_pts.append(frame.pts)
+                if waiting is not None:
+                    waiting.duration = frame.pts - waiting.pts
+                    longest = max(longest, waiting.duration)
+                    yield waiting
+                waiting = frame
         if waiting is not None:
             self._end(waiting, longest, damage)
             yield waiting
 
-    def _check(self, picture: VideoFrame, number: int, start_pts: int | None, before: Frame | None) -> None:
+    def _check(self, picture: VideoFrame, number: int, start_pts: int | None) -> None:
         video = self.info.video
         where = f"{self.source}, frame {number}" + (f" after pts {start_pts}" if start_pts is not None else "")
         if (picture.width, picture.height) != (video.width, video.height):
@@ -101,11 +100,6 @@ class VideoReader:
             raise MediaError(
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split the file there first"
             )
-        if before is not None and picture.pts is not None and picture.pts <= before.pts:
-            raise MediaError(
-                f"{where}: its time (pts {picture.pts}) is not after that of the frame before it ({before.pts}); "
-                "the file's times are damaged or it was joined from several: remux or split it first"
-            )
 
     def _end(self, last: Frame, longest: int, damage: Damage) -> None:
         """Settle the last frame's duration and whether the video ends where its stream says."""
@@ -117,3 +111,9 @@ class VideoReader:
         missing = end - (last.pts + last.duration)
         if missing > max(longest, last.duration):
             damage.early_end = missing * Fraction(self.info.video.time_base)
+
+
+def _frame(picture: VideoFrame, layout: Layout) -> Frame:
+    assert picture.pts is not None
+    planes = planes_of(picture, layout)
+    return Frame(planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt)

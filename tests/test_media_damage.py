@@ -1,0 +1,253 @@
+"""Damaged sources are found out, whole ones are not accused."""
+
+from __future__ import annotations
+
+import logging
+import random
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from sample_videos import write_video
+
+from vidrestore.errors import MediaError
+from vidrestore.media.damage import missing_bytes
+from vidrestore.media.reader import VideoReader
+
+
+def read(path: Path, threads: int = 0):
+    with VideoReader(str(path), threads=threads) as reader:
+        times = [frame.pts for frame in reader.frames()]
+        return times, reader.damage
+
+
+class Unseekable:
+    """A file that a writer can't go back in, like a pipe: the header stays without length and duration."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self.write = self.file.write
+        self.name = str(path)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+B_FRAMES = {"g": "10", "bf": "3"}
+IRREGULAR = [0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 5000, 5040, 5080]
+WHOLE = {
+    "B-frames in mp4": ("a.mp4", "libx264", {"options": B_FRAMES}),
+    "B-frames in mov": ("a.mov", "libx264", {"options": B_FRAMES}),
+    "B-frames in mkv": ("a.mkv", "libx264", {"options": B_FRAMES}),
+    "B-frames in ts": ("a.ts", "libx264", {"options": B_FRAMES}),
+    "B-frames in flv": ("a.flv", "libx264", {"options": B_FRAMES}),
+    "fragments": ("a.mp4", "libx264", {"options": B_FRAMES, "container": {"movflags": "frag_keyframe+empty_moov"}}),
+    "fast start": ("a.mp4", "libx264", {"options": B_FRAMES, "container": {"movflags": "faststart"}}),
+    "open groups": ("a.mp4", "libx264", {"options": {"g": "8", "bf": "3", "x264-params": "open-gop=1"}}),
+    "open groups of hevc": ("a.mkv", "libx265", {"options": {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "ultrafast"}}),
+    "intra refresh": ("a.ts", "libx264", {"options": {"g": "10", "x264-params": "intra-refresh=1"}}),
+    "fields": ("a.ts", "libx264", {"options": {"x264-params": "tff=1"}}),
+    "a late start": ("a.mp4", "libx264", {"times": range(100, 130), "options": B_FRAMES}),
+    "irregular times in mkv": ("a.mkv", "libx264", {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES}),
+    "irregular times in mp4": ("a.mp4", "libx264", {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES}),
+    "a long last frame": ("a.mkv", "mpeg4", {"frames": 3, "times": [0, 40, 80], "time_base": Fraction(1, 1000), "last_duration": 9000}),
+    "sound that is longer": ("a.mkv", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
+    "sound that is longer in mp4": ("a.mp4", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
+    "sound that is longer in ts": ("a.ts", "mpeg2video", {"sound": Fraction(3), "options": {"bf": "2"}}),
+    "one frame": ("a.mp4", "libx264", {"frames": 1}),
+    "two frames": ("a.mkv", "libx264", {"frames": 2}),
+    "hidden frames of vp8": ("a.webm", "libvpx", {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "b": "200k"}}),
+    "hidden frames of vp9": ("a.webm", "libvpx-vp9", {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "cpu-used": "8"}}),
+    "av1": ("a.mp4", "libsvtav1", {"options": {"preset": "12"}}),
+    "mpeg4 in avi": ("a.avi", "mpeg4", {"options": {"bf": "2"}}),
+    "h264 in avi": ("a.avi", "libx264", {"options": {"bf": "0"}}),
+    "mpeg2 program stream": ("a.mpg", "mpeg2video", {"options": {"bf": "2", "g": "12"}}),
+    "mjpeg": ("a.avi", "mjpeg", {"pix_fmt": "yuvj420p"}),
+    "prores": ("a.mov", "prores_ks", {"pix_fmt": "yuv422p10le"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_whole_file_is_not_accused(tmp_path, kind):
+    name, codec, settings = WHOLE[kind]
+    path = tmp_path / name
+    count = settings.get("frames", 30)
+    write_video(path, codec=codec, **{"frames": count, **settings})
+    for threads in (0, 1):
+        times, damage = read(path, threads)
+        assert len(times) == count
+        assert damage.summary() == "no damage found"
+        assert not damage.found
+
+
+def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
+    path = tmp_path / "piped.mkv"
+    write_video(path, 30, "libx264", options=B_FRAMES, file=Unseekable(path), format="matroska")
+    with VideoReader(str(path)) as reader:
+        assert reader.info.video.duration is None
+        assert len(list(reader.frames())) == 30
+        assert not reader.damage.found, reader.damage.summary()
+
+
+@pytest.mark.parametrize("first", [3, 12])
+def test_an_edit_list_that_hides_frames_is_not_damage(tmp_path, first):
+    whole, path = tmp_path / "whole.mkv", tmp_path / "trimmed.mp4"
+    write_video(whole, 30, "libx264", options={"g": "10", "bf": "2"})
+    with av.open(str(whole)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.pts -= first * 40  # what ends up before 0 is hidden by an edit list
+                packet.dts = None if packet.dts is None else packet.dts - first * 40
+                packet.stream = stream
+                if packet.dts is not None or packet.is_keyframe:
+                    packet.dts = packet.pts - 120 if packet.dts is None else packet.dts
+                output.mux(packet)
+    times, damage = read(path)
+    assert len(times) == 30 - first
+    assert not damage.found, damage.summary()
+
+
+def test_a_recording_that_begins_between_key_frames_is_not_damage(tmp_path):
+    whole, path = tmp_path / "whole.ts", tmp_path / "cut.ts"
+    write_video(whole, 40, "libx264", options={"g": "10", "bf": "2"})
+    data = whole.read_bytes()
+    path.write_bytes(data[len(data) // 188 // 3 * 188 :])
+    times, damage = read(path)
+    assert 20 <= len(times) < 40
+    assert not damage.found, damage.summary()
+
+
+def flip(path: Path, count: int, seed: int = 0) -> None:
+    """Flip single bits in the second half of the file's coded pictures."""
+    data = bytearray(path.read_bytes())
+    begin = data.find(b"mdat") + len(data) // 3
+    chance = random.Random(seed)
+    for _ in range(count):
+        data[chance.randrange(begin, len(data) - len(data) // 6)] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "codec, options", [("libx264", B_FRAMES), ("libx265", {"x265-params": "log-level=none", "preset": "ultrafast"}), ("mpeg4", {})]
+)
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
+    path = tmp_path / f"flipped.{suffix}"
+    write_video(path, 60, codec, options=options, size=(160, 120), container={"movflags": "faststart"} if suffix == "mp4" else None)
+    flip(path, 200)
+    _, damage = read(path)
+    assert damage.found
+    assert damage.summary().startswith("the source is damaged: ")
+
+
+def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_path):
+    path = tmp_path / "flipped.mp4"
+    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "faststart"})
+    flip(path, 2000)
+    found = {threads: read(path, threads) for threads in (1, 0, 2, 5)}
+    times, damage = found[1]
+    assert len(times) + damage.missing_frames == 60 and damage.missing_frames > 0
+    for other_times, other_damage in found.values():
+        assert other_times == times
+        assert other_damage.missing_frames == damage.missing_frames
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mp4", "avi"])
+@pytest.mark.parametrize("part", [0.55, 0.9])
+def test_a_file_cut_short_is_found(tmp_path, suffix, part):
+    path = tmp_path / f"short.{suffix}"
+    write_video(
+        path,
+        60,
+        "mpeg4" if suffix == "avi" else "libx264",
+        size=(160, 120),
+        container={"movflags": "faststart"} if suffix == "mp4" else None,
+    )
+    data = path.read_bytes()
+    assert missing_bytes(str(path)) == 0
+    path.write_bytes(data[: int(len(data) * part)])
+    assert missing_bytes(str(path)) > 0
+    times, damage = read(path)
+    assert 0 < len(times) < 60
+    assert "cut short" in damage.summary()
+    if suffix != "avi":  # FFmpeg corrects an AVI's duration by the bytes there are
+        assert damage.early_end > Fraction(1, 10)
+
+
+def test_a_fragmented_file_cut_short_is_found(tmp_path):
+    path = tmp_path / "short.mp4"
+    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "frag_keyframe+empty_moov"})
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    times, damage = read(path)
+    assert 0 < len(times) < 60
+    assert damage.found
+
+
+def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
+    """Whole to the last byte, but a third of the pictures was left out when it was copied."""
+    whole, path = tmp_path / "whole.mkv", tmp_path / "less.mkv"
+    write_video(whole, 60, "libx264")
+    with av.open(str(whole)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size and (packet.dts is None or packet.dts < 1600):
+                packet.stream = stream
+                output.mux(packet)
+    tag = b"00:00:01.680000000"
+    data = path.read_bytes()
+    if tag not in data:
+        pytest.skip("this FFmpeg writes no such tag")
+    path.write_bytes(data.replace(tag, b"00:00:02.400000000"))
+    _, damage = read(path)
+    assert damage.early_end == Fraction(72, 100)
+    assert "0.720 s before its own promised end" in damage.summary()
+
+
+def test_an_mp4_without_its_index_is_refused(tmp_path):
+    path = tmp_path / "short.mp4"
+    write_video(path, 10, "libx264")
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(MediaError, match="its header is missing or damaged"):
+        VideoReader(str(path))
+
+
+def test_ffmpegs_log_is_left_as_it_was(tmp_path):
+    path = tmp_path / "plain.mkv"
+    write_video(path, 5, "libx264")
+    handlers = list(logging.getLogger("libav").handlers)
+    for level in (None, av.logging.WARNING):
+        av.logging.set_level(level)
+        try:
+            with VideoReader(str(path)) as first, VideoReader(str(path)) as second:
+                frames = first.frames()
+                next(frames)
+                next(second.frames())
+                first.close()  # not the one opened last
+                next(second.frames())
+            assert av.logging.get_level() == level
+            assert logging.getLogger("libav").handlers == handlers
+        finally:
+            av.logging.set_level(None)
+
+
+def test_another_components_errors_are_not_the_sources(tmp_path):
+    path = tmp_path / "plain.mkv"
+    write_video(path, 10, "libx264")
+    with VideoReader(str(path)) as reader:
+        for _ in reader.frames():
+            av.logging.log(av.logging.ERROR, "libx264", "an encoder's own trouble")
+        assert not reader.damage.found
+
+
+def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):
+    """A decoder's thread that wants to log needs the GIL, which PyAV holds while it closes the decoder."""
+    path = tmp_path / "flipped.mp4"
+    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "faststart"})
+    flip(path, 200)
+    for count in range(0, 60, 4):
+        with VideoReader(str(path), threads=8) as reader:
+            for _, _ in zip(range(count), reader.frames(), strict=False):
+                pass
