@@ -1,20 +1,24 @@
-"""How much white Gaussian noise a plane carries, measured without a clean reference and without a model.
+"""How strong the noise of a plane is, measured without a clean reference and without a model.
 
 Blocks are taken to the DCT domain. White noise is as strong in every coefficient; pictures live in the low frequencies. So the flattest
-blocks are chosen by their *low* frequencies and the noise is read off their *high* ones. For white noise the two are independent, which
-is why choosing the flattest blocks brings no bias (choosing and measuring by the same variance would). What is left of texture only ever
-adds, hence a small share of the blocks and the upper half of the frequencies. Samples that were clipped (black, white) are counted and
-corrected for.
+blocks are chosen by their *low* frequencies and the noise is read off their *high* ones. For white noise the two are independent, which is
+why choosing the flattest blocks brings no bias (choosing and measuring by the same variance would). What is left of texture only ever adds,
+hence a small share of the blocks and the upper half of the frequencies. Samples clipped at black or white are counted and corrected for.
 
-Limits: noise that was blurred, upscaled or filtered is correlated; its high frequencies are weak, and the figure says how strong those
-are.
+A codec that is not generous zeroes the weak coefficients and keeps the strong ones: the highest frequencies are then no longer Gaussian but
+sparse, and their mean square says too little: a denoiser has to deal with what survived. There the figure is that of white noise with the
+same tail over the middle and high frequencies. How sparse the highest ones are decides between the two.
+
+Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the figure says how strong those are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
-from math import erf
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,55 +27,115 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BLOCK = 8  # pixels; planes thinner than that use 4 or 2
-BLOCKS_PER_FRAME = 4000  # positions looked at, spread over the plane
-FLAT_SHARE = 0.05  # of these, the part with the weakest low frequencies
+BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
+FLAT_SHARE = 0.05  # of these, the part with the weakest low frequencies: where white noise is read
 FLAT_LEAST = 40  # blocks: fewer give a figure of more than 2 % error
+CALM_SHARE = 0.15  # the part where coded noise is read: a codec takes most noise from the very flattest
+SPARSE, GAUSSIAN = 0.75, 0.95  # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
+TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
+TAIL_GAIN = 1.1 / NormalDist().inv_cdf((1 + TAIL) / 2)  # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
+TAIL_LIMIT = 2.0  # coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
+COPIED = 1.6  # codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its differences say
+NOISIER = 0.8  # quantile over the frames
+REPEATED_SHARE = 0.9  # up to so many frames may be (nearly) repeated, as in films of 12 or 24 pictures at higher frame rates
 FRAMES_KEPT = 32  # figures held per scene; above that every second is dropped, and half as many frames are measured from there on
-CLIPPED_SHARE = 5e-4  # an extreme value held by more samples than this is a clipping bound
+CLIPPED_SHARE = 5e-4  # an extreme value held by more samples than this is a clipping bound; less clipping needs no correction
 
 
 class NoiseEstimator:
     """Noise of one plane of one scene. `unit`: steps of a stored sample per grey level of the 0-255 scale (`PixelFormat.unit`).
 
-    Give it every frame in order: it measures all of a short scene and ever fewer of a long one, so its cost and memory are bounded.
+    Give it the frames in order, all or some: it measures each of a short scene and ever fewer of a long one. Cost and memory are bounded.
     """
 
     def __init__(self, unit: float = 1.0) -> None:
         self._unit = unit
         self._stride = 1
         self._seen = 0
-        self._variances: list[float] = []  # of every `stride`-th frame, stored samples squared
+        self._previous: Sample | None = None
+        self._within: list[float] = []  # variance read within every `stride`-th frame, stored samples squared
+        self._between: list[float] = []  # and read between it and the one measured before
 
     def add(self, plane: NDArray[Any]) -> None:
-        """Take the next frame's plane: (height, width), any integer or float type. It is not kept."""
+        """Take the next frame's plane: (height, width), any integer or float type. A sample of its blocks is kept until the next."""
         if self._seen % self._stride == 0:
-            self._variances.append(plane_variance(plane))
-            if len(self._variances) > FRAMES_KEPT:
-                self._variances = self._variances[::2]
-                self._stride *= 2
+            self._measure(sample_blocks(plane))
+        if len(self._within) > FRAMES_KEPT:
+            self._within, self._between = self._within[::2], self._between[::2]
+            self._stride *= 2
         self._seen += 1
 
     def sigma(self) -> float:
-        """Standard deviation of the noise on the 0-255 scale; 0.0 before the first frame. The median frame's, so fades don't count."""
-        return float(np.median(self._variances)) ** 0.5 / self._unit if self._variances else 0.0
+        """Standard deviation of the noise on the 0-255 scale; 0.0 before the first frame. May be asked for at any time.
+
+        A noisier frame's than most, as codecs make every second or third frame smoother; fades and repeated frames don't count.
+        """
+        if not self._within:
+            return 0.0
+        between = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
+        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), between)) / self._unit
+
+    def _measure(self, sample: Sample) -> None:
+        self._within.append(noise_variance(sample.pixels, sample)[0])
+        if self._previous is not None and self._previous.pixels.shape == sample.pixels.shape:
+            difference = (sample.pixels - self._previous.pixels) * np.float32(0.5**0.5)
+            clipped = np.maximum(sample.clipped, self._previous.clipped)
+            variance, whiteness = noise_variance(difference, replace(sample, clipped=clipped))
+            self._between.append(variance * (COPIED + (1 - COPIED) * whiteness) ** 2)
+        self._previous = sample
 
 
-def plane_variance(plane: NDArray[Any]) -> float:
-    """Variance of the white noise in one plane, in stored samples squared; 0.0 where there is nothing to measure (one row, one colour)."""
-    size = next((size for size in (BLOCK, 4, 2) if size <= min(plane.shape)), 0)
-    if not size:
-        return 0.0
+@dataclass(frozen=True)
+class Sample:
+    """Blocks of one plane: (blocks, size^2) pixels, the share of clipped ones in each (blocks,), and the values they were clipped at."""
+
+    pixels: NDArray[np.float32]
+    clipped: Array
+    low: float
+    high: float
+
+
+def sample_blocks(plane: NDArray[Any]) -> Sample:
+    """Blocks at an odd step, so that they lie in all ways on the grid of whatever codec the plane came through."""
     low, high = clipping_bounds(plane)
-    blocks = sample_blocks(plane, size)
-    clipped = ((blocks <= low) | (blocks >= high)).mean(axis=1)
-    pixels = blocks.astype(np.float32)
-    means = pixels.mean(axis=1)
-    coefficients = (pixels - means[:, None]) @ dct_basis(size).T
-    flat = flattest(coefficients, clipped, size)
-    if not len(flat):
-        return 0.0
-    variance = float(np.mean(coefficients[flat][:, frequencies(size) >= size].astype(np.float64) ** 2))
-    return unclipped_variance(variance, means[flat].astype(np.float64), low, high)
+    size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
+    step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
+    blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(-1, size * size)
+    return Sample(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+
+
+def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
+    """Variance and whiteness of the noise in `blocks` (blocks, size^2): the pixels of `sample`, or scaled differences of such."""
+    size = round(blocks.shape[1] ** 0.5)
+    if size == 1:
+        return 0.0, 1.0
+    coefficients = (blocks - blocks.mean(axis=1, keepdims=True)) @ dct_basis(size).T  # exactly zero for a block of one colour
+    order = by_flatness(coefficients, sample.clipped, size)
+    if not len(order):
+        return 0.0, 1.0
+    flat = order[: max(FLAT_LEAST, int(FLAT_SHARE * len(blocks)))]
+    calm = order[: max(FLAT_LEAST, int(CALM_SHARE * len(blocks)))]
+    sigma, whiteness = noise_level(coefficients[flat], coefficients[calm], size)
+    if sample.clipped[flat].mean() < CLIPPED_SHARE:
+        return sigma**2, whiteness
+    return unclipped_variance(sigma**2, sample.pixels[flat].mean(axis=1, dtype=np.float64), sample.low, sample.high), whiteness
+
+
+def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
+    """Sigma and whiteness (0 coded, 1 white) from the DCT coefficients (blocks, size^2) of the flattest and of the calm blocks."""
+    index = frequencies(size)
+    highest = index >= min(size * 5 // 4, 2 * size - 2)
+    white = root_mean_square(flat[:, highest])
+    gaussian = float(np.median(np.abs(calm[:, highest]))) / NormalDist().inv_cdf(0.75) / max(root_mean_square(calm[:, highest]), 1e-12)
+    whiteness = min(1.0, max(0.0, (gaussian - SPARSE) / (GAUSSIAN - SPARSE)))
+    if whiteness == 1:
+        return white, 1.0
+    coded = TAIL_GAIN * float(np.quantile(np.abs(calm[:, index >= size // 2]), TAIL))
+    return whiteness * white + (1 - whiteness) * min(max(coded, white), TAIL_LIMIT * white), whiteness
+
+
+def root_mean_square(values: NDArray[np.float32]) -> float:
+    return float(np.sqrt(np.mean(np.square(values), dtype=np.float64)))
 
 
 def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
@@ -82,13 +146,6 @@ def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
         float(low) if np.count_nonzero(plane == low) >= least else -np.inf,
         float(high) if np.count_nonzero(plane == high) >= least else np.inf,
     )
-
-
-def sample_blocks(plane: NDArray[Any], size: int) -> NDArray[Any]:
-    """(blocks, size * size) pixels, at an odd step: so they lie in all ways on the grid of whatever codec the plane came through."""
-    step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    windows = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step]
-    return windows.reshape(-1, size * size)
 
 
 @cache
@@ -105,26 +162,26 @@ def frequencies(size: int) -> NDArray[np.int64]:
     return np.add.outer(np.arange(size), np.arange(size)).reshape(-1)
 
 
-def flattest(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int) -> NDArray[np.intp]:
-    """Indices of the blocks with the weakest low frequencies, among those that are not of one colour (borders) and the least clipped."""
+def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int) -> NDArray[np.intp]:
+    """Indices of blocks, the weakest low frequencies first; without those of one colour (borders) and, if others do, clipped ones."""
     index = frequencies(size)
-    low = (coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))] ** 2).sum(axis=1)
-    alive = np.flatnonzero((coefficients[:, index >= size] ** 2).sum(axis=1) > 0)
-    wanted = max(FLAT_LEAST, int(FLAT_SHARE * len(clipped)))
+    low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
+    alive = np.flatnonzero(np.square(coefficients[:, index >= size]).sum(axis=1) > 0)
+    wanted = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
     for limit in (0.1, 0.3, 1.0):
         usable = alive[clipped[alive] <= limit]
-        if len(usable) >= 2 * wanted:
+        if len(usable) >= wanted:
             break
-    return usable[np.argsort(low[usable], kind="stable")[:wanted]]
+    return usable[np.argsort(low[usable], kind="stable")]
 
 
 def unclipped_variance(variance: float, means: Array, low: float, high: float) -> float:
     """Variance before clipping to [low, high] of noise that has `variance` after it, in blocks whose means are `means` after it."""
-    if variance == 0 or (np.isinf(low) and np.isinf(high)):
-        return variance
-    observed = np.quantile(means, np.linspace(0.05, 0.95, 10))
+    if variance == 0:
+        return 0.0
+    observed = np.quantile(means, np.linspace(0.1, 0.9, 5))
     true_means, spread = observed, float(variance**0.5)
-    for _ in range(12):  # fixed point; converges in a few rounds where less than a third is clipped
+    for _ in range(6):  # fixed point; a few rounds do where less than a third is clipped
         mean, clipped_variance = clipped_moments(true_means, spread, low, high)
         true_means = np.clip(true_means + observed - mean, low, high)
         spread *= (variance / max(float(clipped_variance.mean()), 1e-12)) ** 0.5
@@ -146,7 +203,7 @@ def normal_pdf(z: Array) -> Array:
     return density
 
 
-_erf: Callable[[Array], Array] = np.vectorize(erf, otypes=[np.float64])
+_erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def normal_cdf(z: Array) -> Array:
