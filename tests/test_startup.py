@@ -26,7 +26,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded_by("import vidrestore") & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("weights", "--help"), ("weights", "list")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("denoise", "--help"), ("weights", "list")], ids=" ".join)
 def test_help_and_lists_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not loaded_by(command(*arguments)) & HEAVY
 
