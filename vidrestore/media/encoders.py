@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat
+from vidrestore.media.encoding import try_encoder
+from vidrestore.media.y4m_output import colour_space
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -70,7 +72,7 @@ class Encoder:
     crf: bool = False
     preset: str | None = None  # the encoder's name for its speed setting
     odd_chroma: bool = True  # can the size be odd where chroma is halved?
-    smallest: int = 1  # least width and height
+    smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
 
 
@@ -108,7 +110,7 @@ TABLE = (
         crf=True,
         preset="preset",
         odd_chroma=False,
-        smallest=2,
+        smallest=(2, 2),
     ),
     Encoder(
         "libx264rgb",
@@ -118,7 +120,7 @@ TABLE = (
         lossless={"qp": "0"},
         crf=True,
         preset="preset",
-        smallest=2,
+        smallest=(2, 2),
     ),
     Encoder(
         "libx265",
@@ -129,7 +131,7 @@ TABLE = (
         crf=True,
         preset="preset",
         odd_chroma=False,
-        smallest=16,
+        smallest=(64, 16),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
         tags=HEVC_TAGS,
     ),
     Encoder(
@@ -141,7 +143,7 @@ TABLE = (
         lossless={"preset": "6", "svtav1-params": "lossless=1"},
         crf=True,
         preset="preset",
-        smallest=4,
+        smallest=(32, 16),  # narrower, it crashes [measured up to 24]
     ),
     Encoder(
         "libvpx-vp9",
@@ -161,6 +163,7 @@ TABLE = (
         FFV1_FORMATS,
         lossy={"level": "3", "slices": "4", "slicecrc": "1"},
         lossless={"level": "3", "slices": "4", "slicecrc": "1"},
+        smallest=(8, 8),  # of four slices
     ),
 )
 ENCODERS = {row.name: row for row in TABLE}
@@ -180,8 +183,6 @@ def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, 
         return _pipe_choice(source.video, options)
     row = _asked_row(source.video, container, options, scale) if _asked(options) else _default_row(source.video, container, options, scale)
     choice = _choice(row, container, source.video, options)
-    from vidrestore.media.encoding import try_encoder
-
     try_encoder(choice, source.video, output, scale)
     return choice
 
@@ -238,8 +239,8 @@ def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, sca
         return f"it can't keep the pixel format {video.format.name}"
     if lossless and row.lossless is None:
         return "it has no lossless mode"
-    if min(width, height) < row.smallest:
-        return f"it needs at least {row.smallest}x{row.smallest} pixels, the video has {width}x{height}"
+    if width < row.smallest[0] or height < row.smallest[1]:
+        return f"it needs at least {row.smallest[0]}x{row.smallest[1]} pixels, the video has {width}x{height}"
     if not row.odd_chroma and _cuts_chroma(video.format, width, height):
         return f"it can't hold the odd size {width}x{height} at {video.format.name}"
     return None
@@ -318,8 +319,6 @@ def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, s
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
-    from vidrestore.media.y4m_output import colour_space
-
     if _asked(options) and options.encoder != "rawvideo":
         raise MediaError(f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or leave the option out")
     colour_space(video.format, video.colour)

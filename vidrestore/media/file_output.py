@@ -14,7 +14,7 @@ from vidrestore.frames import Frame
 from vidrestore.media import streams
 from vidrestore.media.atomic import partial_path, put_in_place, write_problem
 from vidrestore.media.encoders import PIPE, SUFFIXES
-from vidrestore.media.encoding import add_encoder, frame_ticks, picture, repair_dts
+from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
 from vidrestore.media.matroska import write_aspect
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class FileOutput:
             self.stream = add_encoder(container, self.choice, self.video, self.time_base, self.scale)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                self.stream.metadata.update(streams.video_metadata(original))
+                self.stream.metadata.update(streams.video_metadata(original, self.choice.container))
                 self.stream.disposition = original.disposition
         if self.copier:
             container.set_chapters(self.copier.opened.chapters())
@@ -131,7 +131,7 @@ class FileOutput:
         """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""
         if self.times.count == 0 and frame.pts < 0:
             self._shift_to_zero(frame.pts)
-        pts, duration = frame.pts + self.shift, frame.duration or frame_ticks(self.video, self.time_base)
+        pts, duration = frame.pts + self.shift, full_duration(frame.duration, self.video, self.time_base)
         self._register(pts, duration)
         made = picture(frame, self.choice.pix_fmt, self.time_base, self.video.colour)
         made.pts, made.duration = pts, duration

@@ -33,6 +33,34 @@ _MP4_KEYS = frozenset(
     ]
 )
 
+# QuickTime has its own list of languages, older than the codes that other containers use.
+_QUICKTIME_LANGUAGES = {
+    "deu": "ger",
+    "nld": "dut",
+    "fre": "fra",
+    "swe": "sve",
+    "ell": "gre",
+    "isl": "ice",
+    "zho": "chi",
+    "sqi": "alb",
+    "mkd": "mac",
+    "hye": "arm",
+    "kat": "geo",
+    "bod": "tib",
+    "msa": "may",
+    "mya": "bur",
+    "cym": "wel",
+    "eus": "baq",
+    "rum": "ron",
+    "cze": "ces",
+    "slo": "slk",
+    "fas": "per",
+    "hrv": "hr ",
+    "srp": "sr ",
+    "pan": "pa ",
+    "fao": "fo ",
+}
+
 
 def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
     """The indices of the streams that will be copied into `output`, after writing its header with each of them on trial.
@@ -77,8 +105,8 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str) -> str | 
     """Why a container can't hold a stream, found by writing a header with it; None where it can."""
     import av
 
-    if info.attached_picture and container == "matroska":
-        return None  # becomes an attachment
+    if info.attached_picture and container in ("matroska", "mov"):
+        return "MOV has no place for cover art" if container == "mov" else None  # an attachment in Matroska
     try:
         with av.open(io.BytesIO(), "w", format=container) as trial:
             trial.add_mux_stream("h264" if container in ISO else "vp9", rate=25, width=64, height=48)
@@ -105,9 +133,19 @@ def _named(info: StreamInfo) -> str:
 def add_copy(output: OutputContainer, template: Stream) -> Stream:
     """Add a stream for copied packets, with the template's parameters, metadata and disposition."""
     made: Stream = output.add_stream_from_template(template, opaque=True)
-    made.metadata.update(template.metadata)
+    made.metadata.update(stream_metadata(template.metadata, output.format.name))
     made.disposition = template.disposition
     return made
+
+
+def stream_metadata(metadata: dict[str, str], container: str) -> dict[str, str]:
+    """A stream's metadata in the words of the muxer: MP4's demuxer calls `name` what its muxer wants as `title`."""
+    kept = dict(metadata)
+    if "name" in kept and "title" not in kept:
+        kept["title"] = kept.pop("name")
+    if container == "mov" and "language" in kept:
+        kept["language"] = _QUICKTIME_LANGUAGES.get(kept["language"], kept["language"])
+    return kept
 
 
 def container_metadata(opened: InputContainer) -> dict[str, str]:
@@ -115,9 +153,10 @@ def container_metadata(opened: InputContainer) -> dict[str, str]:
     return {key: value for key, value in opened.metadata.items() if key.lower() not in _OWN_KEYS}
 
 
-def video_metadata(stream: Stream) -> dict[str, str]:
+def video_metadata(stream: Stream, container: str) -> dict[str, str]:
     """The video stream's metadata, without figures that its old encoding left there."""
-    return {key: value for key, value in stream.metadata.items() if not key.lower().startswith(_STALE_KEYS)}
+    kept = {key: value for key, value in stream.metadata.items() if not key.lower().startswith(_STALE_KEYS)}
+    return stream_metadata(kept, container)
 
 
 def foreign_keys(metadata: dict[str, str]) -> set[str]:

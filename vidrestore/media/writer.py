@@ -12,6 +12,7 @@ from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.file_output import FileOutput
+from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class VideoWriter:
             check_output(output, source.path, overwrite=overwrite)
             self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, time_base=time_base)
         self.warnings = self._sink.warnings
+        if output == PIPE and (warning := pipe_warning(source)):
+            self.warnings.append(warning)
 
     def __enter__(self) -> Self:
         return self

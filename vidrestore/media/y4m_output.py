@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags, Frame, PixelFormat
-from vidrestore.media.streams import pipe_warning
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -44,7 +43,7 @@ def header(video: VideoInfo, rate: Fraction, scale: int = 1) -> bytes:
 
 
 class Y4mOutput:
-    """Writes frames to a binary stream; `warnings` of the writer say what is left behind.
+    """Writes frames to a binary stream.
 
     With `rate`, frames are repeated and dropped to keep it; without, the source's own rate must be constant. Raises MediaError for pixels
     that y4m can't hold, and where the rate turns out to vary.
@@ -54,7 +53,7 @@ class Y4mOutput:
         self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1, time_base: Fraction | None = None
     ) -> None:
         self.stream = stream
-        self.warnings = [warning] if (warning := pipe_warning(source)) else []
+        self.warnings: list[str] = []
         self.time_base = time_base or source.video.time_base
         self.asked = rate is not None
         self.rate = rate or _source_rate(source)

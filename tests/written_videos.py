@@ -1,0 +1,93 @@
+"""Sources that exist only as a description, frames for them, and what a written file says when FFmpeg reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from vidrestore.frames import Frame
+from vidrestore.media.encoders import EncoderChoice, EncoderOptions, choose_encoder
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import SourceInfo, VideoInfo, probe
+from vidrestore.media.writer import VideoWriter
+
+FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast", "libsvtav1": "12", "libvpx-vp9": "8"}
+CONSTANT = tuple((number * 1001, 1001) for number in range(6))
+VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
+
+
+def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **facts: Any) -> SourceInfo:
+    """A source of 24000/1001 frames per second without a file behind it (as a pipe), so with nothing to copy."""
+    usual = {"index": 0, "codec": "h264", "time_base": Fraction(1, 24000), "rate": Fraction(24000, 1001)}
+    video = VideoInfo(width=width, height=height, format=layout_of(pix_fmt).format, **(usual | facts))
+    return SourceInfo(path="-", container="test", video=video, streams=())
+
+
+def made_frames(source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT, scale: int = 1) -> list[Frame]:
+    """Frames of noise over the whole range, one for each (pts, duration)."""
+    pixels, (height, width) = source.video.format, (source.video.height * scale, source.video.width * scale)
+    kind = np.uint8 if pixels.depth == 8 else np.uint16
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    frames = []
+    for number, (pts, duration) in enumerate(times):
+        noise = np.random.default_rng(number)
+        planes = tuple(noise.integers(0, 2**pixels.depth, size).astype(kind) for size in sizes)
+        frames.append(Frame(planes, pts, duration))
+    return frames
+
+
+def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None = None) -> EncoderChoice:
+    """The choice for these options, with the encoder's fast preset in place of its own."""
+    options = options or EncoderOptions()
+    choice = choose_encoder(source, str(output), options)
+    preset = FAST.get(choice.encoder)
+    if preset is None:
+        return choice
+    name = "cpu-used" if choice.encoder == "libvpx-vp9" else "preset"
+    return EncoderChoice(**(vars(choice) | {"options": {**choice.options, name: preset}}))
+
+
+def write(source: SourceInfo, output: Path, frames: Sequence[Frame], options: EncoderOptions | None = None, **more: Any) -> EncoderChoice:
+    """Write frames through a VideoWriter; `more` goes to it."""
+    choice = fast_choice(source, output, options)
+    with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
+        for frame in frames:
+            writer.write(frame)
+    return choice
+
+
+@dataclass
+class Found:
+    """A file as PyAV and our probe see it; `end` in seconds by the container."""
+
+    info: SourceInfo
+    frames: list[Frame]
+    end: float
+
+
+def read(path: Path) -> Found:
+    info = probe(str(path))
+    with av.open(str(path)) as container:
+        stream = container.streams.video[info.video.index]
+        frames = [Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration) for each in container.decode(stream)]
+        end = float(container.duration / 1_000_000) + float(max(0, (stream.start_time or 0)) * stream.time_base) * (
+            stream.duration is not None
+        )
+    return Found(info, frames, end)
+
+
+def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
+    """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that FFmpeg adds to mov_text."""
+    found: dict[int, list[tuple[bytes, Fraction | None]]] = {}
+    with av.open(str(path)) as container:
+        for packet in container.demux():
+            if packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
+                time = None if packet.pts is None else packet.pts * packet.time_base
+                found.setdefault(packet.stream.index, []).append((bytes(packet), time))
+    return found
