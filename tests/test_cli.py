@@ -16,6 +16,7 @@ from vidrestore.cli import main, progress
 from vidrestore.cli.batch import run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.weights import Card, manifest, write_manifest
 
 
 def run(*arguments: str) -> int:
@@ -90,6 +91,23 @@ def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys: pyte
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
     assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
+
+
+def test_weights_list_says_what_each_is_for_and_where_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = Card("dust-denoise", "dust", {}, "denoise", "0" * 64, 3_147_776, {"sigma": [1, 75]}, file="dust-denoise.safetensors")
+    away = Card(
+        "dust-cs20", "dust", {}, "cs", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
+    )
+    write_manifest([here, away], tmp_path)
+    monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
+    assert run("weights", "list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "name          task     parameters           size    place",
+        "dust-denoise  denoise  sigma 1-75           3.1 MB  bundled",
+        "dust-cs20     cs       rate 0.2, mode gray  0.0 MB  to pull",
+    ]
 
 
 def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 def _short(values: Mapping[str, Any]) -> str:
     """{"sigma": [1, 75], "rate": 0.2} -> "sigma 1-75, rate 0.2"."""
-    return ", ".join(f"{key} {'-'.join(map(str, value)) if isinstance(value, Sequence) else value}" for key, value in values.items())
+    return ", ".join(f"{key} {'-'.join(map(str, value)) if isinstance(value, list) else value}" for key, value in values.items())
 
 
 def _print_table(rows: Iterable[Sequence[str]]) -> None:
