@@ -13,9 +13,10 @@ import typer
 
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
+from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.denoise_commands import denoise
-from vidrestore.cli.train_commands import train
 from vidrestore.cli.inspect_commands import inspect
+from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 
 INTERRUPTED = 130
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(denoise)
 app.command()(train)
 app.command()(inspect)
+app.command()(bench)
 app.add_typer(weights_commands.app, name="weights")
 
 

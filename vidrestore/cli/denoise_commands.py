@@ -11,7 +11,7 @@ from vidrestore.cli import parsing
 from vidrestore.cli.batch import run_each
 from vidrestore.cli.options import Json, Quiet
 from vidrestore.cli.progress import listening
-from vidrestore.engine.options import Precision, RestoreOptions
+from vidrestore.engine.options import Precision, RestoreOptions, quality
 
 ENCODING = "Encoding"  # the panel of these options in the help
 
@@ -59,14 +59,12 @@ def denoise(
     from vidrestore.engine.batch import Batch
     from vidrestore.media.encoders import EncoderOptions
 
-    if fast and best:
-        raise typer.BadParameter("--fast and --best exclude each other; leave one out")
     if json and output == "-":
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
     options = RestoreOptions(
         sigma=sigma,
         model=model,
-        quality="fast" if fast else "best" if best else "default",
+        quality=quality(fast, best),
         match=match,
         strength=strength,
         device=device,

@@ -18,15 +18,12 @@ def rate(text: str) -> Fraction:
         raise ValueError(f"expected a frame rate such as 25 or 30000/1001, got {text!r}") from None
 
 
-def seconds(text: str) -> Fraction:
-    """A time: 5, 2.5, 5s, 1:30 or 1:02:03.5."""
-    total = Fraction(0)
-    try:
-        for part in text.removesuffix("s").split(":"):
-            total = total * 60 + Fraction(part)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"expected a time such as 5s, 2.5 or 1:30, got {text!r}") from None
-    return total
+def size(text: str) -> tuple[int, int]:
+    """WIDTHxHEIGHT."""
+    width, cross, height = text.partition("x")
+    if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise ValueError(f"expected a size such as 854x480, got {text!r}")
+    return int(width), int(height)
 
 
 def setting(text: str) -> tuple[str, str]:

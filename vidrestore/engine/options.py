@@ -63,6 +63,13 @@ class RestoreOptions:
             raise OptionError(f"cfr must be above 0, got {float(self.cfr):g}")
 
 
+def quality(fast: bool, best: bool) -> Quality:
+    """The quality that two switches ask for. Raises OptionError for both."""
+    if fast and best:
+        raise OptionError("--fast and --best exclude each other; leave one out")
+    return "fast" if fast else "best" if best else RestoreOptions.quality
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise OptionError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

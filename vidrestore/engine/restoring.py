@@ -51,12 +51,17 @@ class ClipRestorer:
         first = next(clips, None)
         if first is None:
             return
-        workers = self.clips_at_once(first[1][0])
-        torch.set_num_threads(max(1, self.threads // workers))
+        workers = self.share_threads(first[1][0])
         every = _chained([first], clips)
         del first  # nothing here keeps it in memory
         with closing(ordered_map(self.restore, every, workers)) as restored:
             yield from self._joined(restored, span)
+
+    def share_threads(self, frame: Frame) -> int:
+        """Give each clip that is restored at once its share of the threads; how many clips that are."""
+        workers = self.clips_at_once(frame)
+        torch.set_num_threads(max(1, self.threads // workers))
+        return workers
 
     def clips_at_once(self, frame: Frame) -> int:
         """How many clips to restore at the same time: single-threaded clips use the cores best, as long as there is memory."""

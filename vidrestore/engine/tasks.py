@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast, runtime_checkable
 
 from vidrestore.errors import OptionError
 
@@ -36,6 +36,18 @@ class Restorer(Protocol):
 
         `precision` "fp32" asks for full precision whatever the options say. May be called from several threads at once. The clip is
         not altered.
+        """
+        ...
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A restorer that knows its work, so that `vidrestore bench` can hold it against the machine's peak."""
+
+    def operations(self, sizes: Sequence[tuple[int, int]]) -> dict[str, float]:
+        """Operations for one frame with planes of these sizes (height, width), by number format: "fp32", "bf16", "int8".
+
+        A multiply and an add are two; frames that clips share count as often as they are restored.
         """
         ...
 

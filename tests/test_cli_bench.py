@@ -1,0 +1,45 @@
+"""`vidrestore bench`: figures that fit together, not figures of a certain height."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vidrestore.cli import main
+from vidrestore.engine import bench as benchmarks
+from vidrestore.engine.bench import Benchmark, Stage
+
+
+@pytest.fixture(autouse=True)
+def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarks, "PEAK_SIZE", 64)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "--task", "<identity>", "--size", "64x48", "--frames", "25", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [stage["name"] for stage in found["stages"]] == ["decode", "plan", "convert", "model", "encode"]
+    assert all(stage["cpu"] > 0 and stage["seconds"] > 0 for stage in found["stages"])
+    assert {"fp32", "bf16", "int8"} == set(found["peaks"])
+    assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
+
+
+def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    text = capsys.readouterr().out
+    assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
+
+
+def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
+    stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
+    found = Benchmark("film", "dust", 2, {"fp32": 1e9, "bf16": 2e9}, stages, Stage("whole", 0.045, 0.025), {"bf16": 2e7}, None, 0.5)
+    assert found.bound == pytest.approx(50)
+    assert found.share == pytest.approx(0.8)
+    assert found.model_share == pytest.approx(0.5)

@@ -1,0 +1,65 @@
+"""`vidrestore bench`: how fast it is here, stage by stage."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vidrestore.cli import parsing
+from vidrestore.engine.options import Precision, RestoreOptions, quality
+
+if TYPE_CHECKING:
+    from vidrestore.engine.bench import Benchmark
+
+
+def bench(
+    source: Annotated[str | None, typer.Argument(metavar="[IN]", help="Short film; without one, a noisy film is made up.")] = None,
+    task: Annotated[str, typer.Option(help="What to measure.")] = "denoise",
+    sigma: Annotated[Any, typer.Option(parser=parsing.noise, metavar="SIGMA|auto", help="As for denoise.")] = 20.0,
+    fast: Annotated[bool, typer.Option("--fast", help="As for denoise.")] = False,
+    best: Annotated[bool, typer.Option("--best", help="As for denoise.")] = False,
+    match: Annotated[bool, typer.Option("--match/--no-match", help="As for denoise.")] = RestoreOptions.match,
+    model: Annotated[str | None, typer.Option(help="As for denoise.")] = RestoreOptions.model,
+    device: Annotated[str, typer.Option(help="As for denoise.")] = RestoreOptions.device,
+    precision: Annotated[Precision, typer.Option(help="As for denoise.")] = RestoreOptions.precision,
+    threads: Annotated[int, typer.Option(help="CPU threads, 0 for all.")] = RestoreOptions.threads,
+    lossless: Annotated[bool, typer.Option("--lossless/--lossy", help="How the output is encoded.")] = True,
+    size: Annotated[Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the film that is made up.")] = "854x480",
+    frames: Annotated[int, typer.Option(min=2, help="Of that film; and how many frames of IN the stages are measured on.")] = 60,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+) -> None:
+    """Measure decode, model, encode and the whole against what this machine can do."""
+    from vidrestore.engine.bench import bench
+    from vidrestore.media.encoders import EncoderOptions
+
+    options = RestoreOptions(
+        sigma=sigma,
+        model=model,
+        quality=quality(fast, best),
+        match=match,
+        device=device,
+        precision=precision,
+        threads=threads,
+        encoder=EncoderOptions(lossless=lossless),
+    )
+    found = bench(source, task=task, options=options, size=size, frames=frames)
+    print(jsonlib.dumps(found.to_dict()) if json else "\n".join(lines(found)))
+
+
+def lines(found: Benchmark) -> Iterator[str]:
+    """The table that a person reads."""
+    peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in found.peaks.items())
+    yield f"{found.model} on {found.source}, {found.cores} cores; matrix products, 10^9 operations per second: {peaks}"
+    yield "stage      CPU ms/frame   fps alone"
+    for stage in (*found.stages, found.whole):
+        yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
+    total = sum(stage.cpu for stage in found.stages)
+    bound = f"{found.cores} / {1e3 * total:.2f} ms = {found.bound:.1f} fps"
+    yield f"whole: {found.fps:.1f} fps, {found.share:.0%} of cores / sum of the stages ({bound})"
+    if found.model_share is not None:
+        yield f"model alone: {found.model_share:.0%} of the matrix product peak"
+    memory = f"{found.memory / 1e6:.0f} MB" if found.memory else "unknown"
+    yield f"peak memory {memory}; loading the model {found.loading:.2f} s"

@@ -1,0 +1,233 @@
+"""How fast a restoration is here, and how near to what the machine can do: each stage alone, the whole command, the machine's peaks."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.clips import join_clips
+from vidrestore.colour import grey_to_planes
+from vidrestore.engine.chain import ordered_map
+from vidrestore.engine.job import Job, available_cores, ignore, peak_memory, prepare, restore_source
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.plan import PlannedClip, colour_planes, planned_clips
+from vidrestore.engine.restoring import ClipRestorer, clip_planes
+from vidrestore.engine.tasks import Counted, Restorer, load_restorer
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.encoders import EncoderOptions, choose_encoder
+from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.writer import VideoWriter
+
+T = TypeVar("T")
+NOISE = 20.0  # of the film that is made up, 0-255 scale
+PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
+PEAK_TRIES = 8
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage run alone: CPU seconds of all its threads, and seconds on the clock, both per frame."""
+
+    name: str
+    cpu: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`whole` is the command; `bound` the frames per second of a machine that does nothing but the stages' CPU work on all its cores.
+
+    `peaks` are operations per second of matrix products (a multiply and an add are two), by number format. `memory` in bytes.
+    """
+
+    source: str
+    model: str
+    cores: int
+    peaks: dict[str, float]
+    stages: tuple[Stage, ...]
+    whole: Stage
+    operations: dict[str, float]  # of the model per frame, by number format; empty where the restorer doesn't say
+    memory: int | None
+    loading: float  # seconds until the model is there
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures as JSON knows them."""
+        return asdict(self) | {"fps": self.fps, "bound": self.bound, "share": self.share, "model_share": self.model_share}
+
+    @property
+    def fps(self) -> float:
+        return 1 / self.whole.seconds
+
+    @property
+    def bound(self) -> float:
+        return self.cores / sum(stage.cpu for stage in self.stages)
+
+    @property
+    def share(self) -> float:
+        """How much of `bound` the whole command reaches."""
+        return self.fps / self.bound
+
+    @property
+    def model_share(self) -> float | None:
+        """How much of the machine's peak the model alone reaches."""
+        least = sum(count / self.peaks[kind] for kind, count in self.operations.items())
+        return least / next(stage.seconds for stage in self.stages if stage.name == "model") if least else None
+
+
+def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
+    """Measure a restoration of `source`, or of a noisy film of `size` (width, height) with `frames` frames that is made up.
+
+    The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is thrown away. Raises
+    VidRestoreError as `vidrestore.restore` does.
+    """
+    threads = options.threads or available_cores()
+    with tempfile.TemporaryDirectory() as folder:
+        film, output = source or str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mkv")
+        if source is None:
+            write_film(film, *size, frames)
+        began = time.perf_counter()
+        restorer = load_restorer(task, options)
+        loading = time.perf_counter() - began
+        whole = _whole(film, output, task, options, restorer)
+        memory = peak_memory()
+        with VideoReader(film) as reader:
+            job = prepare(reader.info, output, task, options, lambda: restorer)
+            stages = _stages(job, reader, frames)
+            operations = operations_per_frame(restorer, reader.info.video)
+    return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, operations, memory, loading)
+
+
+def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer: Restorer) -> Stage:
+    cpu = time.process_time()
+    summary = restore_source(film, output, task, options, lambda: restorer, ignore)
+    return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
+
+
+def _stages(job: Job, reader: VideoReader, limit: int) -> tuple[Stage, ...]:
+    frames, decode = _timed("decode", limit, lambda: list(islice(reader.frames(), limit)))
+    pixels, timeline, clips = job.info.video.format, job.plan.timeline, job.clip_restorer()
+    detect, count = job.options.scene_detect, len(frames)
+    planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=detect)))
+    _, convert = _timed("convert", count, lambda: _convert(planned, clips))
+    _, model = _timed("model", count, lambda: _restore(planned, clips))
+    _, encode = _timed("encode", count, lambda: _encode(frames, job))
+    return decode, plan, convert, model, encode
+
+
+def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
+    """What `work` gives, and the time it takes, which is that of `frames` frames."""
+    cpu, clock = time.process_time(), time.perf_counter()
+    result = work()
+    return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
+
+
+def _restore(planned: list[PlannedClip], clips: ClipRestorer) -> None:
+    """The model alone, fed as in a restoration: several clips at once."""
+    sources = ((clip_planes(frames, clips.pixels), clip.sigma) for clip, frames in planned)
+
+    def work(source: tuple[tuple[Tensor, ...], tuple[float, ...]]) -> None:
+        with torch.inference_mode():
+            clips.restorer.restore(*source)
+
+    with closing(ordered_map(work, sources, clips.share_threads(planned[0][1][0]))) as results:
+        for _ in results:
+            pass
+
+
+def _convert(planned: list[PlannedClip], clips: ClipRestorer) -> None:
+    """Samples to float, the join of clips, float to samples."""
+
+    def floats() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
+        for clip, frames in planned:
+            planes = clip_planes(frames, clips.pixels)
+            yield (clip.first, clip.stop), list(zip(*(plane.unbind(0) for plane in planes), strict=True))
+
+    for planes in join_clips(floats()):
+        grey_to_planes(planes, clips.pixels)
+
+
+def _encode(frames: list[Frame], job: Job) -> None:
+    with VideoWriter(job.plan.output, source=job.info, encoder=job.plan.encoder, copy=(), overwrite=True) as writer:
+        for frame in frames:
+            writer.write(frame)
+
+
+def peaks(threads: int) -> dict[str, float]:
+    """Operations per second of large matrix products in each number format, the best of some tries."""
+    torch.set_num_threads(threads)
+    count = 2 * PEAK_SIZE**3
+    return {name: count / min(_seconds(work) for _ in range(PEAK_TRIES)) for name, work in _products().items()}
+
+
+def _products() -> dict[str, Callable[[], Any]]:
+    """One matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which plain products leave out."""
+    side, products = PEAK_SIZE, dict[str, Callable[[], Any]]()
+    for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        left, right = torch.randn(side, side).to(kind), torch.randn(side, side).to(kind)
+        products[name] = _packed_product(left, right)
+    integers = torch.randint(-127, 128, (2, side, side), dtype=torch.int8)
+    products["int8"] = _integer_product(integers[0], integers[1])
+    return products
+
+
+def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(right, len(left))
+    except (AttributeError, RuntimeError):  # a build without oneDNN
+        return lambda: left @ right.mT
+    return lambda: torch.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
+
+
+def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(right, list(left.shape))
+    except (AttributeError, RuntimeError):
+        return lambda: torch._int_mm(left, right)
+    unsigned, scales = (left.int() + 128).to(torch.uint8), torch.ones(len(right))
+    zeros = torch.zeros(len(right), dtype=torch.int32)
+    arguments: tuple[Any, ...] = (unsigned, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+    return lambda: torch.ops.onednn.qlinear_pointwise(*arguments)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def operations_per_frame(restorer: Restorer, video: VideoInfo) -> dict[str, float]:
+    """Operations of the model for one frame by number format, where the restorer counts them."""
+    if not isinstance(restorer, Counted):
+        return {}
+    return restorer.operations([video.format.plane_size(plane, video.height, video.width) for plane in range(colour_planes(video.format))])
+
+
+def write_film(path: str, width: int, height: int, frames: int) -> None:
+    """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
+    pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    video = VideoInfo(0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name)
+    info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
+    draw = np.random.default_rng(0)
+    with VideoWriter(path, source=info, encoder=choose_encoder(info, path, EncoderOptions(lossless=True)), copy=()) as writer:
+        for number in range(frames):
+            sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+            writer.write(Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1))
+
+
+def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:
+    rows, columns = np.ogrid[:height, :width]
+    texture = 128 + 50 * np.sin((rows + 2 * number) / 9) * np.cos((columns + 3 * number) / 13)
+    return np.rint(texture + draw.normal(0, NOISE, texture.shape)).clip(0, 255).astype(np.uint8)
