@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vidrestore.models.algorithm1 import recover, weighted_attention
-from vidrestore.models.dust import Dust, DustConfig, build, config_of, dct_dictionary, soft_threshold
+from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
+from vidrestore.models.dust_family import build, config_of
 
 
 def small(**changes: object) -> DustConfig:

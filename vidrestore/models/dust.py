@@ -17,8 +17,7 @@ What the paper leaves open, and what stands here:
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -166,19 +165,3 @@ class FastDust:
             inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
             maps.append((products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1))
         return torch.stack(maps).mean(0).to(self.dtype) if len(maps) > 1 else maps[0].to(self.dtype)
-
-
-def build(config: dict[str, Any]) -> nn.Module:
-    """Network from the configuration that its file carries; `kind` tells the paper's form from the one for every sigma."""
-    from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
-
-    settings = dict(config)
-    if settings.pop("kind", "paper") == "sigma":
-        return SigmaDust(SigmaDustConfig(**settings))
-    return Dust(DustConfig(**settings))
-
-
-def config_of(network: nn.Module) -> dict[str, Any]:
-    """What `build` takes to make the network again."""
-    kind = "paper" if isinstance(network, Dust) else "sigma"
-    return {"kind": kind, **asdict(network.config)}  # type: ignore[arg-type]

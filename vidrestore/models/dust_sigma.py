@@ -27,6 +27,12 @@ CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about 
 SIGMA_RANGE = (1.0, 75.0)
 
 
+def noise_level(sigma: float) -> float:
+    """The variable of the curves. Outside the range that networks are trained for it stays at the end; the noise units go on."""
+    low, high = SIGMA_RANGE
+    return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
+
+
 @dataclass(frozen=True)
 class SigmaDustConfig:
     """Sizes of a network. N = patch * patch pixels, K = atoms; `degree` is the order of the polynomials in the noise level."""
@@ -66,7 +72,7 @@ class SigmaDust(nn.Module):
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
         """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
-        level = math.log(sigma / CENTRE) / SPREAD
+        level = noise_level(sigma)
         powers = self.dictionary.new_tensor([level**power for power in range(self.config.degree + 1)])
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
@@ -95,7 +101,7 @@ class SigmaDust(nn.Module):
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
         """The equations one by one; `at(sigma)` is the same function in the order that computes best."""
-        level = math.log(sigma / CENTRE) / SPREAD
+        level = noise_level(sigma)
         curve = lambda coefficients: sum(c * level**power for power, c in enumerate(coefficients))  # noqa: E731
         mean = noisy.mean((-2, -1), keepdim=True)
         data = (noisy - mean) / sigma @ self.analysis.mT  # V x

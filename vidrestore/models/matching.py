@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEVELS = 3  # guide pyramid: quarter, half and full size
-RADIUS = (4, 2, 1)  # search radius at each level, coarse to fine, in that level's pixels: up to 16 + 4 + 1 pixels of change in motion per frame
-KAPPA = 0.25  # how much of the median cost a slot's own motion must save to leave its neighbours'
+RADIUS = (4, 2, 1)  # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
+RELUCTANCE = 0.25  # how much of the median cost a slot's own motion must save to leave its neighbours'
 MEMORY = 4  # a template is the mean of about so many frames of its patch
 
 
@@ -68,17 +67,36 @@ def matched_places(guide: Tensor, grid: Grid) -> Tensor:
 
     guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame every cell holds one slot.
     """
-    pyramid = [_padded(level, radius) for level, radius in zip(guide_pyramid(guide), RADIUS, strict=True)]
     corners = grid.corners()
-    templates = [_patches(level, 0, corners, grid.patch, index) for index, level in enumerate(pyramid)]
-    order, zeros = torch.arange(len(corners)), torch.zeros(len(corners))
-    slots = _Slots(corners, torch.zeros_like(corners), templates, zeros, order, order, zeros)
+    slots = _begin(_levels(guide[0], grid.patch), grid, corners)
     places = [corners]
-    for frame in range(1, len(guide)):
-        _follow(slots, pyramid, frame, grid)
-        _settle(slots, pyramid, frame, grid, corners)
+    for frame in guide[1:]:
+        levels = _levels(frame, grid.patch)
+        _follow(slots, levels, grid)
+        _settle(slots, levels, grid, corners)
         places.append(slots.places.clone())
     return torch.stack(places)
+
+
+@dataclass
+class _Level:
+    """One size of a guide frame, ready to be searched with blocks of `side`."""
+
+    scale: int  # pixels of the plane per pixel of the level
+    side: int
+    radius: int
+    picture: Tensor  # (h + 2 radius, w + 2 radius)
+    energy: Tensor  # mean square of the block at each place of `picture`
+    margin: int  # by which a block reaches out over its patch, in pixels of the plane
+
+    def origins(self, places: Tensor) -> Tensor:
+        """Corners of the compared blocks of patches at `places`; a block that is larger than its patch is centred on it."""
+        return (places - self.margin).div(self.scale, rounding_mode="floor")
+
+    def inside(self, origins: Tensor) -> Tensor:
+        height, width = self.picture.shape
+        limits = torch.tensor([height, width]) - 2 * self.radius - self.side
+        return torch.minimum(origins.clamp(min=0), limits)
 
 
 @dataclass
@@ -92,61 +110,67 @@ class _Slots:
     cost: Tensor  # (S,) mean squared difference of the last match
 
 
-def guide_pyramid(guide: Tensor) -> list[Tensor]:
-    """Smoothed (T, h, w) guides at a quarter, a half and the full size: blurring first keeps noise out of the matching."""
+def _levels(guide: Tensor, patch: int) -> list[_Level]:
+    """Smoothed guides at a quarter, a half and the full size: blurring first keeps noise out of the matching.
+
+    Blocks are as large as the patch, but twice that at the quarter, where few pixels would be left.
+    """
     full = _blur(guide)
-    half = F.avg_pool2d(full, 2, ceil_mode=True)
-    half = _blur(half)
-    return [F.avg_pool2d(half, 2, ceil_mode=True), half, full]
+    half = _blur(_halved(full))
+    sides, margins = (patch // 2, patch // 2, patch), (patch // 2, 0, 0)
+    pictures = [_padded(picture, side, radius) for picture, side, radius in zip((_halved(half), half, full), sides, RADIUS, strict=True)]
+    return [
+        _Level(4 >> index, side, RADIUS[index], picture, _box_mean(picture.square(), side), margin)
+        for index, (picture, side, margin) in enumerate(zip(pictures, sides, margins, strict=True))
+    ]
 
 
-def _blur(frames: Tensor) -> Tensor:
+def _halved(picture: Tensor) -> Tensor:
+    """Means of 2 x 2 pixels; an odd last row or column counts twice."""
+    height, width = picture.shape
+    even = F.pad(picture[None], (0, width % 2, 0, height % 2), mode="replicate")[0]
+    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
+
+
+def _blur(picture: Tensor) -> Tensor:
     """Binomial [1 2 1] in both directions."""
-    padded = F.pad(frames[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
-    rows = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
-    return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 16
+    padded = F.pad(picture[None], (1, 1, 1, 1), mode="replicate")[0]
+    rows = padded[:-2] + 2 * padded[1:-1] + padded[2:]
+    return (rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 16
 
 
-def _padded(level: Tensor, radius: int) -> Tensor:
-    return F.pad(level[:, None], (radius,) * 4, mode="replicate")[:, 0].contiguous()
+def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
+    """Continued by `radius` on each side, and to hold at least one block."""
+    height, width = picture.shape
+    below, right = max(0, side - height), max(0, side - width)
+    return F.pad(picture[None], (radius, radius + right, radius, radius + below), mode="replicate")[0]
 
 
-def _side(patch: int, level: int) -> int:
-    """Side of the compared block in that level's pixels: the patch itself, but twice its size at the coarsest, where few pixels would be left."""
-    return (patch // 2, patch // 2, patch)[level]
+def _box_mean(picture: Tensor, side: int) -> Tensor:
+    """Mean over side x side blocks at every place, by differences of running sums (float64: they grow large)."""
+    sums = F.pad(picture.double().cumsum(0).cumsum(1), (1, 0, 1, 0))
+    boxes = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+    return (boxes / side**2).float()
 
 
-def _origin(places: Tensor, patch: int, level: int) -> Tensor:
-    """Corner of the compared block at a level; at the coarsest it is centred on the patch."""
-    return ((places - patch // 2).div(4, rounding_mode="floor"), places // 2, places)[level]
-
-
-def _windows(level: Tensor, frame: int, origins: Tensor, side: int, radius: int) -> Tensor:
-    """(S, side + 2 radius, side + 2 radius) around blocks at (S, 2) origins, of a level padded by `radius`."""
-    _, height, width = level.shape
-    size = side + 2 * radius
-    view = level[frame].as_strided((height - size + 1, width - size + 1, size, size), (width, 1, width, 1), level[frame].storage_offset())
+def _windows(picture: Tensor, origins: Tensor, size: int) -> Tensor:
+    """(S, size, size) parts of a picture at (S, 2) corners."""
+    height, width = picture.shape
+    view = picture.as_strided((height - size + 1, width - size + 1, size, size), (width, 1, width, 1))
     return view[origins[:, 0], origins[:, 1]]
 
 
-def _inside(origins: Tensor, level: Tensor, side: int, radius: int) -> Tensor:
-    limits = torch.tensor([level.shape[1] - 2 * radius - side, level.shape[2] - 2 * radius - side])
-    return torch.minimum(origins.clamp(min=0), limits)
+def _blocks(level: _Level, places: Tensor) -> Tensor:
+    """(S, side, side) what a level shows at the patches' places."""
+    return _windows(level.picture, level.inside(level.origins(places)) + level.radius, level.side)
 
 
-def _patches(level: Tensor, frame: int, places: Tensor, patch: int, index: int) -> Tensor:
-    side, radius = _side(patch, index), RADIUS[index]
-    origins = _inside(_origin(places, patch, index), level, side, radius)
-    return _windows(level, frame, origins, side, radius)[:, radius : radius + side, radius : radius + side].contiguous()
-
-
-def _costs(level: Tensor, frame: int, template: Tensor, origins: Tensor, radius: int) -> Tensor:
+def _costs(level: _Level, template: Tensor, origins: Tensor) -> Tensor:
     """(S, span, span) mean squared differences between templates and the blocks around (S, 2) origins."""
-    count, side, _ = template.shape
-    window = _windows(level, frame, origins, side, radius)
-    cross = F.conv2d(window[None], template[:, None], groups=count)[0]
-    energy = F.avg_pool2d(window[:, None].square(), side, stride=1)[:, 0]
-    return energy - (2 / side**2) * cross + template.square().mean((1, 2))[:, None, None]
+    window = _windows(level.picture, origins, level.side + 2 * level.radius)
+    cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
+    energy = _windows(level.energy, origins, 2 * level.radius + 1)
+    return energy.add_(cross, alpha=-2 / level.side**2).add_(template.square().mean((1, 2))[:, None, None])
 
 
 def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
@@ -165,27 +189,30 @@ def _search(costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: 
     own = torch.stack([best // span - radius, best % span - radius], 1)
     common = (_median_motion(origins + own - start, slots, grid) + start - origins).clamp(-radius, radius)
     at_common = flat.gather(1, ((common[:, 0] + radius) * span + common[:, 1] + radius)[:, None])[:, 0]
-    follows = at_common <= least + KAPPA * least.median()
+    follows = at_common <= least + RELUCTANCE * least.median()
     return origins + torch.where(follows[:, None], common, own), torch.where(follows, at_common, least)
 
 
-def _follow(slots: _Slots, pyramid: list[Tensor], frame: int, grid: Grid) -> None:
-    """Move every slot to where its template is found in `frame`."""
+def _begin(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
+    order, zeros = torch.arange(len(corners)), torch.zeros(len(corners))
+    return _Slots(corners, torch.zeros_like(corners), [_blocks(level, corners) for level in levels], zeros, order, order, zeros)
+
+
+def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
+    """Move every slot to where its templates are found."""
     before = slots.places
     guess = before + slots.motion
-    for index, (level, radius) in enumerate(zip(pyramid, RADIUS, strict=True)):
-        start = _origin(before, grid.patch, index)
-        wanted = _origin(guess, grid.patch, index)
-        origins = _inside(wanted, level, _side(grid.patch, index), radius)
-        costs = _costs(level, frame, slots.templates[index], origins, radius)
-        found, slots.cost = _search(costs, origins, start, slots, grid)
-        guess = guess + (found - wanted) * (4, 2, 1)[index]
+    for level, template in zip(levels, slots.templates, strict=True):
+        wanted = level.origins(guess)
+        origins = level.inside(wanted)
+        found, slots.cost = _search(_costs(level, template, origins), origins, level.origins(before), slots, grid)
+        guess = guess + (found - wanted) * level.scale
     limits = torch.tensor([grid.height - grid.patch, grid.width - grid.patch])
     slots.places = torch.minimum(guess.clamp(min=0), limits)
     slots.motion = slots.places - before
 
 
-def _settle(slots: _Slots, pyramid: list[Tensor], frame: int, grid: Grid, corners: Tensor) -> None:
+def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
     """One slot per cell: the best match keeps the cell, the others begin anew in cells that are empty; templates learn from the frame."""
     cells = grid.cell(slots.places)
     order = torch.argsort(slots.cost, descending=True, stable=True)  # the best is written last
@@ -199,9 +226,8 @@ def _settle(slots: _Slots, pyramid: list[Tensor], frame: int, grid: Grid, corner
     slots.motion = torch.where(kept[:, None], slots.motion, _median_motion(slots.motion, slots, grid))
     slots.age = torch.where(kept, slots.age + 1, torch.zeros_like(slots.age))
     share = 1 / (slots.age + 1).clamp(max=MEMORY)
-    for index, level in enumerate(pyramid):
-        fresh = _patches(level, frame, slots.places, grid.patch, index)
-        slots.templates[index] += (fresh - slots.templates[index]) * share[:, None, None]
+    for level, template in zip(levels, slots.templates, strict=True):
+        template += (_blocks(level, slots.places) - template) * share[:, None, None]
 
 
 def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import ConfigError
-from vidrestore.models.dust import Dust, config_of
+from vidrestore.models.dust import Dust
+from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.models.linear import PlainLinear
 from vidrestore.training.config import RunConfig, TrainingConfig

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
-FAMILIES: dict[str, str] = {"dust": "vidrestore.models.dust:build"}
+FAMILIES: dict[str, str] = {"dust": "vidrestore.models.dust_family:build"}
 
 _HALVES = ("F16", "BF16")
 _DTYPES = {
