@@ -53,11 +53,18 @@ def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None
     return EncoderChoice(**(vars(choice) | {"options": {**choice.options, name: preset}}))
 
 
-def write(source: SourceInfo, output: Path, frames: Sequence[Frame], options: EncoderOptions | None = None, **more: Any) -> EncoderChoice:
-    """Write frames through a VideoWriter; `more` goes to it."""
-    choice = fast_choice(source, output, options)
+def write(
+    source: SourceInfo,
+    output: Path,
+    pictures: Sequence[Frame],
+    options: EncoderOptions | None = None,
+    choice: EncoderChoice | None = None,
+    **more: Any,
+) -> EncoderChoice:
+    """Write frames through a VideoWriter; `more` goes to it. Without a `choice`, a fast one is made from the options."""
+    choice = choice or fast_choice(source, output, options)
     with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
-        for frame in frames:
+        for frame in pictures:
             writer.write(frame)
     return choice
 
@@ -91,3 +98,89 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
                 time = None if packet.pts is None else packet.pts * packet.time_base
                 found.setdefault(packet.stream.index, []).append((bytes(packet), time))
     return found
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What rides beside the video of a made source."""
+
+    audio: tuple[str, ...] = ("aac",)
+    subtitles: tuple[str, ...] = ()
+    cover: bool = False
+    attachment: bool = False
+    metadata: tuple[tuple[str, str], ...] = (("title", "A film"), ("artist", "Somebody"))
+
+
+def rich_video(path: Path, extras: Extras) -> SourceInfo:
+    """Half a second of H.264 at 24 frames per second with sound, subtitles and the rest, two chapters, titles and languages."""
+    keep_keys = path.suffix in (".mp4", ".mov") and not extras.cover
+    with av.open(str(path), "w", container_options={"movflags": "+use_metadata_tags"} if keep_keys else {}) as output:
+        output.metadata.update(dict(extras.metadata))
+        video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
+        video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)
+        video.codec_context.time_base = Fraction(1, 12000)
+        sounds = [_sound(output, codec) for codec in extras.audio]
+        texts = [_text(output, codec) for codec in extras.subtitles]
+        if extras.attachment:
+            output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
+        if extras.cover:
+            _cover(output)
+        chapter = {"time_base": Fraction(1, 1000)}
+        output.set_chapters(
+            [
+                {"id": 1, "start": 0, "end": 200, "metadata": {"title": "one"}, **chapter},
+                {"id": 2, "start": 200, "end": 500, "metadata": {"title": "two"}, **chapter},
+            ]
+        )
+        for number in range(12):
+            frame = av.VideoFrame.from_ndarray(np.full((72, 64), 16 + 9 * number, np.uint8), "yuv420p")
+            frame.pts, frame.time_base = 500 * number, Fraction(1, 12000)
+            output.mux(video.encode(frame))
+        output.mux(video.encode(None))
+        for sound in sounds:
+            _fill_sound(output, sound)
+        for text in texts:
+            _fill_text(output, text, b"\0\5hello" if "mov_text" in extras.subtitles else b"hello")
+    return probe(str(path))
+
+
+def _sound(output: Any, codec: str) -> Any:
+    stream = output.add_stream(codec, rate=48000, layout="stereo")
+    stream.metadata.update({"language": "ita", "title": "Suono"})
+    return stream
+
+
+def _text(output: Any, codec: str) -> Any:
+    stream = output.add_mux_stream(codec)
+    stream.time_base = Fraction(1, 1000)
+    stream.metadata.update({"language": "fra", "title": "Texte"})
+    return stream
+
+
+def _cover(output: Any) -> None:
+    stream = output.add_stream("mjpeg", rate=1, width=16, height=16)
+    stream.pix_fmt, stream.disposition = "yuvj420p", av.stream.Disposition.attached_pic
+    frame = av.VideoFrame.from_ndarray(np.full((24, 16), 99, np.uint8), "yuvj420p")
+    frame.pts = 0
+    pictures = [*stream.encode(frame), *stream.encode(None)]
+    output.start_encoding()
+    output.mux(pictures)
+
+
+def _fill_sound(output: Any, stream: Any) -> None:
+    for start in range(0, 24000, 1024):
+        frame = av.AudioFrame(stream.codec_context.format.name, "stereo", 1024)
+        frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
+        for plane in frame.planes:
+            plane.update(np.random.default_rng(start).integers(0, 2, plane.buffer_size, np.uint8).tobytes())
+        output.mux(stream.encode(frame))
+    output.mux(stream.encode(None))
+
+
+def _fill_text(output: Any, stream: Any, text: bytes) -> None:
+    for start in (50, 300):
+        packet = av.Packet(text)
+        packet.stream, packet.time_base = stream, Fraction(1, 1000)
+        packet.pts = packet.dts = start
+        packet.duration = 100
+        output.mux(packet)

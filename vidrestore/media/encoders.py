@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat
 from vidrestore.media.encoding import try_encoder
+from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.y4m_output import colour_space
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
 def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
-    settings = _joined(settings, _fixed_threads(row.name, threads))
+    settings = _joined(_joined(settings, _fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
         settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})

@@ -15,6 +15,7 @@ from vidrestore.media import streams
 from vidrestore.media.atomic import partial_path, put_in_place, write_problem
 from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
+from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class FileOutput:
         self.video = source.video
         self.time_base = time_base or self.video.time_base
         self.partial = partial_path(output)
-        self.warnings: list[str] = []
+        self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         self.copier = None if source.path == PIPE else streams.StreamCopier(source.path)
         self.container: OutputContainer | None = None
         self.times = Times()
