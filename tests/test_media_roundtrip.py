@@ -69,6 +69,15 @@ def test_each_encoder_keeps_times_in_each_container(encoder, container, times, t
     found = read(output)
     assert [frame.pts for frame in found.frames] == nearest_ticks([pts for pts, _ in times], found.info.video.time_base)
     assert found.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
+    if container in ("mp4", "mov") and encoder != "libvpx-vp9":  # FFmpeg's parser gives VP9 the average duration
+        assert [frame.duration for frame in found.frames] == [duration for _, duration in times]
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libx265"])
+def test_mp4_ends_on_time_with_b_frames_too(encoder, tmp_path):
+    source = described()  # whose rate is not known to vary
+    write(source, tmp_path / "a.mp4", made_frames(source, VARYING), EncoderOptions(encoder=encoder))
+    assert read(tmp_path / "a.mp4").end == pytest.approx(sum(VARYING[-1]) / 24000, abs=1e-6)
 
 
 @pytest.mark.parametrize("matrix", [QUARTER_TURN, MIRRORED])
@@ -111,6 +120,7 @@ def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     source = described(time_base=time_base, rate=1 / (step * time_base))
     write(source, tmp_path / "a.mp4", made_frames(source, times))
     found = read(tmp_path / "a.mp4")
+    assert found.info.video.time_base == Fraction(1, time_base.denominator)
     assert [frame.pts * found.info.video.time_base for frame in found.frames] == [pts * time_base for pts, _ in times]
 
 

@@ -17,7 +17,7 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.frames import Frame
 from vidrestore.media import file_output
 from vidrestore.media.atomic import partial_path
-from vidrestore.media.encoders import EncoderOptions
+from vidrestore.media.encoders import EncoderOptions, choose_encoder
 from vidrestore.media.matroska import display_size
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
@@ -133,6 +133,13 @@ def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_ends_before_what_was_written_is_discarded(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_output, "read_times", lambda path, container: file_output.Times(1, 0, 0, 0, 10))
+    with pytest.raises(MediaError, match="written up to tick 1001, but the file ends at 10"):
+        write(described(), tmp_path / "a.mp4", made_frames(described(), CONSTANT[:1]))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "frame, message",
     [
@@ -171,8 +178,11 @@ def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
 @pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "libvpx-vp9", "ffv1"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_shortest_videos_are_whole(encoder, count, tmp_path):
-    write(described(), tmp_path / "a.mp4", made_frames(described(), VARYING[:count]), EncoderOptions(encoder=encoder))
-    assert [frame.pts for frame in read(tmp_path / "a.mp4").frames] == [pts for pts, _ in VARYING[:count]]
+    choice = choose_encoder(described(), "a.mp4", EncoderOptions(encoder=encoder))
+    write(described(), tmp_path / "a.mp4", made_frames(described(), VARYING[:count]), choice=choice)
+    found = read(tmp_path / "a.mp4")
+    assert [frame.pts for frame in found.frames] == [pts for pts, _ in VARYING[:count]]
+    assert found.end == pytest.approx(sum(VARYING[count - 1]) / 24000, abs=1e-6)
 
 
 def test_the_partial_name_is_hidden_and_never_too_long():
@@ -249,6 +259,15 @@ def test_cover_art_stays_cover_art(targets, tmp_path):
     cover = next(info for info in source.streams if info.attached_picture)
     assert [data for data, _ in packets(tmp_path / targets[-1])[cover.index]] == picture
     assert len(read(tmp_path / targets[-1]).frames) == 12
+
+
+def test_dispositions_are_kept_as_they_are(tmp_path):
+    source = rich_video(tmp_path / "in.mkv", LETTERS)
+    copied(source, tmp_path / "out.mkv")
+    with av.open(source.path) as before, av.open(str(tmp_path / "out.mkv")) as after:
+        kept = [stream.disposition for stream in before.streams]
+        assert [stream.disposition for stream in after.streams] == kept
+    assert [int(disposition) for disposition in kept] == [4, 0, 0, 64, 0]
 
 
 def test_attachments_are_kept_in_mkv(tmp_path):

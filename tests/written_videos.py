@@ -10,6 +10,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.stream import Disposition
 
 from vidrestore.frames import Frame
 from vidrestore.media.encoders import EncoderChoice, EncoderOptions, choose_encoder
@@ -119,6 +120,7 @@ def rich_video(path: Path, extras: Extras) -> SourceInfo:
         video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
         video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)
         video.codec_context.time_base = Fraction(1, 12000)
+        video.disposition = Disposition.original
         sounds = [_sound(output, codec) for codec in extras.audio]
         texts = [_text(output, codec) for codec in extras.subtitles]
         if extras.attachment:
@@ -154,12 +156,13 @@ def _text(output: Any, codec: str) -> Any:
     stream = output.add_mux_stream(codec)
     stream.time_base = Fraction(1, 1000)
     stream.metadata.update({"language": "fra", "title": "Texte"})
+    stream.disposition = Disposition.forced
     return stream
 
 
 def _cover(output: Any) -> None:
     stream = output.add_stream("mjpeg", rate=1, width=16, height=16)
-    stream.pix_fmt, stream.disposition = "yuvj420p", av.stream.Disposition.attached_pic
+    stream.pix_fmt, stream.disposition = "yuvj420p", Disposition.attached_pic
     frame = av.VideoFrame.from_ndarray(np.full((24, 16), 99, np.uint8), "yuvj420p")
     frame.pts = 0
     pictures = [*stream.encode(frame), *stream.encode(None)]

@@ -37,7 +37,7 @@ def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
 
 
 def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
-    """From the x y of red, green, blue and white, then darkest, brightest, to the encoders' order: green, blue, red, white, brightest, darkest."""
+    """From x y of red, green, blue, white, then darkest, brightest, to the encoders' order: green, blue, red, white, brightest, darkest."""
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
