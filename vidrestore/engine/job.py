@@ -27,7 +27,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import check_streams
 from vidrestore.media.writer import VideoWriter
 
-QUEUE_BYTES = 32 << 20  # of frames between two threads
+QUEUE_BYTES = 16 << 20  # of frames between two threads: a clip or more of SD, a few frames of 4K
 PROGRESS_SECONDS = 0.2  # between two events
 
 RestorerLoader = Callable[[], Restorer]
