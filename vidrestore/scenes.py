@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 Thumbnail = NDArray[np.float32]
 
 THUMBNAIL = 32  # pixels of the longer side
-JUMP = 1.4  # times the differences around it: less is no jump
-NOVELTY = 0.5  # share of the contrast that no shift explains: less is the same picture
-SAME_LEVEL = 0.5  # grey levels: differences below are as good as none
+JUMP = 1.2  # times the largest difference around it: less is no jump
+NOVELTY, NOVELTY_BY_JUMP = 0.2, 0.5  # a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
+RESUMED = 0.5  # times the novelty at the cut: less at the frames around it means that the scene goes on there
+LIGHT_BACK, FLASH = 0.25, 8.0  # of a step in brightness, beyond so many grey levels: when the frames around lie closer, it was a flash
+SAME_LEVEL = 0.5  # grey levels: differences of this size are as good as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
 FLAT = 2.0  # variance in grey levels squared: blocks with less have no picture to speak of
 
@@ -60,19 +62,34 @@ class SceneDetector:
     def _decide(self, frame: int) -> None:
         self._decided = frame + 1
         at = len(self._thumbnails) - (self._seen - frame)  # this frame's place among those held
-        if self._is_jump(at) and self._is_for_good(at):
+        jump = self._jump(at)
+        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
             self._cuts.append(frame)
+            self._changes[at] = 0.0  # a cut is no motion that the next one has to surpass
 
-    def _is_jump(self, at: int) -> bool:
+    def _jump(self, at: int) -> float:
+        """How many times larger the change is than any within `lag` frames: a film that shows each picture thrice thus moves steadily."""
         changes = list(self._changes)
-        around = changes[max(1, at - 2) : at] + changes[at + 1 : at + 3]
-        return changes[at] > SAME_LEVEL and changes[at] > JUMP * max(around, default=0.0)
+        around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
+        return changes[at] / (max(around, default=0.0) + SAME_LEVEL)
 
-    def _is_for_good(self, at: int) -> bool:
+    def _is_new(self, at: int, least: float) -> bool:
+        """Whether the picture at a jump is new, and the old one doesn't come back, as after a flash."""
         held = list(self._thumbnails)
-        after = [(held[at - 1], later) for later in held[at : at + 1 + self.lag]]
-        before = [(earlier, held[at]) for earlier in held[max(0, at - 1 - self.lag) : at - 1]]
-        return all(novelty(old, new) > NOVELTY for old, new in after + before)
+        found = novelty(held[at - 1], held[at])
+        if found <= least:
+            return False
+        after = [(held[at - 1], later) for later in held[at + 1 : at + 1 + self.lag]]
+        before = [(held[at], earlier) for earlier in held[max(0, at - 1 - self.lag) : at - 1]]
+        step = light(held[at]) - light(held[at - 1])
+        return not any(
+            novelty(one, other) <= max(least, RESUMED * found) or abs(light(other) - light(one)) < LIGHT_BACK * (abs(step) - FLASH)
+            for one, other in after + before
+        )
+
+
+def light(picture: Thumbnail) -> float:
+    return float(picture.mean())
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
