@@ -18,7 +18,9 @@ from vidrestore.frames import Frame
 from vidrestore.media import file_output
 from vidrestore.media.atomic import partial_path
 from vidrestore.media.encoders import EncoderOptions, choose_encoder
+from vidrestore.media.encoding import repair_dts
 from vidrestore.media.matroska import display_size
+from vidrestore.media.probe import probe
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
 from vidrestore.media.y4m_output import Y4mOutput
@@ -185,6 +187,17 @@ def test_the_shortest_videos_are_whole(encoder, count, tmp_path):
     assert found.end == pytest.approx(sum(VARYING[count - 1]) / 24000, abs=1e-6)
 
 
+def test_only_x265s_made_up_decoding_times_are_repaired():
+    def repaired(encoder, frames):
+        packet = av.Packet(b"x")
+        packet.pts, packet.dts = 5, -(10**12)
+        repair_dts(packet, encoder, frames)
+        return packet.dts
+
+    assert repaired("libx265", 2) == 5
+    assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
+
+
 def test_the_partial_name_is_hidden_and_never_too_long():
     assert partial_path("folder/film.mp4") == Path("folder/.film.mp4.partial")
     longest = partial_path("é" * 125 + ".mp4").name
@@ -284,7 +297,7 @@ def test_attachments_are_kept_in_mkv(tmp_path):
             "in.mkv",
             LETTERS,
             "out.mp4",
-            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment.*use -o .*out.mkv or --drop subtitles,att",
+            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use -o .*out.mkv or --drop subtitles,att",
         ),
         ("in.mkv", PLAIN, "out.webm", r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*use -o .*out.mkv or --drop audio"),
         (
@@ -293,6 +306,7 @@ def test_attachments_are_kept_in_mkv(tmp_path):
             "out.mkv",
             r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use --drop subtitles",
         ),
+        ("in.mkv", Extras(audio=("libopus",), attachment=True), "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),
         ("in.mp4", Extras(audio=("libopus",)), "out.mov", r".mov can't hold stream 1 \(audio: opus"),
         ("in.mp4", Extras(cover=True), "out.mov", r".mov can't hold stream 3 \(cover: mjpeg\); use -o .*out.mkv or --drop cover"),
     ],
@@ -303,6 +317,27 @@ def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(orig
         check_streams(source, str(tmp_path / target))
     drop = {"subtitles", "attachments", "audio", "cover"}
     assert check_streams(source, str(tmp_path / target), frozenset(drop)) == ()
+
+
+def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
+    """PCM from AVI has channels but no layout, which MP4 asks for in its last box."""
+    path = tmp_path / "in.avi"
+    with av.open(str(path), "w") as output:
+        video = output.add_stream("mpeg4", rate=25, width=64, height=48)
+        sound = output.add_stream("pcm_s16le", rate=48000, layout="stereo")
+        frame = av.VideoFrame(64, 48, "yuv420p")
+        frame.pts = 0
+        output.mux([*video.encode(frame), *video.encode(None), *silence(sound)])
+    with pytest.raises(MediaError, match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use -o .*out.mkv or --drop audio"):
+        check_streams(probe(str(path)), str(tmp_path / "out.mp4"))
+
+
+def silence(stream):
+    frame = av.AudioFrame("s16", "stereo", 1024)
+    frame.sample_rate, frame.pts = 48000, 0
+    for plane in frame.planes:
+        plane.update(bytes(plane.buffer_size))
+    return [*stream.encode(frame), *stream.encode(None)]
 
 
 def test_streams_are_left_out_by_kind(tmp_path):

@@ -92,8 +92,7 @@ class FileOutput:
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in streams.ISO:
-            # Sound that begins before 0 stays there, and no stream becomes the default one that was not.
-            return {"avoid_negative_ts": "disabled", "default_mode": "passthrough"}
+            return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = streams.foreign_keys(metadata)
         flags = "+faststart"
         if foreign and not self._has_cover():

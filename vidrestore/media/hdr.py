@@ -44,4 +44,4 @@ def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
         return f"({round(first * steps)},{round(second * steps)})" if whole else f"({float(first):.5f},{float(second):.5f})"
 
     colours = (("G", green), ("B", blue), ("R", red), ("WP", white))
-    return "".join(name + pair(*point, _CHROMATICITY) for name, point in colours) + "L" + pair(brightest, darkest, _LUMINANCE)
+    return "".join(name + pair(x, y, _CHROMATICITY) for name, (x, y) in colours) + "L" + pair(brightest, darkest, _LUMINANCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import SourceInfo, StreamInfo
 
+Samples = dict[int, list["Packet[Any]"]]
 ISO = ("mp4", "mov")
+_SAMPLED_PACKETS = 500
 DROP_WORDS = {"audio": "audio", "subtitle": "subtitles", "data": "data", "attachment": "attachments", "video": "video", "cover": "cover"}
 # What a muxer writes itself, or what is no longer true of the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
@@ -63,7 +66,7 @@ _QUICKTIME_LANGUAGES = {
 
 
 def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
-    """The indices of the streams that will be copied into `output`, after writing its header with each of them on trial.
+    """The indices of the streams that will be copied into `output`, after each of them was tried in it.
 
     `drop` holds kinds to leave out: audio, subtitles, data, attachments, cover, video (further video streams). Raises MediaError naming
     each stream that the container can't hold, and the way out.
@@ -74,9 +77,10 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
         wanted = [info for info in _others(source) if _kind(info) not in unwanted and not _is_chapter_text(opened.streams[info.index])]
-        refused = [(info, reason) for info in wanted if (reason := _refusal(opened, info, container))]
+        samples = _first_packets(opened)
+        refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
         if refused:
-            raise MediaError(_refusal_message(opened, source.path, output, refused))
+            raise MediaError(_refusal_message(opened, source.path, output, refused, samples))
     return tuple(info.index for info in wanted)
 
 
@@ -101,32 +105,57 @@ def _is_chapter_text(stream: Stream) -> bool:
     return stream.type == "data" and stream.discard == Discard.all
 
 
-def _refusal(opened: InputContainer, info: StreamInfo, container: str) -> str | None:
-    """Why a container can't hold a stream, found by writing a header with it; None where it can."""
+def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: Samples) -> str | None:
+    """Why a container can't hold a stream, found by writing a small file with it; None where it can."""
     import av
 
     if info.attached_picture and container in ("matroska", "mov"):
         return "MOV has no place for cover art" if container == "mov" else None  # an attachment in Matroska
+    if info.kind == "attachment" and container == "webm":
+        return "WebM has no attachments"  # and FFmpeg leaves them out without a word
     try:
-        with av.open(io.BytesIO(), "w", format=container) as trial:
-            trial.add_mux_stream("h264" if container in ISO else "vp9", rate=25, width=64, height=48)
-            add_copy(trial, opened.streams[info.index])
-            trial.start_encoding()
+        _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
         return str(error)
     return None
 
 
-def _refusal_message(opened: InputContainer, source: str, output: str, refused: list[tuple[StreamInfo, str]]) -> str:
-    names = "; ".join(_named(info) for info, _ in refused)
-    drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info, _ in refused))
-    roomy = all(_refusal(opened, info, "matroska") is None for info, _ in refused)
+def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -> None:
+    """A file in memory with a gray picture and the stream's first packets, up to its very end: MP4 finds some faults only there."""
+    import av
+
+    with av.open(io.BytesIO(), "w", format=container) as trial:
+        video = trial.add_stream("libvpx-vp9" if container == "webm" else "mpeg4", rate=25, width=64, height=48)
+        made = add_copy(trial, template)
+        picture = av.VideoFrame(64, 48, "yuv420p")
+        picture.pts = 0
+        trial.mux([*video.encode(picture), *video.encode(None)])
+        for packet in packets:
+            packet.stream = made
+            trial.mux_one(packet)
+
+
+def _first_packets(opened: InputContainer) -> Samples:
+    """Up to three packets of each stream, from the beginning of the file."""
+    found: Samples = {}
+    for packet in islice(opened.demux(), _SAMPLED_PACKETS):
+        first = found.setdefault(packet.stream_index, [])
+        if packet.size and packet.dts is not None and len(first) < 3:
+            first.append(packet)
+    return found
+
+
+def _refusal_message(opened: InputContainer, source: str, output: str, refused: list[StreamInfo], samples: Samples) -> str:
+    names = "; ".join(_named(info, opened.streams[info.index].name) for info in refused)
+    drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
+    roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
     way_out = f"use -o {Path(output).with_suffix('.mkv')} or --drop {drop}" if roomy else f"use --drop {drop}"
     return f"{source}: {SUFFIXES[container_of(output)]} can't hold {names}; {way_out}"
 
 
-def _named(info: StreamInfo) -> str:
-    details = " ".join(part for part in (info.codec, info.language, f'"{info.title}"' if info.title else None) if part)
+def _named(info: StreamInfo, name: str | None) -> str:
+    codec = name if info.kind == "attachment" else info.codec
+    details = " ".join(part for part in (codec, info.language, f'"{info.title}"' if info.title else None) if part)
     return f"stream {info.index} ({_kind(info)}: {details})"
 
 
