@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from cut_films import EVAL, KINDS, Pictures, Score, make_film, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
-from vidrestore.scenes import SceneDetector
+from vidrestore.scenes import SceneDetector, novelty, thumbnail
 
 
-def cuts(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
+def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
     detector = SceneDetector()
     for frame in frames:
         detector.add(frame, unit)
@@ -20,15 +24,107 @@ def cuts(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
 
 
 def picture(seed: int, height: int = 72, width: int = 128) -> NDArray[np.uint8]:
-    """A picture of random soft patches."""
-    coarse = np.random.default_rng(seed).uniform(20, 235, (height // 12 + 1, width // 12 + 1))
-    return np.kron(coarse, np.ones((12, 12)))[:height, :width].astype(np.uint8)
+    """Random grey patches of 12 x 12 pixels."""
+    patches = np.random.default_rng(seed).uniform(20, 235, (height // 12 + 1, width // 12 + 1))
+    return np.kron(patches, np.ones((12, 12)))[:height, :width].astype(np.uint8)
 
 
 def test_a_cut_is_the_first_frame_of_the_new_scene() -> None:
-    assert cuts([picture(1)] * 7 + [picture(2)] * 5 + [picture(3)] * 9) == [7, 12]
+    assert detected([picture(1)] * 7 + [picture(2)] * 5 + [picture(3)] * 9) == [7, 12]
 
 
-def test_one_scene_has_no_cut() -> None:
-    assert cuts([picture(1)] * 10) == []
-    assert cuts([picture(1)]) == cuts([]) == []
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
+def test_one_scene_has_no_cut(count: int) -> None:
+    assert detected([picture(1)] * count) == []
+
+
+@pytest.mark.parametrize("first, second", [(1, 9), (9, 1), (1, 1), (4, 4)])
+def test_a_cut_next_to_either_end_is_found(first: int, second: int) -> None:
+    assert detected([picture(1)] * first + [picture(2)] * second) == [first]
+
+
+def test_a_scene_of_four_frames_is_a_scene() -> None:
+    assert detected([picture(1)] * 9 + [picture(2)] * 4 + [picture(3)] * 9) == [9, 13]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("brightness", [60, 200])
+def test_a_flash_of_up_to_three_frames_is_no_cut(length: int, brightness: int) -> None:
+    lit = np.minimum(picture(1).astype(int) + brightness, 255).astype(np.uint8)
+    assert detected([picture(1)] * 9 + [lit] * length + [picture(1)] * 9) == []
+
+
+@pytest.mark.parametrize("level", [0, 255])
+def test_a_cut_to_black_or_white_and_one_away_from_it_are_found(level: int) -> None:
+    blank = np.full_like(picture(1), level)
+    assert detected([picture(1)] * 9 + [blank] * 9 + [picture(2)] * 9) == [9, 18]
+
+
+def test_a_fade_to_black_and_back_is_no_cut() -> None:
+    down = [(picture(1) * share).astype(np.uint8) for share in np.linspace(1, 0, 12)]
+    up = [(picture(2) * share).astype(np.uint8) for share in np.linspace(0, 1, 12)]
+    assert detected([*down, *up]) == []
+
+
+def test_every_sample_type_gives_the_same_cuts() -> None:
+    frames = [picture(1)] * 7 + [picture(2)] * 7
+    assert detected([frame.astype(np.uint16) * 4 for frame in frames], unit=4) == [7]
+    assert detected([frame.astype(np.float32) / 255 for frame in frames], unit=1 / 255) == [7]
+
+
+@pytest.mark.parametrize("height, width", [(1, 1), (3, 200), (200, 3), (17, 5), (64, 64), (97, 131)])
+def test_any_size_of_picture_is_taken(height: int, width: int) -> None:
+    random = np.random.default_rng(0)
+    frames = [random.integers(0, 255, (height, width), dtype=np.uint8) for _ in range(2)]
+    assert detected([frames[0]] * 6 + [frames[1]] * 6) in ([6], [])  # one pixel has no picture
+    assert detected([frames[0]] * 12) == []
+
+
+def test_a_decision_lags_by_no_more_than_it_says() -> None:
+    detector = SceneDetector()
+    for added, frame in enumerate([picture(1)] * 7 + [picture(2)] * 7, start=1):
+        detector.add(frame)
+        assert (7 in detector.cuts()) == (added - 1 - detector.lag >= 7)
+
+
+def test_memory_does_not_grow_with_the_film() -> None:
+    detector = SceneDetector()
+    for _ in range(100):
+        detector.add(picture(1))
+    assert len(detector._thumbnails) == len(detector._changes) == 2 * detector.lag + 2
+
+
+def test_a_thumbnail_is_the_mean_of_boxes() -> None:
+    luma = np.arange(64 * 96, dtype=np.uint16).reshape(64, 96)
+    expected = np.array([[luma[3 * y : 3 * y + 3, 3 * x : 3 * x + 3].mean() for x in range(32)] for y in range(21)]) / 4
+    np.testing.assert_allclose(thumbnail(luma, unit=4), expected, rtol=1e-5)
+
+
+def test_a_shifted_picture_holds_nothing_new() -> None:
+    wide = thumbnail(picture(1, 360, 1000))
+    assert novelty(wide[:, 4:28], wide[:, :24]) < 0.3 < 0.5 < novelty(thumbnail(picture(1)), thumbnail(picture(2)))
+
+
+# The shared clips: pytest -m data. The full table is printed by cut_films.py.
+
+
+@pytest.fixture(scope="module")
+def eval_scenes(shared_data: Path) -> dict[str, Pictures]:
+    return scenes_of(shared_data, EVAL)
+
+
+@pytest.fixture(scope="module")
+def pans(shared_data: Path) -> dict[str, Pictures]:
+    return whip_pans(shared_data, 6)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("sigma", [0, 20, 50])
+def test_recall_and_precision_on_joins_of_the_shared_clips(
+    eval_scenes: dict[str, Pictures], pans: dict[str, Pictures], sigma: float
+) -> None:
+    kinds = [kind for kind in KINDS if kind != "alike"]
+    total = sum((score(partial(make_film, eval_scenes, pans, kind), sigma, range(3)) for kind in kinds), Score())
+    assert total.cuts >= 75
+    assert total.recall >= 0.95
+    assert total.precision >= 0.95
