@@ -12,7 +12,7 @@ import pytest
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError
-from vidrestore.media.damage import missing_bytes
+from vidrestore.media.damage import PictureCount, missing_bytes
 from vidrestore.media.reader import VideoReader
 
 
@@ -90,6 +90,45 @@ def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
         assert not reader.damage.found, reader.damage.summary()
 
 
+def packet(data: bytes, pts: int) -> av.Packet:
+    made = av.Packet(data)
+    made.pts, made.is_keyframe = pts, True
+    return made
+
+
+@pytest.mark.parametrize(
+    "codec, hidden",
+    [("vp8", b"\x00" + bytes(20)), ("mpeg4", b"\x00\x00\x01\xb6\x10")],  # an alternate reference frame; a picture that was not coded
+)
+def test_packets_without_a_picture_of_their_own_are_not_missed(codec, hidden):
+    count = PictureCount(codec)
+    count.sent(packet(b"\x10" + bytes(20), 0), 0)
+    count.sent(packet(hidden, 1), 1)
+    count.sent(packet(b"\x10" + bytes(20), 2), 2)
+    count.received(0, False)
+    count.received(2, False)
+    assert count.missing(finished=True) == 0
+
+
+@pytest.mark.parametrize("came, missing", [([0, 1, 2, 3], 0), ([0, 2, 3], 1), ([0, 1], 2), ([3], 3), ([], 4)])
+def test_pictures_that_never_come_are_counted(came, missing):
+    count = PictureCount("h264")
+    for pts in (0, 3, 1, 2):  # in decoding order
+        count.sent(packet(bytes(20), pts), pts)
+    for pts in came:
+        count.received(pts, False)
+    assert count.missing(finished=True) == missing
+
+
+def test_two_fields_in_packets_of_their_own_make_one_frame():
+    count = PictureCount("h264")
+    for pts in range(10):
+        count.sent(packet(bytes(20), pts), pts)
+    for pts in range(0, 10, 2):
+        count.received(pts, True)
+    assert count.missing(finished=True) == 0
+
+
 @pytest.mark.parametrize("first", [3, 12])
 def test_an_edit_list_that_hides_frames_is_not_damage(tmp_path, first):
     whole, path = tmp_path / "whole.mkv", tmp_path / "trimmed.mp4"
@@ -142,10 +181,20 @@ def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
     assert damage.summary().startswith("the source is damaged: ")
 
 
-def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_path):
+def test_frames_of_damaged_packets_are_marked(tmp_path):
+    path = tmp_path / "flipped.mp4"
+    write_video(path, 60, "libx264", options={"g": "10", "bf": "0", "slices": "4"}, size=(160, 120), container={"movflags": "faststart"})
+    flip(path, 60)
+    with VideoReader(str(path), threads=2) as reader:
+        marked = [frame.pts for frame in reader.frames() if frame.corrupt]
+        assert marked and marked == reader.damage.corrupt_pts
+
+
+@pytest.mark.parametrize("count", [2000, 12000])  # the decoder conceals; the decoder gives up
+def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_path, count):
     path = tmp_path / "flipped.mp4"
     write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "faststart"})
-    flip(path, 2000)
+    flip(path, count)
     found = {threads: read(path, threads) for threads in (1, 0, 2, 5)}
     times, damage = found[1]
     assert len(times) + damage.missing_frames == 60 and damage.missing_frames > 0

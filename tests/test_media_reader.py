@@ -81,11 +81,12 @@ def test_odd_and_tiny_sizes_keep_every_sample(tmp_path, pix_fmt, size):
         assert_same_planes(frame.planes, delivered(pix_fmt, planes))
 
 
+@pytest.mark.parametrize("flip", ["0", "1"])
 @pytest.mark.parametrize("pix_fmt", ["bgr24", "bgra"])
-def test_rows_stored_bottom_up_are_turned(tmp_path, pix_fmt):
+def test_rows_stored_bottom_up_are_turned(tmp_path, pix_fmt, flip):
     path = tmp_path / "upside.avi"
     planes = sample_planes("gbrp", 0, 30, 20)
-    with av.open(str(path), "w") as output:
+    with av.open(str(path), "w", container_options={"flip_raw_rgb": flip}) as output:  # 1: bottom-up
         stream = output.add_stream("rawvideo", rate=25)
         stream.width, stream.height, stream.pix_fmt = 30, 20, pix_fmt
         frame = video_frame("gbrp", planes).reformat(format=pix_fmt)
@@ -134,6 +135,16 @@ def test_a_late_start_is_kept(tmp_path, suffix, start):
     if suffix != "ts":  # a transport stream adds its own initial delay
         assert [round(frame.pts * base * 25) for frame in frames] == list(range(start, start + 5))
     assert {frame.duration * base * 25 for frame in frames} == {1}
+
+
+@pytest.mark.parametrize("codec, options", [("libx264", {"bf": "0"}), ("mpeg4", {"bf": "2"}), ("mpeg4", {}), ("ffv1", {})])
+def test_avi_frames_are_timed_by_their_number(tmp_path, codec, options):
+    path = tmp_path / "numbered.avi"
+    pictures = write_video(path, 12, codec, options=options)
+    frames = read(path)
+    assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(12)]
+    for frame, planes in zip(frames, pictures, strict=True):
+        assert np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40  # the right picture, as lossy as it is
 
 
 GROUPS = {

@@ -91,9 +91,14 @@ class PictureCount:
         self._lost += len(earlier)
         self._waiting -= earlier
 
+    @property
+    def pending(self) -> int:
+        """Pictures that may still come."""
+        return len(self._waiting)
+
     def missing(self, finished: bool) -> int:
         """How many pictures never came; while not `finished`, those in the decoder may still come."""
-        waiting = len(self._waiting) if finished else 0
+        waiting = self.pending if finished else 0
         lost = max(0, self._lost + waiting - self._unmatched)
         fields_alone = self._interlaced and lost <= self.frames <= lost + 1  # each field had a packet of its own
         return 0 if fields_alone else lost

@@ -83,6 +83,7 @@ class Decoding:
             with collect_errors(names, self._complain):
                 try:
                     yield from self._decode_packets(_packets(container, stream, target, self._complain), stream, target is not None)
+                    self._check_emptied(threads)
                 finally:
                     # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a close that holds it.
                     context.flush_buffers()
@@ -118,6 +119,11 @@ class Decoding:
         for picture in pictures:
             self._time(picture)
         return pictures
+
+    def _check_emptied(self, threads: int) -> None:
+        """PyAV hides an error that comes while a decoder is emptied, and with it the pictures of the other threads."""
+        if threads != 1 and self._count.pending:
+            raise _ThreadedDecoderFailed
 
     def _time(self, picture: VideoFrame) -> None:
         if self._times is not None:  # one picture per packet, so the n-th picture shown has the n-th decoding time

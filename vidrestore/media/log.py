@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _wanted: list[int] = []
-_before: list[int | None] = []
+_before: list[tuple[int | None, bool]] = []
 
 
 @contextmanager
@@ -19,7 +19,8 @@ def log_level(level: int) -> Iterator[None]:
 
     with _lock:
         if not _wanted:
-            _before[:] = [ffmpeg.get_level()]
+            _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
+            ffmpeg.set_skip_repeated(False)  # a file read a second time says the same again
         _wanted.append(level)
         ffmpeg.set_level(max(_wanted))
     try:
@@ -27,7 +28,12 @@ def log_level(level: int) -> Iterator[None]:
     finally:
         with _lock:
             _wanted.remove(level)
-            ffmpeg.set_level(max(_wanted) if _wanted else _before[0])
+            if _wanted:
+                ffmpeg.set_level(max(_wanted))
+            else:
+                level_before, skipped_before = _before.pop()
+                ffmpeg.set_level(level_before)
+                ffmpeg.set_skip_repeated(skipped_before)
 
 
 class _Collector(logging.Handler):
