@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vidrestore.noise import NoiseEstimator
+from vidrestore.noise import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
+
+CLIPS = ("car-shadow", "dog", "kite-surf")
 
 
-def noisy(clean: NDArray[Any], sigma: float, seed: int = 0) -> NDArray[Any]:
+def noisy(clean: NDArray[Any], sigma: float, seed: int = 0) -> NDArray[np.uint8]:
     return np.rint(clean + np.random.default_rng(seed).normal(0, sigma, clean.shape)).clip(0, 255).astype(np.uint8)
 
 
-def gradient(height: int = 240, width: int = 320) -> NDArray[Any]:
+def gradient(height: int = 240, width: int = 320) -> NDArray[np.float64]:
     return 60 + 100 * np.add.outer(np.linspace(0, 1, height), np.linspace(0, 0.4, width))
 
 
@@ -35,3 +41,146 @@ def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma: float) -> None:
 def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype: type[np.generic], unit: float) -> None:
     plane = (noisy(gradient(), 10) * unit).astype(dtype)
     assert estimate(plane, unit=unit) == pytest.approx(10, rel=0.06)
+
+
+@pytest.mark.parametrize("height, width, tolerance", [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)])
+def test_small_planes_give_a_rougher_figure(height: int, width: int, tolerance: float) -> None:
+    planes = [noisy(gradient(height, width), 20, seed) for seed in range(12)]
+    assert estimate(*planes) == pytest.approx(20, rel=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 50), (2, 2), (3, 3), (50, 2)])
+def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
+    assert 0 <= estimate(noisy(np.full(shape, 100.0), 5)) < 255
+
+
+def test_a_plane_of_one_colour_has_no_noise() -> None:
+    assert estimate(np.full((64, 64), 16, np.uint8)) == estimate() == 0
+    assert estimate(np.full((64, 64), 0.2, np.float32), unit=1 / 255) == pytest.approx(0, abs=1e-6)
+
+
+def test_clipped_parts_and_black_borders_do_not_count() -> None:
+    clean = gradient()
+    clean[:, :100] = 300  # a white sky
+    frame = noisy(clean, 20)
+    frame[:40], frame[-40:] = 16, 16  # letterbox
+    assert estimate(frame) == pytest.approx(20, rel=0.06)
+
+
+@pytest.mark.parametrize("level", [10, 40, 245])
+def test_noise_that_is_clipped_everywhere_is_undone(level: float) -> None:
+    assert estimate(noisy(np.full((240, 320), level), 20)) == pytest.approx(20, rel=0.1)
+
+
+def test_clipped_moments_are_those_of_many_clipped_samples() -> None:
+    samples = np.random.default_rng(0).normal(30, 40, 1_000_000).clip(0, 60)
+    mean, variance = clipped_moments(np.array([30.0]), 40.0, 0.0, 60.0)
+    assert mean[0] == pytest.approx(samples.mean(), abs=0.1)
+    assert variance[0] == pytest.approx(samples.var(), rel=0.01)
+
+
+def test_texture_beside_flat_parts_is_no_noise() -> None:
+    clean = gradient()
+    clean[:, 160:] += 40 * np.sin(np.arange(160) * 1.9)
+    assert estimate(noisy(clean, 5)) == pytest.approx(5, rel=0.08)
+
+
+def test_texture_all_over_is_no_noise_when_it_stands_still() -> None:
+    texture = np.random.default_rng(9).uniform(40, 210, (240, 320))
+    assert estimate(noisy(texture, 5, 1)) > 20
+    assert estimate(*(noisy(texture, 5, seed) for seed in range(4))) == pytest.approx(5, rel=0.1)
+
+
+def test_repeated_frames_do_not_hide_the_noise() -> None:
+    frames = [noisy(gradient(), 10, seed) for seed in range(6)]
+    assert estimate(*(frame for frame in frames for _ in range(3))) == pytest.approx(10, rel=0.06)
+
+
+def test_a_fade_to_black_does_not_hide_the_noise() -> None:
+    frames = [noisy(gradient(), 10, seed) * share for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])]
+    assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(10, rel=0.06)
+
+
+def test_a_long_scene_is_measured_ever_more_rarely() -> None:
+    estimator = NoiseEstimator()
+    for seed in range(10 * FRAMES_KEPT):
+        estimator.add(noisy(np.full((16, 16), 100.0), 5, seed))
+        assert len(estimator._within) <= FRAMES_KEPT
+    assert estimator._stride == 16
+
+
+def test_the_same_frames_give_the_same_figure() -> None:
+    frames = [noisy(gradient(), 7, seed) for seed in range(3)]
+    assert estimate(*frames) == estimate(*frames)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_the_dct_is_orthonormal_and_begins_with_the_mean(size: int) -> None:
+    basis = dct_basis(size)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(size**2), atol=1e-6)
+    np.testing.assert_allclose(basis[0], 1 / size, rtol=1e-6)
+
+
+# The shared clips: pytest -m data.
+
+
+def read_planes(folder: Path, count: int) -> list[tuple[NDArray[np.uint8], ...]]:
+    """Y, U, V of every third picture of a folder."""
+    frames = []
+    for file in sorted(folder.iterdir())[: 3 * count : 3]:
+        with av.open(str(file)) as container:
+            picture = next(container.decode(video=0)).reformat(format="yuv420p")  # type: ignore[attr-defined]
+            flat, height, width = picture.to_ndarray(), picture.height, picture.width
+            chroma = flat[height:].reshape(2, height // 2, width // 2)
+            frames.append((flat[:height], chroma[0], chroma[1]))
+    return frames
+
+
+def through_x264(frames: list[tuple[NDArray[np.uint8], ...]], crf: int = 23) -> list[tuple[NDArray[np.uint8], ...]]:
+    file = BytesIO()
+    height, width = frames[0][0].shape
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=24, options={"crf": str(crf), "preset": "medium"})
+        stream.width, stream.height, stream.pix_fmt, stream.time_base = width, height, "yuv420p", Fraction(1, 24)
+        for planes in frames:
+            flat = np.concatenate([planes[0], np.stack(planes[1:]).reshape(height // 2, width)])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(flat, format="yuv420p")))
+        container.mux(stream.encode(None))
+    file.seek(0)
+    decoded = []
+    with av.open(file) as container:
+        for picture in container.decode(video=0):
+            flat = picture.to_ndarray()
+            chroma = flat[height:].reshape(2, height // 2, width // 2)
+            decoded.append((flat[:height], chroma[0], chroma[1]))
+    return decoded
+
+
+@pytest.fixture(scope="module", params=CLIPS)
+def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> list[tuple[NDArray[np.uint8], ...]]:
+    return read_planes(shared_data / "eval" / "davis480p_heldout" / request.param, 6)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("sigma", [2, 5, 20, 60])
+def test_sigma_is_within_a_tenth_on_real_clips(clean_frames: list[tuple[NDArray[np.uint8], ...]], sigma: float) -> None:
+    for plane in range(3):
+        planes = [noisy(frame[plane], sigma, seed) for seed, frame in enumerate(clean_frames[:3])]
+        assert estimate(*planes) == pytest.approx(sigma, rel=0.1)
+
+
+@pytest.mark.data
+def test_clean_clips_have_little_noise(clean_frames: list[tuple[NDArray[np.uint8], ...]]) -> None:
+    for plane in range(3):
+        assert estimate(*(frame[plane] for frame in clean_frames)) < 2
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("sigma", [10, 20])
+def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames: list[tuple[NDArray[np.uint8], ...]], sigma: float) -> None:
+    """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
+    decoded = through_x264([tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)])
+    for plane in range(3):
+        clean = np.stack([frame[plane] for frame in clean_frames]).astype(np.float32)
+        left = (np.stack([frame[plane] for frame in decoded]) - clean)[(clean > 3 * sigma) & (clean < 255 - 3 * sigma)].std()
+        assert estimate(*(frame[plane] for frame in decoded)) == pytest.approx(left, rel=0.1)

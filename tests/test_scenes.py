@@ -54,6 +54,22 @@ def test_a_flash_of_up_to_three_frames_is_no_cut(length: int, brightness: int) -
     assert detected([picture(1)] * 9 + [lit] * length + [picture(1)] * 9) == []
 
 
+def test_a_flash_that_dies_away_is_no_cut() -> None:
+    scene = picture(1).astype(int)
+    dying = [np.minimum(scene + light, 255).astype(np.uint8) for light in (220, 120, 60)]
+    assert detected([picture(1)] * 9 + dying + [picture(1)] * 9) == []
+
+
+def test_a_short_look_at_something_else_is_no_cut_when_the_scene_comes_back() -> None:
+    half = (picture(1) // 2 + picture(2) // 2).astype(np.uint8)
+    assert detected([picture(1)] * 9 + [picture(2), half] + [picture(1)] * 9) == []
+
+
+def test_a_bump_of_the_camera_is_no_cut() -> None:
+    wide = picture(1, 72, 160)
+    assert detected([wide[:, :128]] * 7 + [wide[:, 16:144]] * 7) == []
+
+
 @pytest.mark.parametrize("level", [0, 255])
 def test_a_cut_to_black_or_white_and_one_away_from_it_are_found(level: int) -> None:
     blank = np.full_like(picture(1), level)
