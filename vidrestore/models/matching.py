@@ -203,9 +203,10 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
     before = slots.places
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        wanted = level.origins(guess)
+        start = level.inside(level.origins(before))  # where the template was last seen: at borders not quite around its patch
+        wanted = start + level.origins(guess) - level.origins(before)
         origins = level.inside(wanted)
-        found, slots.cost = _search(_costs(level, template, origins), origins, level.origins(before), slots, grid)
+        found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
         guess = guess + (found - wanted) * level.scale
     limits = torch.tensor([grid.height - grid.patch, grid.width - grid.patch])
     slots.places = torch.minimum(guess.clamp(min=0), limits)

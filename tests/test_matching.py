@@ -1,0 +1,124 @@
+"""Patches that follow the motion, held against motion that is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
+from vidrestore.models.matching import Grid, fixed_places, gather, matched_places
+
+
+def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
+    """Smooth random grey levels with detail at several scales."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = [
+        F.interpolate(torch.rand(1, 1, height // s, width // s, generator=generator), size=(height, width), mode="bicubic") for s in (2, 4, 8, 16)
+    ]
+    return 255 * torch.stack(layers).mean(0)[0, 0].clamp(0, 1)
+
+
+def panned(frames: int, dy: int, dx: int, height: int = 96, width: int = 112) -> torch.Tensor:
+    """A camera that moves over a texture by whole pixels a frame."""
+    world = texture(height + abs(dy) * frames, width + abs(dx) * frames)
+    y, x = (abs(dy) * frames if dy < 0 else 0), (abs(dx) * frames if dx < 0 else 0)
+    return torch.stack([world[y + dy * t : y + dy * t + height, x + dx * t : x + dx * t + width] for t in range(frames)])
+
+
+@pytest.mark.parametrize("height, width, stride", [(16, 16, 16), (17, 40, 16), (96, 112, 12), (33, 50, 5)])
+def test_the_cells_of_a_grid_cover_the_plane_and_stay_inside(height, width, stride):
+    grid = Grid(height, width, 16, stride)
+    corners = grid.corners()
+    assert len(corners) == grid.rows * grid.columns
+    assert corners.min() == 0 and corners.max(0).values.tolist() == [height - 16, width - 16]
+    assert int(coverage(origins_of(corners[None], height, width), (1, height, width), 16).min()) >= 1
+    assert grid.cell(corners).tolist() == list(range(len(corners))) or stride > 1
+
+
+@pytest.mark.parametrize("dy, dx", [(0, 0), (0, 3), (2, -5), (-9, 12)])
+@pytest.mark.parametrize("sigma, share", [(0, 0.85), (20, 0.7)])
+def test_slots_follow_a_camera_that_moves(dy, dx, sigma, share):
+    clip = panned(4, dy, dx)
+    noisy = clip + sigma * torch.randn(clip.shape, generator=torch.Generator().manual_seed(1))
+    places = matched_places(noisy, Grid(96, 112, 16, 12))
+    expected = places[:-1] - torch.tensor([dy, dx])
+    stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
+    followed = (places[1:] == expected).all(-1)
+    assert followed[stays].float().mean() > share
+
+
+def test_groups_of_a_moving_camera_are_alike():
+    clip = panned(6, 2, -5)
+    groups = gather(clip, matched_places(clip, Grid(96, 112, 16, 12)), 16)
+    nearest = torch.cdist(groups, groups).topk(2, largest=False).values[..., 1] / 16
+    assert nearest.median() < 0.1
+
+
+@pytest.mark.parametrize("dy, dx", [(0, 0), (3, 7), (-16, 1)])
+def test_every_frame_holds_exactly_one_patch_in_every_cell(dy, dx):
+    grid = Grid(96, 112, 16, 12)
+    for frame in matched_places(panned(5, dy, dx), grid):
+        assert sorted(grid.cell(frame).tolist()) == list(range(grid.rows * grid.columns))
+        assert (frame >= 0).all() and (frame <= torch.tensor([80, 96])).all()
+
+
+def test_matching_is_the_same_every_time():
+    clip = panned(4, 1, 2) + 20 * torch.randn(4, 96, 112, generator=torch.Generator().manual_seed(2))
+    grid = Grid(96, 112, 16, 8)
+    assert torch.equal(matched_places(clip, grid), matched_places(clip.clone(), grid))
+
+
+@pytest.mark.parametrize("height, width", [(16, 16), (17, 23), (30, 16)])
+def test_planes_of_hardly_a_patch_can_be_matched(height, width):
+    places = matched_places(255 * torch.rand(3, height, width), Grid(height, width, 16, 8))
+    assert (places >= 0).all() and (places <= torch.tensor([height - 16, width - 16])).all()
+
+
+def test_gathered_groups_are_the_patches_at_their_places():
+    clip = torch.rand(3, 20, 30)
+    places = torch.tensor([[[0, 0], [4, 7]], [[1, 2], [4, 14]], [[4, 14], [0, 3]]])
+    groups = gather(clip, places, 16)
+    for slot in range(2):
+        for t in range(3):
+            y, x = places[t, slot].tolist()
+            assert torch.equal(groups[slot, t].view(16, 16), clip[t, y : y + 16, x : x + 16])
+
+
+def test_coverage_counts_the_patches_over_each_pixel():
+    origins = torch.tensor([[0, 37 + 5], [2 * 900 + 3, 900 + 40]])
+    expected = torch.zeros(3, 30, 30, dtype=torch.int32)
+    for origin in origins.flatten().tolist():
+        t, y, x = origin // 900, origin % 900 // 30, origin % 30
+        expected[t, y : y + 8, x : x + 8] += 1
+    assert torch.equal(coverage(origins, (3, 30, 30), 8), expected)
+
+
+def test_patches_over_holes_leave_no_hole():
+    generator = torch.Generator().manual_seed(0)
+    counts = (torch.rand(2, 40, 50, generator=generator) < 0.99).int()
+    counts[0, 39, 49] = counts[1, 0, 0] = 0
+    extra = patches_over_holes(counts, 16)
+    assert int((counts + coverage(extra, (2, 40, 50), 16)).min()) >= 1
+    assert len(patches_over_holes(torch.ones(2, 40, 50), 16)) == 0
+
+
+@pytest.mark.parametrize("places", ["fixed", "matched", "scattered"])
+def test_a_network_that_changes_nothing_gives_the_plane_back(places):
+    clip = panned(5, 2, 3, 50, 70)
+    grid = Grid(50, 70, 16, 14)
+    chosen = {
+        "fixed": fixed_places(5, grid),
+        "matched": matched_places(clip, grid),
+        "scattered": torch.randint(0, 34, (5, 9, 2), generator=torch.Generator().manual_seed(3)),
+    }[places]
+    restored, tokens = restore_patches(clip, origins_of(chosen, 50, 70), 16, lambda groups: groups)
+    torch.testing.assert_close(restored, clip, atol=1e-4, rtol=0)
+    assert tokens >= chosen[..., 0].numel()
+
+
+def test_a_plane_that_holds_no_patch_is_refused():
+    with pytest.raises(ValueError, match="holds no patch"):
+        Grid(15, 40, 16, 8)
+    with pytest.raises(ValueError, match="stride must be in"):
+        Grid(20, 40, 16, 17)
