@@ -46,16 +46,17 @@ class ClipRestorer:
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as in the whole run.
 
-        Keeps the clips that are being restored and two more. Not again, once begun.
+        Keeps the clips that are being restored and one more.
         """
         first = next(clips, None)
         if first is None:
             return
         workers = self.share_threads(first[1][0])
-        every = _chained([first], clips)
+        upcoming: deque[Clip] = deque()
+        every = _noted([first], clips, upcoming)
         del first  # nothing here keeps it in memory
         with closing(ordered_map(self.restore, every, workers)) as restored:
-            yield from self._joined(restored, span)
+            yield from self._joined(_pieces(restored, upcoming), span)
 
     def share_threads(self, frame: Frame) -> int:
         """Give each clip that is restored at once its share of the threads; how many clips that are."""
@@ -99,6 +100,7 @@ class ClipRestorer:
         for planes in join_clips(_with_sources(clips, sources, span[0] if span else 0), span):
             source = sources.popleft()
             native = grey_to_planes(planes, self.pixels)
+            del planes  # a view of one frame would keep its whole clip in memory
             yield replace(source, planes=(*native, *source.planes[len(native) :]))
 
 
@@ -120,9 +122,33 @@ def all_finite(planes: tuple[Tensor, ...]) -> bool:
     return all(bool(torch.isfinite(plane.sum())) for plane in planes)
 
 
-def _chained(first: list[PlannedClip], rest: Iterator[PlannedClip]) -> Iterator[PlannedClip]:
+def _noted(first: list[PlannedClip], rest: Iterator[PlannedClip], upcoming: deque[Clip]) -> Iterator[PlannedClip]:
+    """The first clip and the rest, each noted in `upcoming` when its restoration begins."""
+    upcoming.append(first[0][0])
     yield first.pop()
-    yield from rest
+    for planned in rest:
+        upcoming.append(planned[0])
+        yield planned
+        del planned
+
+
+def _pieces(clips: Iterable[RestoredClip], upcoming: deque[Clip]) -> Iterator[RestoredClip]:
+    """Each clip in two: the frames that are its own, and a copy of those that fade into the next clip.
+
+    The next clip is known while it is still being restored (`ordered_map` reads ahead). So most frames go on at once, and their memory is
+    free before the next clip comes.
+    """
+    done = 0
+    for clip, frames, planes in clips:
+        upcoming.popleft()
+        edge = max(upcoming[0].first, done) if upcoming and upcoming[0].first < clip.stop else clip.stop
+        own = edge - clip.first
+        shared = [tuple(plane.clone() for plane in each) for each in planes[own:]]
+        yield replace(clip, stop=edge), frames[:own], planes[:own]
+        del planes
+        if shared:
+            yield replace(clip, first=edge), frames[own:], shared
+        done = clip.stop
 
 
 def _with_sources(clips: Iterable[RestoredClip], sources: deque[Frame], seen: int) -> Iterator[tuple[Bounds, list[Planes]]]:
