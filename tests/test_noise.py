@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import av
 import numpy as np
 import pytest
+from noise_clips import CLIPS, Planes, estimate, noisy, read_planes, residual, through_x264
 from numpy.typing import NDArray
 
 from vidrestore.noise import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
 
-CLIPS = ("car-shadow", "dog", "kite-surf")
-
-
-def noisy(clean: NDArray[Any], sigma: float, seed: int = 0) -> NDArray[np.uint8]:
-    return np.rint(clean + np.random.default_rng(seed).normal(0, sigma, clean.shape)).clip(0, 255).astype(np.uint8)
-
 
 def gradient(height: int = 240, width: int = 320) -> NDArray[np.float64]:
     return 60 + 100 * np.add.outer(np.linspace(0, 1, height), np.linspace(0, 0.4, width))
-
-
-def estimate(*planes: NDArray[Any], unit: float = 1.0) -> float:
-    estimator = NoiseEstimator(unit)
-    for plane in planes:
-        estimator.add(plane)
-    return estimator.sigma()
 
 
 @pytest.mark.parametrize("sigma", [2, 5, 10, 20, 40, 60])
@@ -124,63 +108,30 @@ def test_the_dct_is_orthonormal_and_begins_with_the_mean(size: int) -> None:
 # The shared clips: pytest -m data.
 
 
-def read_planes(folder: Path, count: int) -> list[tuple[NDArray[np.uint8], ...]]:
-    """Y, U, V of every third picture of a folder."""
-    frames = []
-    for file in sorted(folder.iterdir())[: 3 * count : 3]:
-        with av.open(str(file)) as container:
-            picture = next(container.decode(video=0)).reformat(format="yuv420p")  # type: ignore[attr-defined]
-            flat, height, width = picture.to_ndarray(), picture.height, picture.width
-            chroma = flat[height:].reshape(2, height // 2, width // 2)
-            frames.append((flat[:height], chroma[0], chroma[1]))
-    return frames
-
-
-def through_x264(frames: list[tuple[NDArray[np.uint8], ...]], crf: int = 23) -> list[tuple[NDArray[np.uint8], ...]]:
-    file = BytesIO()
-    height, width = frames[0][0].shape
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=24, options={"crf": str(crf), "preset": "medium"})
-        stream.width, stream.height, stream.pix_fmt, stream.time_base = width, height, "yuv420p", Fraction(1, 24)
-        for planes in frames:
-            flat = np.concatenate([planes[0], np.stack(planes[1:]).reshape(height // 2, width)])
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(flat, format="yuv420p")))
-        container.mux(stream.encode(None))
-    file.seek(0)
-    decoded = []
-    with av.open(file) as container:
-        for picture in container.decode(video=0):
-            flat = picture.to_ndarray()
-            chroma = flat[height:].reshape(2, height // 2, width // 2)
-            decoded.append((flat[:height], chroma[0], chroma[1]))
-    return decoded
-
-
 @pytest.fixture(scope="module", params=CLIPS)
-def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> list[tuple[NDArray[np.uint8], ...]]:
+def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> list[Planes]:
     return read_planes(shared_data / "eval" / "davis480p_heldout" / request.param, 6)
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [2, 5, 20, 60])
-def test_sigma_is_within_a_tenth_on_real_clips(clean_frames: list[tuple[NDArray[np.uint8], ...]], sigma: float) -> None:
+def test_sigma_is_within_a_tenth_on_real_clips(clean_frames: list[Planes], sigma: float) -> None:
     for plane in range(3):
         planes = [noisy(frame[plane], sigma, seed) for seed, frame in enumerate(clean_frames[:3])]
         assert estimate(*planes) == pytest.approx(sigma, rel=0.1)
 
 
 @pytest.mark.data
-def test_clean_clips_have_little_noise(clean_frames: list[tuple[NDArray[np.uint8], ...]]) -> None:
+def test_clean_clips_have_little_noise(clean_frames: list[Planes]) -> None:
     for plane in range(3):
         assert estimate(*(frame[plane] for frame in clean_frames)) < 2
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [10, 20])
-def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames: list[tuple[NDArray[np.uint8], ...]], sigma: float) -> None:
+def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames: list[Planes], sigma: float) -> None:
     """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
     decoded = through_x264([tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)])
     for plane in range(3):
-        clean = np.stack([frame[plane] for frame in clean_frames]).astype(np.float32)
-        left = (np.stack([frame[plane] for frame in decoded]) - clean)[(clean > 3 * sigma) & (clean < 255 - 3 * sigma)].std()
+        left = residual(clean_frames, decoded, plane, sigma)
         assert estimate(*(frame[plane] for frame in decoded)) == pytest.approx(left, rel=0.1)

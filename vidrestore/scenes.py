@@ -6,6 +6,7 @@ A cut at frame t is
 (3) for good: no frame just after t looks like the one before it, nor one just before t-1 like t. So a flash of up to 3 frames is no cut.
 
 A fade to or from black and a dissolve give no cut: they have no frame at which one picture ends.
+Scenes of fewer than 4 frames aren't told apart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ THUMBNAIL = 32  # pixels of the longer side
 JUMP = 1.2  # times the largest difference around it: less is no jump
 NOVELTY, NOVELTY_BY_JUMP = 0.2, 0.5  # a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
 RESUMED = 0.5  # times the novelty at the cut: less at the frames around it means that the scene goes on there
-LIGHT_BACK, FLASH = 0.25, 8.0  # of a step in brightness, beyond so many grey levels: when the frames around lie closer, it was a flash
 SAME_LEVEL = 0.5  # grey levels: differences of this size are as good as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
 FLAT = 2.0  # variance in grey levels squared: blocks with less have no picture to speak of
@@ -65,7 +65,6 @@ class SceneDetector:
         jump = self._jump(at)
         if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
             self._cuts.append(frame)
-            self._changes[at] = 0.0  # a cut is no motion that the next one has to surpass
 
     def _jump(self, at: int) -> float:
         """How many times larger the change is than any within `lag` frames: a film that shows each picture thrice thus moves steadily."""
@@ -81,15 +80,7 @@ class SceneDetector:
             return False
         after = [(held[at - 1], later) for later in held[at + 1 : at + 1 + self.lag]]
         before = [(held[at], earlier) for earlier in held[max(0, at - 1 - self.lag) : at - 1]]
-        step = light(held[at]) - light(held[at - 1])
-        return not any(
-            novelty(one, other) <= max(least, RESUMED * found) or abs(light(other) - light(one)) < LIGHT_BACK * (abs(step) - FLASH)
-            for one, other in after + before
-        )
-
-
-def light(picture: Thumbnail) -> float:
-    return float(picture.mean())
+        return all(novelty(one, other) > max(least, RESUMED * found) for one, other in after + before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
