@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
 
-class _ThreadedDecoderFailed(Exception):
-    """A frame-threaded decoder that returned an error keeps pictures PyAV can't get at; one thread loses none."""
+class _NotEmptied(Exception):
+    """A frame-threaded decoder met an error at the end and kept pictures that PyAV can't get at; one thread loses none."""
 
 
 class Decoding:
@@ -41,7 +41,7 @@ class Decoding:
         """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it."""
         try:
             yield from self._ordered(self._pictures_from(start_pts, self.threads))
-        except _ThreadedDecoderFailed:
+        except _NotEmptied:
             self.damage.missing_frames += self._count.missing(finished=False)
             yield from self._ordered(self._pictures_from(start_pts if self._last is None else self._last + 1, 1))
         self.damage.missing_frames += self._count.missing(finished=True)
@@ -111,8 +111,6 @@ class Decoding:
         try:
             pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
-            if stream.codec_context.thread_count != 1:
-                raise _ThreadedDecoderFailed from error
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
@@ -121,9 +119,8 @@ class Decoding:
         return pictures
 
     def _check_emptied(self, threads: int) -> None:
-        """PyAV hides an error that comes while a decoder is emptied, and with it the pictures of the other threads."""
         if threads != 1 and self._count.pending:
-            raise _ThreadedDecoderFailed
+            raise _NotEmptied
 
     def _time(self, picture: VideoFrame) -> None:
         if self._times is not None:  # one picture per packet, so the n-th picture shown has the n-th decoding time
