@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 from sample_videos import write_video
 
@@ -105,6 +106,8 @@ def test_a_folder_again_takes_no_output_of_ours_and_skips_what_is_done(film: Pat
         (("--encoder-option", "crf"), "KEY=VALUE"),
         (("--json", "-o", "-"), "both need stdout"),
         (("--cfr", "25"), "is for a pipe"),
+        (("--preview", "soon"), "a time such as 5s"),
+        (("--preview", "5", "--dry-run"), "leave one out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -140,6 +143,37 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
     assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"]
     assert {event["version"] for event in events} == {SCHEMA_VERSION}
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
+
+
+def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
+    film = tmp_path / "film.mkv"
+    write_video(film, 60, size=(65, 48))
+    assert run(film, "--preview", "1s", "--lossless", "-q") == 0
+    with av.open(str(film)) as before, av.open(str(tmp_path / "film.preview.mkv")) as after:
+        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][20:45]  # from a third of the film on
+        shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
+    assert len(shown) == 25
+    for picture, original in zip(shown, wanted, strict=True):
+        np.testing.assert_array_equal(picture, np.hstack([original, original]))
+
+
+def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:
+    assert run(film, "--preview", "1:00", "-q") == 0
+    assert frames_of(film.with_name("film.preview.mkv")) == 5
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--dry-run", "-q") == 0
+    text = capsys.readouterr().out
+    assert "5 frames, 1 scenes, 1 clips" in text and "encoder ffv1" in text and "MB of video" in text
+    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--dry-run", "--json") == 0
+    (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (event["event"], event["frames"], event["clips"]) == ("plan", 5, 1)
+    assert len(event["details"]["plan"]["timeline"]["pts"]) == 5
 
 
 def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -147,7 +147,7 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     write_video(source, 23)
     plans = []
     with VideoReader(str(source)) as reader:
-        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, reader, job.clip_restorer()))):
+        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, reader.frames(), job.clip_restorer()))):
             job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", RestoreOptions(), Fake)
             work(job, reader)
             plans.append(job.plan)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,12 @@ from vidrestore.cli.batch import run_each
 from vidrestore.cli.options import Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.engine.options import Precision, RestoreOptions, quality
+from vidrestore.events import DAMAGED_SOURCE
 
+if TYPE_CHECKING:
+    from vidrestore.engine.estimate import Estimate
+
+TASK = "denoise"
 ENCODING = "Encoding"  # the panel of these options in the help
 
 
@@ -52,13 +58,20 @@ def denoise(
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")
     ] = RestoreOptions.skip_existing,
+    preview: Annotated[
+        Fraction | None, typer.Option(parser=parsing.seconds, metavar="TIME", help="Only so much, e.g. 5s, before | after.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Remove noise from films; everything else stays as it is."""
     from vidrestore.engine.batch import Batch
+    from vidrestore.engine.naming import PREVIEW
     from vidrestore.media.encoders import EncoderOptions
 
+    if preview is not None and dry_run:
+        raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if json and output == "-":
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
     options = RestoreOptions(
@@ -77,7 +90,31 @@ def denoise(
         overwrite=overwrite,
         skip_existing=skip_existing,
     )
-    batch = Batch(sources, output, "denoise", options)
+    batch = Batch(sources, output, TASK, options, suffix=PREVIEW if preview else None)
+
+    def work(source: str) -> int:
+        if dry_run:
+            found = batch.estimate(source, on_event)
+            if not json:
+                print("\n".join(estimate_lines(found)))
+            return DAMAGED_SOURCE if found.damage else 0
+        summary = batch.restore(source, on_event) if preview is None else batch.preview(source, preview, on_event)
+        return summary.exit_code
+
     with listening(json, quiet) as on_event:
-        code = run_each(batch.sources, lambda source: batch.restore(source, on_event).exit_code, on_event)
+        code = run_each(batch.sources, work, on_event)
     raise typer.Exit(code)
+
+
+def estimate_lines(found: Estimate) -> Iterator[str]:
+    """What a dry run says to a person."""
+    plan, timeline = found.plan, found.plan.timeline
+    settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
+    yield f"{plan.source.path} -> {plan.output}"
+    yield f"  {found.frames} frames, {len(timeline.scenes)} scenes, {len(timeline.clips)} clips, {len(plan.copy)} other streams copied"
+    yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
+    for scene in timeline.scenes:
+        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
+    yield f"  about {found.seconds:.0f} s of work and {found.size / 1e6:.1f} MB of video"
+    if found.damage:
+        yield f"  {found.damage}"

@@ -18,6 +18,19 @@ def rate(text: str) -> Fraction:
         raise ValueError(f"expected a frame rate such as 25 or 30000/1001, got {text!r}") from None
 
 
+def seconds(text: str) -> Fraction:
+    """A time above 0: 5, 2.5, 5s, 1:30 or 1:02:03.5."""
+    total = Fraction(0)
+    try:
+        for part in text.removesuffix("s").split(":"):
+            total = total * 60 + Fraction(part)
+    except (ValueError, ZeroDivisionError):
+        total = Fraction(0)
+    if total <= 0:
+        raise ValueError(f"expected a time such as 5s, 2.5 or 1:30, got {text!r}")
+    return total
+
+
 def size(text: str) -> tuple[int, int]:
     """WIDTHxHEIGHT."""
     width, cross, height = text.partition("x")

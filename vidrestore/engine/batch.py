@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+from vidrestore.engine.estimate import Estimate, estimate
 from vidrestore.engine.job import Summary, ignore, restore_source
-from vidrestore.engine.naming import expand_sources, output_for
+from vidrestore.engine.naming import SUFFIXES, expand_sources, output_for
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.preview import preview
 from vidrestore.engine.tasks import Restorer, load_restorer
 from vidrestore.events import Listener
 
 
 class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
+    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
     """
 
-    def __init__(self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions) -> None:
+    def __init__(
+        self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions, *, suffix: str | None = None
+    ) -> None:
         self.task = task
         self.options = options
         self.sources = expand_sources(sources)
-        self.outputs = {source: output_for(source, output, task, several=len(self.sources) > 1) for source in self.sources}
+        self.outputs = {
+            source: output_for(source, output, suffix or SUFFIXES[task], several=len(self.sources) > 1) for source in self.sources
+        }
         if output is not None and output.endswith("/"):
             Path(output).mkdir(parents=True, exist_ok=True)
 
@@ -35,3 +43,11 @@ class Batch:
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
         return restore_source(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
+
+    def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
+        """Write `seconds` of one of `sources`, before | after."""
+        return preview(source, self.outputs[source], seconds, self.task, self.options, lambda: self.restorer, on_event)
+
+    def estimate(self, source: str, on_event: Listener = ignore) -> Estimate:
+        """Plan one of `sources` and say what its restoration would cost."""
+        return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)

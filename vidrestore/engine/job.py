@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.engine.chain import buffered
-from vidrestore.engine.naming import output_for
+from vidrestore.engine.naming import SUFFIXES, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
 from vidrestore.engine.restoring import ClipRestorer
@@ -78,7 +78,7 @@ def restore(
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
-    target = output_for(os.fspath(source), None if output is None else os.fspath(output), task)
+    target = output_for(os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task))
     return restore_source(os.fspath(source), target, task, chosen, lambda: load_restorer(task, chosen), on_event or ignore)
 
 
@@ -143,9 +143,9 @@ def check_picture(source: str, video: VideoInfo) -> None:
         )
 
 
-def restored_frames(job: Job, reader: VideoReader, clips: ClipRestorer) -> Generator[Frame]:
-    """Yield the restored frames of the whole source; decoding runs in a thread, planning and joining in another, the model in more."""
-    with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> Generator[Frame]:
+    """Yield the restored frames of decoded ones, which run in a thread of their own; planning and joining in another, the model in more."""
+    with closing(buffered(frames, QUEUE_BYTES, _nbytes)) as decoded:
         planned = planned_clips(decoded, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect)
         with closing(buffered(clips.frames(planned), QUEUE_BYTES, _nbytes)) as restored:
             yield from restored
@@ -179,7 +179,7 @@ def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
     on_event(Planned(job.info.path, total, details=details))
     began = told = time.monotonic()
     writer = _writer(job)
-    with closing(restored_frames(job, reader, clips)) as frames, writer:
+    with closing(restored_frames(job, reader.frames(), clips)) as frames, writer:
         for done, frame in enumerate(frames, 1):
             writer.write(frame)
             if time.monotonic() - told >= PROGRESS_SECONDS:

@@ -55,7 +55,7 @@ def is_our_output(path: str) -> bool:
     return name.startswith(".") or (len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW})
 
 
-def output_for(source: str, output: str | None, task: str, *, several: bool = False) -> str:
+def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
     """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`, or beside the source.
 
     Raises OptionError where several inputs would go to one file, or a pipe has no output.
@@ -74,6 +74,5 @@ def output_for(source: str, output: str | None, task: str, *, several: bool = Fa
     if source == PIPE:
         raise OptionError("a pipe has no name: give the output with -o FILE, or -o - for a pipe")
     path = Path(source)
-    suffix = path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER
-    name = f"{path.stem}.{SUFFIXES.get(task, task)}{suffix}"
+    name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
     return str(Path(output) / name) if output is not None else str(path.with_name(name))

@@ -1,0 +1,95 @@
+"""A look before the work: some seconds of a film, the source on the left and the result on the right."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+from itertools import takewhile
+
+import numpy as np
+
+from vidrestore.engine.job import Job, RestorerLoader, Summary, check_request, prepare, restored_frames
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.errors import OptionError
+from vidrestore.events import Finished, Listener, Started
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.writer import VideoWriter
+
+PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first pictures are often black or a title
+
+
+def preview(
+    source: str, output: str, seconds: Fraction, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener
+) -> Summary:
+    """Write `seconds` of the film, before | after, without its other streams. Raises VidRestoreError as `vidrestore.restore` does."""
+    if PIPE in (source, output):
+        raise OptionError("--preview needs a file to read and a file to write, not a pipe")
+    check_request(source, output, options)
+    with VideoReader(source) as reader:
+        job = prepare(reader.info, output, task, options, loader)
+        on_event(Started(source, output, task, job.restorer.name, options.device))
+        began = time.monotonic()
+        count = _write_pairs(job, _excerpt(reader, seconds))
+        damage = reader.damage.summary() if reader.damage.found else None
+    summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
+    on_event(Finished(source, output, count, summary.seconds, damage))
+    return summary
+
+
+def _excerpt(reader: VideoReader, seconds: Fraction) -> Generator[Frame]:
+    """`seconds` of frames from a third of the film on, or from earlier where it is too short."""
+    video, length = reader.info.video, reader.info.duration
+    start = video.start or 0
+    if length is not None:
+        start += int(max(Fraction(0), min(length * PLACE, length - seconds)) / video.time_base)
+    with closing(reader.frames(start)) as frames:
+        yield from takewhile(lambda frame: frame.pts < start + seconds / video.time_base, frames)
+
+
+def _write_pairs(job: Job, frames: Generator[Frame]) -> int:
+    sources: deque[Frame] = deque()
+    wide = side_by_side_info(job.info)
+    encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
+    first: int | None = None
+    writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite)
+    with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
+        for after in restored:
+            first = after.pts if first is None else first
+            pair = side_by_side(sources.popleft(), after, job.info.video.format)
+            writer.write(replace(pair, pts=after.pts - first))
+    return writer.frames
+
+
+def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Frame]:
+    with closing(frames):
+        for frame in frames:
+            sources.append(frame)
+            yield frame
+
+
+def side_by_side_info(info: SourceInfo) -> SourceInfo:
+    """A source twice as wide with nothing but the video; sizes are cut to what its chroma subsampling divides."""
+    video = info.video
+    width, height = _whole(video.width, video.format.chroma_width_shift), _whole(video.height, video.format.chroma_height_shift)
+    streams = tuple(stream for stream in info.streams if stream.index == video.index)
+    return replace(info, path=PIPE, video=replace(video, width=2 * width, height=height), streams=streams, chapters=0, metadata={})
+
+
+def side_by_side(before: Frame, after: Frame, pixels: PixelFormat) -> Frame:
+    """The two pictures in one, `before` on the left."""
+    height, width = before.planes[0].shape
+    height, width = _whole(height, pixels.chroma_height_shift), _whole(width, pixels.chroma_width_shift)
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    pairs = zip(before.planes, after.planes, sizes, strict=True)
+    return replace(after, planes=tuple(np.concatenate([left[:h, :w], right[:h, :w]], axis=1) for left, right, (h, w) in pairs))
+
+
+def _whole(size: int, shift: int) -> int:
+    return size >> shift << shift
