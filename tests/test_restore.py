@@ -280,6 +280,11 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path: Path, monk
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
 
 
+def test_two_inputs_for_one_output_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"a\.ts and .*a\.avi would both become .*a\.denoised\.mkv"):
+        Batch([f"{tmp_path}/a.ts", f"{tmp_path}/a.avi"], None, "denoise", RestoreOptions())
+
+
 def test_an_unknown_task_names_those_there_are() -> None:
     with pytest.raises(OptionError, match="no task named 'colourize'; there are: denoise"):
         jobs.load_restorer("colourize", RestoreOptions())

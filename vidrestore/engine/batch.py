@@ -13,6 +13,7 @@ from vidrestore.engine.naming import SUFFIXES, expand_sources, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.preview import preview
 from vidrestore.engine.tasks import Restorer, load_restorer
+from vidrestore.errors import OptionError
 from vidrestore.events import Listener
 
 
@@ -33,6 +34,10 @@ class Batch:
         self.outputs = {
             source: output_for(source, output, suffix or SUFFIXES[task], several=len(self.sources) > 1) for source in self.sources
         }
+        for target in self.outputs.values():
+            twice = [source for source, other in self.outputs.items() if other == target]
+            if len(twice) > 1:
+                raise OptionError(f"{' and '.join(twice)} would both become {target}; restore them one at a time, each with its own -o")
         if output is not None and output.endswith("/"):
             Path(output).mkdir(parents=True, exist_ok=True)
 
