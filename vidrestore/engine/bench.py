@@ -19,7 +19,6 @@ from torch import Tensor
 
 from vidrestore.clips import join_clips
 from vidrestore.colour import grey_to_planes
-from vidrestore.engine.chain import ordered_map
 from vidrestore.engine.job import Job, available_cores, ignore, peak_memory, prepare, restore_source
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import PlannedClip, colour_planes, planned_clips
@@ -142,7 +141,7 @@ def _restore(planned: list[PlannedClip], clips: ClipRestorer) -> None:
         with torch.inference_mode():
             clips.restorer.restore(*source)
 
-    with closing(ordered_map(work, sources, clips.share_threads(planned[0][1][0]))) as results:
+    with closing(clips.at_once(work, sources, planned[0][1][0])) as results:
         for _ in results:
             pass
 
@@ -155,6 +154,7 @@ def _convert(planned: list[PlannedClip], clips: ClipRestorer) -> None:
             planes = clip_planes(frames, clips.pixels)
             yield (clip.first, clip.stop), list(zip(*(plane.unbind(0) for plane in planes), strict=True))
 
+    torch.set_num_threads(1)  # as in a restoration
     for planes in join_clips(floats()):
         grey_to_planes(planes, clips.pixels)
 

@@ -99,10 +99,13 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) 
     queue.end(error)
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Generator[R]:
-    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` + 1 ahead of the results."""
+def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int, *, begin: Callable[[], None] | None = None) -> Generator[R]:
+    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` + 1 ahead of the results.
+
+    Each worker's thread runs `begin` first.
+    """
     pending: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers, initializer=begin) as pool:
         try:
             for item in items:
                 pending.append(pool.submit(function, item))
