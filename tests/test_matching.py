@@ -14,7 +14,8 @@ def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
     """Smooth random grey levels with detail at several scales."""
     generator = torch.Generator().manual_seed(seed)
     layers = [
-        F.interpolate(torch.rand(1, 1, height // s, width // s, generator=generator), size=(height, width), mode="bicubic") for s in (2, 4, 8, 16)
+        F.interpolate(torch.rand(1, 1, height // s, width // s, generator=generator), size=(height, width), mode="bicubic")
+        for s in (2, 4, 8, 16)
     ]
     return 255 * torch.stack(layers).mean(0)[0, 0].clamp(0, 1)
 

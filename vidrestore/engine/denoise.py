@@ -72,11 +72,12 @@ class DenoiseRestorer:
 
     def _origins(self, plane: Tensor, guide: Tensor) -> Tensor:
         first = plane.shape[1:] == _at_least(guide, self.patch).shape[1:]
-        grid = Grid(*plane.shape[1:], self.patch, self.preset.stride if first else self.preset.chroma_stride)
-        if not self.match or len(plane) == 1:
-            return origins_of(fixed_places(len(plane), grid), *plane.shape[1:])
-        guide = _at_least(guide, self.patch) if first else F.interpolate(guide[None], size=plane.shape[1:], mode="area")[0]
-        return origins_of(matched_places(guide, grid), *plane.shape[1:])
+        frames, height, width = plane.shape
+        grid = Grid(height, width, self.patch, self.preset.stride if first else self.preset.chroma_stride)
+        if not self.match or frames == 1:
+            return origins_of(fixed_places(frames, grid), height, width)
+        guide = _at_least(guide, self.patch) if first else F.interpolate(guide[None], size=(height, width), mode="area")[0]
+        return origins_of(matched_places(guide, grid), height, width)
 
     def _level(self, sigma: float, precision: str) -> LevelDust:
         """The network at one sigma, packed once and kept; estimates of sigma are taken to 1 %."""

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A reference to test against, far too slow to restore video.
+"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A reference to test against, far too slow for video.
 
 Printed slips mended: line 3 uses the codes of iteration k - 1, and line 6 thresholds by lambda1 / c, as the derivation (Eq. 3) has it.
 """

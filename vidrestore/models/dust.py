@@ -1,12 +1,13 @@
 """DUST and MH-DUST: deep unfolding sparse transformers for compressed sensing and denoising of video.
 
-B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Sparse Recovery of Video", IEEE Trans. Signal Processing 72 (2024),
-doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's. Tokens are rows here: a group of T patches is (T, N), its codes are (T, K).
+B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Sparse Recovery of Video", IEEE Trans. Signal Processing 72
+(2024), doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's. Tokens are rows here: a group of T patches is (T, N), its
+codes are (T, K).
 
 What the paper leaves open, and what stands here:
 - pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there);
-- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA and an untrained denoiser
-  with threshold 0 returns its input;
+- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA and an untrained
+  denoiser with threshold 0 returns its input;
 - lambda1 is kept as the threshold lambda1 / c through a softplus, since a raw lambda1 turns negative within steps of training; c then only
   matters in the initial U and V, and stays as the third scalar of the paper's count;
 - MH-DUST averages its heads (Eq. 17, 18) and keeps a separate dictionary for the output: the count of Table VIII;
@@ -23,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.linear import PackedLinear
+from vidrestore.models.linear import Linear, PackedLinear
 
 HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
 NORM_EPS = 1e-5
@@ -123,39 +124,37 @@ class Dust(nn.Module):
             code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)  # Eq. 15
         return code @ self.dictionary.mT
 
-    def fast(self, dtype: torch.dtype = torch.float32) -> FastDust:
-        """The same function with everything that depends on the weights alone worked out once."""
-        return FastDust(self, dtype)
+    def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
+        """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
+        return FastDust(self, dtype, linear)
 
 
 class FastDust:
-    """Inference form of `Dust`: equal to it within 1e-3 grey levels in float32.
+    """`Dust` with what depends on the weights alone worked out once; equal to it within 1e-3 grey levels in float32.
 
-    The gain lambda2 is folded into U, the mean over a token into D, the unit variance is read off the diagonal of the attention's own product, so
-    that one product per block gives both attention tokens and transitions.
+    Codes are in units of their threshold, which so becomes 1. The gain lambda2 is folded into U, the mean over a token into D, the unit
+    variance is read off the diagonal of the attention's own product: one product per block gives both attention tokens and transitions.
     """
 
-    def __init__(self, network: Dust, dtype: torch.dtype) -> None:
-        config = network.config
+    def __init__(self, network: Dust, dtype: torch.dtype, linear: type[Linear]) -> None:
+        config, threshold = network.config, network.threshold
         self.blocks, self.pixels, self.heads, self.dtype = config.blocks, config.patch**2, config.heads, dtype
-        with torch.no_grad():
-            heads = network.head_dictionaries if config.heads > 1 else network.dictionary[None]
-            centred = heads - heads.mean(1, keepdim=True)
-            self.analysis = PackedLinear(network.analysis / network.step, dtype)
-            self.block = PackedLinear(torch.cat([centred.flatten(0, 1), network.gain * network.transition]), dtype)
-            self.synthesis = PackedLinear(network.dictionary, dtype)
-            self.threshold = float(network.threshold)
-            self.scale = 1.0 if not config.temperature else 1 / (self.pixels * float(F.softplus(network.raw_temperature)))
+        heads = network.head_dictionaries if config.heads > 1 else network.dictionary[None]
+        centred = threshold * (heads - heads.mean(1, keepdim=True))
+        self.analysis = linear(network.analysis / (network.step * threshold), dtype)
+        self.block = linear(torch.cat([centred.flatten(0, 1), network.gain * network.transition]), dtype)
+        self.synthesis = linear(network.dictionary * threshold, dtype)
+        self.scale = 1 / (self.pixels * F.softplus(network.raw_temperature)) if config.temperature else torch.tensor(1.0)
 
     def __call__(self, measurements: Tensor) -> Tensor:
         """(B, T, M) -> (B, T, N) float32."""
         groups, tokens, _ = measurements.shape
         data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype)).view(groups, tokens, -1)
-        code = F.softshrink(data, self.threshold)
+        code = F.softshrink(data, 1.0)
         for _ in range(self.blocks - 1):
             product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)
             attention = self._attention(product[..., : self.heads * self.pixels])
-            code = F.softshrink(torch.baddbmm(data, attention, product[..., self.heads * self.pixels :]), self.threshold)
+            code = F.softshrink(torch.baddbmm(data, attention, product[..., self.heads * self.pixels :]), 1.0)
         return self.synthesis(code.view(groups * tokens, -1)).view(groups, tokens, -1).float()
 
     def _attention(self, tokens: Tensor) -> Tensor:
@@ -164,4 +163,4 @@ class FastDust:
             products = torch.bmm(head, head.mT).float()
             inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
             maps.append((products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1))
-        return torch.stack(maps).mean(0).to(self.dtype) if len(maps) > 1 else maps[0].to(self.dtype)
+        return torch.stack(maps).mean(0).to(self.dtype)

@@ -5,7 +5,8 @@ Departures from the printed network (dust.py), each measured (README, "What was 
   thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per atom and block);
 - attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13 and Algorithm 1 with a
   temperature tau. In noise units flat patches are all alike and average; normalised tokens would amplify their noise instead;
-- U = u - P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic, and D h is the attention's token already;
+- U = u + P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic, and D h is the attention's
+  token already;
 - the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so that detail below the
   threshold of a single frame is averaged before it is thresholded.
 All blocks share D, V and P as in the paper; the curves differ per block.
@@ -101,18 +102,23 @@ class SigmaDust(nn.Module):
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
         """The equations one by one; `at(sigma)` is the same function in the order that computes best."""
-        level = noise_level(sigma)
-        curve = lambda coefficients: sum(c * level**power for power, c in enumerate(coefficients))  # noqa: E731
         mean = noisy.mean((-2, -1), keepdim=True)
         data = (noisy - mean) / sigma @ self.analysis.mT  # V x
-        code = soft_threshold(data, curve(self.log_threshold[0]).exp())
+        code = soft_threshold(data, self._value(self.log_threshold[0], sigma).exp())
         for block in range(self.config.blocks - 1):
-            attention = self._attention(code, curve(self.log_temperature[block]).exp())
+            attention = self._attention(code, self._value(self.log_temperature[block], sigma).exp())
             mixed, similar = attention @ code, attention @ data
-            pull = attention @ (code @ self.dictionary.mT) @ self.correction.mT  # P D z
-            code = curve(self.carried[block]) * mixed + pull + curve(self.own[block]) * data + curve(self.attended[block]) * similar
-            code = soft_threshold(code, curve(self.log_threshold[block + 1]).exp())
-        return (code * curve(self.log_gain[0]).exp()) @ self.dictionary.mT * sigma + mean
+            code = self._value(self.carried[block], sigma) * mixed + mixed @ self.dictionary.mT @ self.correction.mT  # U z
+            code = code + self._value(self.own[block], sigma) * data + self._value(self.attended[block], sigma) * similar
+            code = soft_threshold(code, self._value(self.log_threshold[block + 1], sigma).exp())
+        restored: Tensor = (code * self._value(self.log_gain[0], sigma).exp()) @ self.dictionary.mT * sigma + mean
+        return restored
+
+    @staticmethod
+    def _value(coefficients: Tensor, sigma: float) -> Tensor:
+        """A curve with (degree + 1, ...) coefficients at one noise level."""
+        level = noise_level(sigma)
+        return torch.stack([coefficient * level**power for power, coefficient in enumerate(coefficients)]).sum(0)
 
     def _attention(self, code: Tensor, temperature: Tensor) -> Tensor:
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]

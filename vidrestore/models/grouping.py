@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.matching import Grid
-
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 64  # groups restored at once: their activations stay in the processor's cache
 
@@ -51,7 +49,7 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     return (frame * height + y) * width + x
 
 
-def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore) -> tuple[Tensor, Tensor]:
+def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore) -> tuple[Tensor, int]:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins; holes that they leave are filled by groups of their own.
 
     Returns the restored plane, every pixel the mean of the estimates that hold it, and the number of tokens spent.

@@ -1,10 +1,11 @@
 """Patches that follow the motion: the places that DUST's tokens are taken from.
 
-The attention of DUST has no positions, so the tokens of a group may come from anywhere (paper, Section III-A: "the most similar patches"). Here
-every frame of a clip is covered by one patch per cell of a regular grid, and patches of different frames that show the same thing share a
-*slot*: a column of the table `places` (T, S, 2). A slot follows its patch from frame to frame by block matching, coarse to fine, on a
-pre-smoothed guide. Where two patches end in one cell the better match keeps it; the slot of the other, and every cell that nothing moved into
-(new scenery, occlusions), begin anew. So each frame holds exactly one patch per cell, whatever moves, and the work per frame is constant.
+The attention of DUST has no positions, so the tokens of a group may come from anywhere (paper, Section III-A: "the most similar
+patches"). Here every frame of a clip is covered by one patch per cell of a regular grid, and patches of different frames that show the
+same thing share a *slot*: a column of the table `places` (T, S, 2). A slot follows its patch from frame to frame by block matching,
+coarse to fine, on a pre-smoothed guide. Where two patches end in one cell the better match keeps it; the slot of the other, and every
+cell that nothing moved into (new scenery, occlusions), begin anew. So each frame holds exactly one patch per cell, whatever moves, and
+the work per frame is constant.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MEMORY = 4  # a template is the mean of about so many frames of its patch
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells that cover a plane: rows x columns of patch corners, `stride` apart, the last ones moved in so that no patch leaves the plane."""
+    """Cells that cover a plane: rows x columns of patch corners, `stride` apart, the last ones moved in so that none leaves it."""
 
     height: int
     width: int

@@ -30,7 +30,10 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train. `sigma`: one noise level, or the lowest and highest; levels between are drawn evenly in log sigma."""
+    """How to train.
+
+    `sigma`: one noise level (0 for compressed sensing without noise), or the lowest and highest; levels are then drawn evenly in its log.
+    """
 
     steps: int
     sigma: tuple[float, ...] = (1.0, 75.0)
@@ -100,7 +103,7 @@ def _check(training: TrainingConfig, data: DataConfig, path: Path) -> None:
     checks = {
         "training.steps must be at least 1": training.steps >= 1,
         "training.batch must be at least 1": training.batch >= 1,
-        "training.sigma must be one level or a lowest and a highest, all above 0": _is_range(training.sigma),
+        "training.sigma must be one level, or a lowest and a highest above 0": _is_range(training.sigma),
         "training.precision must be 'bf16' or 'fp32'": training.precision in ("bf16", "fp32"),
         "data shares must be in [0, 1]": all(0 <= share <= 1 for share in (data.still_share, data.chroma_share, data.match_share)),
         "data.pool must hold at least one window of groups": data.pool >= data.groups_per_window > 0,
@@ -111,4 +114,4 @@ def _check(training: TrainingConfig, data: DataConfig, path: Path) -> None:
 
 
 def _is_range(sigma: tuple[float, ...]) -> bool:
-    return len(sigma) in (1, 2) and 0 < sigma[0] <= sigma[-1]
+    return (len(sigma) == 1 and sigma[0] >= 0) or (len(sigma) == 2 and 0 < sigma[0] <= sigma[1])

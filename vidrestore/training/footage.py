@@ -59,7 +59,7 @@ class Footage:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where the folder or a name to exclude is not there."""
+    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is no such folder."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)

@@ -91,5 +91,6 @@ def turned(groups: Tensor, patch: int, draw: np.random.Generator) -> Tensor:
     """The whole batch mirrored and transposed at random (the eight symmetries of a square), and reversed in time."""
     squares = groups.unflatten(-1, (patch, patch))
     flips = [axis for axis in (1, 2, 3) if draw.random() < 0.5]
-    squares = squares.flip(flips) if flips else squares
-    return (squares.transpose(2, 3) if draw.random() < 0.5 else squares).flatten(2)
+    squares = squares.flip(flips)
+    turned_over: Tensor = squares.transpose(2, 3) if draw.random() < 0.5 else squares
+    return turned_over.flatten(2)

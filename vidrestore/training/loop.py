@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ AVERAGE = 0.999  # decay of the running average of the weights, which is what is
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 VALIDATION_GROUPS = 1200
+Network = Dust | SigmaDust
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Run:
         noise_seed = (self.config.seed << 32) + self.step
         loss = batch_loss(self.network, clean, sigma, noise_seed, settings.precision)
         self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
         self.optimiser.step()
         decay = min(AVERAGE, (1 + self.step) / (10 + self.step))
@@ -112,10 +114,10 @@ class Run:
                 self.average[name].lerp_(tensor, 1 - decay)
         return float(loss.detach())
 
-    def _averaged(self) -> nn.Module:
+    def _averaged(self) -> Network:
         network = build_network(self.config.family, self.config.model)
         network.load_state_dict(self.average)
-        return network.eval()
+        return cast("Network", network.eval())
 
     def _validate(self, held_out: Tensor, losses: list[float]) -> Progress:
         network, settings = self._averaged(), self.config.training
@@ -165,11 +167,11 @@ class Run:
         return path
 
 
-def _network(config: RunConfig, init: Path | None) -> nn.Module:
+def _network(config: RunConfig, init: Path | None) -> Network:
     network = build_network(config.family, config.model)
     if init is not None:
         network.load_state_dict(load_network(init, read_card(init)).state_dict())
-    return network.train()
+    return cast("Network", network.train())
 
 
 def make_pools(config: RunConfig, seed: int) -> tuple[GroupPool, Tensor]:
@@ -195,32 +197,31 @@ def learning_rate(step: int, settings: TrainingConfig) -> float:
     return settings.learning_rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
 
 
-def batch_loss(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str) -> Tensor:
+def batch_loss(network: Network, clean: Tensor, sigma: float, seed: int, precision: str) -> Tensor:
     """Mean squared error of the restored groups; for denoising weighted so that every noise level counts alike."""
     if isinstance(network, Dust) and network.config.measurements is not None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            return (network(network.measure(clean)).float() - clean).square().mean()
+        restored = network.fast(DTYPES[precision], PlainLinear)(network.measure(clean))
+        return (restored - clean).square().mean()
     noisy = add_gaussian_noise(clean, sigma, seed)
     return (restored_groups(network, noisy, sigma, precision) - clean).square().mean() / sigma**LOSS_POWER
 
 
-def restored_groups(network: nn.Module, noisy: Tensor, sigma: float, precision: str) -> Tensor:
+def restored_groups(network: Network, noisy: Tensor, sigma: float, precision: str) -> Tensor:
     """(B, T, N) noisy groups -> restored ones, with gradients."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    if isinstance(network, SigmaDust):
-        return network.at(sigma, dtype, PlainLinear)(noisy)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        return network(noisy).float()  # type: ignore[no-any-return]
+    dtype = DTYPES[precision]
+    form = network.at(sigma, dtype, PlainLinear) if isinstance(network, SigmaDust) else network.fast(dtype, PlainLinear)
+    restored: Tensor = form(noisy)
+    return restored
 
 
 @torch.no_grad()
-def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str) -> float:
+def group_psnr(network: Network, groups: Tensor, sigma: float, precision: str) -> float:
     """PSNR (dB) over all held-out patches, with the same noise each time."""
     errors = []
     for index, part in enumerate(groups.split(200)):
         clean = part.float()
         if isinstance(network, Dust) and network.config.measurements is not None:
-            restored = network(network.measure(clean))
+            restored = network.fast(DTYPES[precision])(network.measure(clean))
         else:
             restored = restored_groups(network, add_gaussian_noise(clean, sigma, index), sigma, precision)
         errors.append((restored.clamp(0, 255) - clean).square().mean((1, 2)))
