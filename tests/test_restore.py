@@ -16,6 +16,7 @@ from torch import Tensor
 
 import vidrestore
 from vidrestore.engine import job as jobs
+from vidrestore.engine import progress
 from vidrestore.engine.batch import Batch
 from vidrestore.engine.job import prepare, restore_clips, restore_source
 from vidrestore.engine.options import RestoreOptions
@@ -261,7 +262,7 @@ def test_a_constant_rate_for_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_video(tmp_path / "in.mkv", 5)
-    monkeypatch.setattr(jobs, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(progress, "PROGRESS_SECONDS", 0)
     events: list[Event] = []
     vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
     assert [event.name for event in events] == ["start", "plan", *["progress"] * 5, "done"]

@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vidrestore.engine.job import Summary, restore
-    from vidrestore.engine.options import RestoreOptions
+    from vidrestore.engine.options import RecoverOptions, RestoreOptions, SenseOptions
+    from vidrestore.engine.sensing import recover, sense
 
 __version__ = "0.1.0"
-__all__ = ["RestoreOptions", "Summary", "__version__", "restore"]
+__all__ = ["RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
 
-_HOMES = {"restore": "vidrestore.engine.job", "Summary": "vidrestore.engine.job", "RestoreOptions": "vidrestore.engine.options"}
+_HOMES = {
+    "restore": "vidrestore.engine.job",
+    "Summary": "vidrestore.engine.job",
+    "sense": "vidrestore.engine.sensing",
+    "recover": "vidrestore.engine.sensing",
+    "RestoreOptions": "vidrestore.engine.options",
+    "SenseOptions": "vidrestore.engine.options",
+    "RecoverOptions": "vidrestore.engine.options",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.denoise_commands import denoise
 from vidrestore.cli.inspect_commands import inspect
+from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 
@@ -28,6 +29,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(denoise)
+app.command()(sense)
+app.command()(recover)
 app.command()(train)
 app.command()(inspect)
 app.command()(bench)

@@ -10,7 +10,21 @@ import typer
 
 from vidrestore.cli import parsing
 from vidrestore.cli.batch import run_each
-from vidrestore.cli.options import Json, Quiet
+from vidrestore.cli.options import (
+    Cfr,
+    Crf,
+    EncoderName,
+    Json,
+    Lossless,
+    Model,
+    Overwrite,
+    Preset,
+    Quiet,
+    Settings,
+    Threads,
+    encoder_options,
+    one_use_of_stdout,
+)
 from vidrestore.cli.progress import listening
 from vidrestore.engine.options import Precision, RestoreOptions, quality
 from vidrestore.events import DAMAGED_SOURCE
@@ -19,7 +33,6 @@ if TYPE_CHECKING:
     from vidrestore.engine.estimate import Estimate
 
 TASK = "denoise"
-ENCODING = "Encoding"  # the panel of these options in the help
 
 
 def denoise(
@@ -35,26 +48,20 @@ def denoise(
     match: Annotated[
         bool, typer.Option("--match/--no-match", help="Follow motion, or compare the same place in every frame.")
     ] = RestoreOptions.match,
-    model: Annotated[str | None, typer.Option(help="Name from `vidrestore weights list`, or a .safetensors file.")] = RestoreOptions.model,
+    model: Model = RestoreOptions.model,
     strength: Annotated[float, typer.Option(help="Mix: 1 is the restored film, 0 the source.")] = RestoreOptions.strength,
     scene_detect: Annotated[bool, typer.Option("--scene-detect/--no-scene-detect", help="Look for cuts.")] = RestoreOptions.scene_detect,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = RestoreOptions.device,
     precision: Annotated[Precision, typer.Option(help="Number format of the model.")] = RestoreOptions.precision,
-    threads: Annotated[int, typer.Option(help="CPU threads, 0 for all.")] = RestoreOptions.threads,
+    threads: Threads = RestoreOptions.threads,
     drop: Annotated[list[str] | None, typer.Option(metavar="KINDS", help="Don't copy these, e.g. audio,subtitles.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="FFmpeg's name.", rich_help_panel=ENCODING)] = None,
-    crf: Annotated[float | None, typer.Option(help="Quality in the encoder's own scale.", rich_help_panel=ENCODING)] = None,
-    preset: Annotated[str | None, typer.Option(help="The encoder's speed.", rich_help_panel=ENCODING)] = None,
-    encoder_option: Annotated[
-        list[Any] | None,
-        typer.Option(parser=parsing.setting, metavar="KEY=VALUE", help="Handed to the encoder.", rich_help_panel=ENCODING),
-    ] = None,
-    lossless: Annotated[bool, typer.Option("--lossless", help="Store the restored pixels exactly.", rich_help_panel=ENCODING)] = False,
-    cfr: Annotated[
-        Fraction | None,
-        typer.Option(parser=parsing.rate, metavar="RATE", help="Constant rate for a pipe, e.g. 30000/1001.", rich_help_panel=ENCODING),
-    ] = RestoreOptions.cfr,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = RestoreOptions.overwrite,
+    encoder: EncoderName = None,
+    crf: Crf = None,
+    preset: Preset = None,
+    encoder_option: Settings = None,
+    lossless: Lossless = False,
+    cfr: Cfr = RestoreOptions.cfr,
+    overwrite: Overwrite = RestoreOptions.overwrite,
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")
     ] = RestoreOptions.skip_existing,
@@ -68,12 +75,10 @@ def denoise(
     """Remove noise from films; everything else stays as it is."""
     from vidrestore.engine.batch import Batch
     from vidrestore.engine.naming import PREVIEW
-    from vidrestore.media.encoders import EncoderOptions
 
     if preview is not None and dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
-    if json and output == "-":
-        raise typer.BadParameter("--json and -o - both need stdout; leave one out")
+    one_use_of_stdout(json, output)
     options = RestoreOptions(
         sigma=sigma,
         model=model,
@@ -86,7 +91,7 @@ def denoise(
         scene_detect=scene_detect,
         drop=frozenset(kind for kinds in drop or () for kind in kinds.split(",")),
         cfr=cfr,
-        encoder=EncoderOptions(encoder, crf, preset, dict(encoder_option or ()), lossless),
+        encoder=encoder_options(encoder, crf, preset, encoder_option, lossless),
         overwrite=overwrite,
         skip_existing=skip_existing,
     )

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from vidrestore.clips import join_clips
 from vidrestore.colour import grey_to_planes
-from vidrestore.engine.job import Job, available_cores, ignore, peak_memory, prepare, restore_source
+from vidrestore.engine.job import Job, available_cores, ignore, prepare, restore_source
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import PlannedClip, colour_planes, planned_clips
+from vidrestore.engine.progress import peak_memory
 from vidrestore.engine.restoring import ClipRestorer, clip_planes
 from vidrestore.engine.tasks import Counted, Restorer, load_restorer
 from vidrestore.frames import Frame, PixelFormat

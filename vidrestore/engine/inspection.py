@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 from vidrestore.engine.chain import buffered
-from vidrestore.engine.job import PROGRESS_SECONDS, QUEUE_BYTES, expected_frames, ignore, peak_memory
+from vidrestore.engine.job import QUEUE_BYTES, expected_frames, ignore
 from vidrestore.engine.plan import Scene, Timeline, planned_clips
-from vidrestore.events import Listener, Progressed
-from vidrestore.frames import Frame
+from vidrestore.engine.progress import counted
+from vidrestore.events import Listener
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 
@@ -41,7 +39,7 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     timeline = Timeline(CLIP, OVERLAP)
     with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
         info = reader.info
-        for _ in planned_clips(_counted(decoded, info, on_event), timeline, info.video.format, None):
+        for _ in planned_clips(counted(decoded, info.path, expected_frames(info), "inspect", on_event), timeline, info.video.format, None):
             pass
     end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
     return Inspection(
@@ -52,16 +50,6 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
         scenes=tuple(timeline.scenes),
         damage=reader.damage.summary() if reader.damage.found else None,
     )
-
-
-def _counted(frames: Iterable[Frame], info: SourceInfo, on_event: Listener) -> Generator[Frame]:
-    total, began = expected_frames(info), time.monotonic()
-    told = began
-    for done, frame in enumerate(frames, 1):
-        yield frame
-        if time.monotonic() - told >= PROGRESS_SECONDS:
-            told = time.monotonic()
-            on_event(Progressed(info.path, done, total, told - began, stage="inspect", memory=peak_memory()))
 
 
 def _is_steady(timeline: Timeline) -> bool:

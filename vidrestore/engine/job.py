@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -13,12 +12,13 @@ from typing import Any, Literal
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.engine.chain import buffered
 from vidrestore.engine.naming import SUFFIXES, output_for
-from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.options import RecoverOptions, RestoreOptions
 from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
+from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import ClipRestorer
 from vidrestore.engine.tasks import Restorer, load_restorer
 from vidrestore.errors import OptionError, PlanError
-from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Progressed, Started, Warned
+from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE, choose_encoder, container_of
@@ -28,7 +28,6 @@ from vidrestore.media.streams import check_streams
 from vidrestore.media.writer import VideoWriter
 
 QUEUE_BYTES = 16 << 20  # of frames between two threads: a clip or more of SD, a few frames of 4K
-PROGRESS_SECONDS = 0.2  # between two events
 
 RestorerLoader = Callable[[], Restorer]
 
@@ -125,7 +124,7 @@ def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, l
     )
 
 
-def check_request(source: str, output: str, options: RestoreOptions) -> None:
+def check_request(source: str, output: str, options: RestoreOptions | RecoverOptions) -> None:
     """Refuse what can be seen to be wrong without opening the source."""
     container_of(output)
     if output != PIPE:
@@ -177,14 +176,11 @@ def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
     plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info)
     details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
     on_event(Planned(job.info.path, total, details=details))
-    began = told = time.monotonic()
+    began = time.monotonic()
     writer = _writer(job)
     with closing(restored_frames(job, reader.frames(), clips)) as frames, writer:
-        for done, frame in enumerate(frames, 1):
+        for frame in counted(frames, job.info.path, total, "restore", on_event):
             writer.write(frame)
-            if time.monotonic() - told >= PROGRESS_SECONDS:
-                told = time.monotonic()
-                on_event(Progressed(job.info.path, done, total, told - began, memory=peak_memory()))
     seconds = time.monotonic() - began
     for warning in writer.warnings:
         on_event(Warned(job.info.path, warning))
@@ -225,16 +221,6 @@ def expected_frames(info: SourceInfo) -> int | None:
 def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where the system doesn't say."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def ignore(event: object) -> None:

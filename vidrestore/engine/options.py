@@ -53,14 +53,57 @@ class RestoreOptions:
             raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
         if not 0 <= self.strength <= 1:
             raise OptionError(f"strength must be in [0, 1], got {self.strength}")
-        if self.threads < 0:
-            raise OptionError(f"threads must be 0 (all) or more, got {self.threads}")
+        _check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
-        if self.cfr is not None and self.cfr <= 0:
-            raise OptionError(f"cfr must be above 0, got {float(self.cfr):g}")
+        _check_rate(self.cfr)
+
+
+@dataclass(frozen=True)
+class SenseOptions:
+    """How to measure. What raises `OptionError` here is a value outside its range.
+
+    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed. `sigma` is the standard deviation
+    of Gaussian noise added to the measurements, on their own scale, that of grey levels 0-255; `seed` draws it.
+    """
+
+    rate: float | None = None
+    model: str | None = None
+    sigma: float = 0.0
+    seed: int = 0
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate is None and self.model is None:
+            raise OptionError("a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)")
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise OptionError(f"rate must be in (0, 1], measurements per pixel, got {self.rate}")
+        if not 0 <= self.sigma < float("inf"):
+            raise OptionError(f"sigma must be 0 or more, got {self.sigma}")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"seed must be in [0, 2^63), got {self.seed}")
+
+
+@dataclass(frozen=True)
+class RecoverOptions:
+    """How to recover a film from its measurements. The fields mean what they mean in `RestoreOptions`.
+
+    `model` is needed only where the weights that measured are not among the bundled ones.
+    """
+
+    model: str | None = None
+    precision: Precision = "auto"
+    threads: int = 0
+    cfr: Fraction | None = None
+    encoder: EncoderOptions = field(default_factory=_encoder_options)
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        _check_threads(self.threads)
+        _check_choice("precision", self.precision, get_args(Precision))
+        _check_rate(self.cfr)
 
 
 def quality(fast: bool, best: bool) -> Quality:
@@ -68,6 +111,16 @@ def quality(fast: bool, best: bool) -> Quality:
     if fast and best:
         raise OptionError("--fast and --best exclude each other; leave one out")
     return "fast" if fast else "best" if best else RestoreOptions.quality
+
+
+def _check_threads(threads: int) -> None:
+    if threads < 0:
+        raise OptionError(f"threads must be 0 (all) or more, got {threads}")
+
+
+def _check_rate(cfr: Fraction | None) -> None:
+    if cfr is not None and cfr <= 0:
+        raise OptionError(f"cfr must be above 0, got {float(cfr):g}")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -61,20 +61,8 @@ class ClipRestorer:
             yield from self._joined(_pieces(restored, upcoming), span)
 
     def at_once(self, work: Callable[[T], R], items: Iterable[T], frame: Frame) -> Generator[R]:
-        """`map` of `work` over clips, several at once, each with its share of the threads; the calling thread is left with one.
-
-        Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for each other, spinning:
-        measured, a conversion took 99 ms of CPU time instead of 2.
-        """
-        workers = self.clips_at_once(frame)
-        share = max(1, self.threads // workers)
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with closing(ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))) as results:
-                yield from results
-        finally:
-            torch.set_num_threads(before)
+        """`map` of `work` over clips of frames like this one, as many at once as there are threads and memory for."""
+        return at_once(work, items, self.clips_at_once(frame), self.threads)
 
     def clips_at_once(self, frame: Frame) -> int:
         """How many clips to restore at the same time: single-threaded clips use the cores best, as long as there is memory."""
@@ -114,6 +102,22 @@ class ClipRestorer:
             native = grey_to_planes(planes, self.pixels)
             del planes  # a view of one frame would keep its whole clip in memory
             yield replace(source, planes=(*native, *source.planes[len(native) :]))
+
+
+def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
+    """`map` of `work` by several workers at once, each with its share of the threads; the calling thread is left with one.
+
+    Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for each other, spinning:
+    measured, a conversion took 99 ms of CPU time instead of 2.
+    """
+    share = max(1, threads // workers)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with closing(ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))) as results:
+            yield from results
+    finally:
+        torch.set_num_threads(before)
 
 
 def clip_planes(frames: list[Frame], pixels: PixelFormat) -> tuple[Tensor, ...]:

@@ -86,8 +86,13 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
 
 def pipe_warning(source: SourceInfo) -> str | None:
     """What a y4m pipe leaves behind, in one sentence; None where the source has nothing but the video."""
-    kinds = sorted({DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set()))
+    kinds = other_kinds(source)
     return f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+
+
+def other_kinds(source: SourceInfo) -> list[str]:
+    """What a source has besides the video: "audio", "subtitles", "chapters" and so on, sorted."""
+    return sorted({DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set()))
 
 
 def _others(source: SourceInfo) -> Iterator[StreamInfo]:
