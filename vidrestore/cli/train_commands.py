@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from vidrestore.training.loop import Progress
+    from vidrestore.training.loop import Began, Interrupted, Progress
 
 
 def train(
     config: Annotated[Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one.")] = False,
-    init: Annotated[Path | None, typer.Option("--init", help="Start from the weights of this .safetensors file.")] = None,
+    init: Annotated[str | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
 ) -> None:
-    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights."""
+    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights. Ctrl-C saves a checkpoint for --resume."""
     import torch
 
     from vidrestore.training.config import read_config
@@ -27,10 +28,21 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    path = run(read_config(config), output, resume=resume, init=init, listen=_tell)
+    path = run(read_config(config), output, resume=resume, init=init, device=device, listen=_tell)
     typer.echo(str(path))
 
 
-def _tell(progress: Progress) -> None:
-    figures = "  ".join(f"sigma {sigma:g}: {psnr:.2f} dB" for sigma, psnr in progress.psnr.items())
-    print(f"step {progress.step}  {progress.seconds:.0f} s  loss {progress.loss:.4f}  held out  {figures}", file=sys.stderr, flush=True)
+def _tell(event: Began | Progress | Interrupted) -> None:
+    print(_describe(event), file=sys.stderr, flush=True)
+
+
+def _describe(event: Began | Progress | Interrupted) -> str:
+    from vidrestore.training.loop import Began, Interrupted
+
+    if isinstance(event, Began):
+        origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
+        return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
+    if isinstance(event, Interrupted):
+        return f"interrupted: step {event.step} is in {event.checkpoint}; the same command with --resume goes on"
+    figures = "  ".join(f"sigma {sigma:g}: {psnr:.2f} dB" for sigma, psnr in event.psnr.items())
+    return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}"

@@ -42,10 +42,17 @@ class DustConfig:
     temperature: bool = False
 
     def __post_init__(self) -> None:
-        if math.isqrt(self.atoms) ** 2 != self.atoms or self.atoms < self.patch**2:
-            raise ValueError(f"atoms must be a square of at least {self.patch**2} (a separable DCT), got {self.atoms}")
+        check_sizes(self.patch, self.atoms, self.blocks, self.heads)
         if self.measurements is not None and not 0 < self.measurements <= self.patch**2:
             raise ValueError(f"measurements must be in [1, {self.patch**2}], got {self.measurements}")
+
+
+def check_sizes(patch: int, atoms: int, blocks: int, heads: int) -> None:
+    """Raises ValueError for sizes that no network can have."""
+    if math.isqrt(atoms) ** 2 != atoms or atoms < patch**2:
+        raise ValueError(f"atoms must be a square of at least {patch**2} (a separable DCT), got {atoms}")
+    if min(patch, blocks, heads) < 1:
+        raise ValueError(f"patch, blocks and heads must be at least 1, got {patch}, {blocks} and {heads}")
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
@@ -123,6 +130,10 @@ class Dust(nn.Module):
             mixed = self.gain * self.attention(code) @ code  # Eq. 14
             code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)  # Eq. 15
         return code @ self.dictionary.mT
+
+    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
+        """The network at one noise level, as `SigmaDust.at`: the printed form is the same at every sigma."""
+        return self.fast(dtype, linear)
 
     def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
         """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.dust import HEAD_SPREAD, dct_dictionary, soft_threshold
+from vidrestore.models.dust import HEAD_SPREAD, check_sizes, dct_dictionary, soft_threshold
 from vidrestore.models.linear import Linear
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
@@ -43,6 +43,11 @@ class SigmaDustConfig:
     blocks: int = 3
     heads: int = 1
     degree: int = 2
+
+    def __post_init__(self) -> None:
+        check_sizes(self.patch, self.atoms, self.blocks, self.heads)
+        if self.degree < 0:
+            raise ValueError(f"degree must be 0 or more, got {self.degree}")
 
 
 class SigmaDust(nn.Module):
@@ -70,6 +75,10 @@ class SigmaDust(nn.Module):
         coefficients = torch.zeros(blocks, self.config.degree + 1, self.config.atoms)
         coefficients[:, 0] = start
         return nn.Parameter(coefficients)
+
+    def measure(self, patches: Tensor) -> Tensor:
+        """What the network is given of clean patches, as `Dust.measure`: here the patches themselves."""
+        return patches
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
         """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""

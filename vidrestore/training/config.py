@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from vidrestore.errors import ConfigError
 
 T = TypeVar("T")
+PRECISIONS = ("bf16", "fp32")
+_KINDS = {str: "a string", int: "a whole number", float: "a number", dict: "a table"}
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pictures come from. Paths are relative to the configuration's own folder. `validation`: names kept out of training."""
+    """Where pictures come from. Raises ConfigError for values out of range.
+
+    `clips` and `stills` are folders, relative to the configuration's own; an empty `stills` means no photos. `validation` names the
+    clips that are kept out of training and judged instead. Shares are in [0, 1].
+    """
 
     clips: str
     stills: str = ""
@@ -22,17 +30,26 @@ class DataConfig:
     still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
     chroma_share: float = 0.2  # of groups
     match_share: float = 0.8  # of windows whose groups follow the motion; the others stay in place
-    strides: tuple[int, ...] = (8, 12, 16)
+    strides: tuple[int, ...] = (8, 12, 16)  # of the grids that patches are taken from, in pixels; one is drawn per window
     groups_per_window: int = 280
     reuse: int = 6  # how often a group is trained on, each time with other noise, before it is replaced
     pool: int = 24_000  # groups in memory
 
+    def __post_init__(self) -> None:
+        for name in ("still_share", "chroma_share", "match_share"):
+            _require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
+        _require(bool(self.strides) and min(self.strides) >= 1, "strides", "one or more, each at least 1", self.strides)
+        _require(self.groups_per_window >= 1, "groups_per_window", "at least 1", self.groups_per_window)
+        _require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
+        _require(self.pool >= self.groups_per_window, "pool", f"at least one window of {self.groups_per_window} groups", self.pool)
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train.
+    """How to train. Raises ConfigError for values out of range.
 
-    `sigma`: one noise level (0 for compressed sensing without noise), or the lowest and highest; levels are then drawn evenly in its log.
+    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest; levels are then drawn
+    evenly in their logarithm.
     """
 
     steps: int
@@ -47,10 +64,25 @@ class TrainingConfig:
     validate_every: int = 1000
     checkpoint_minutes: float = 3.0
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "validate_every"):
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("learning_rate", "clip_norm"):
+            _require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
+        for name in ("warmup", "checkpoint_minutes"):
+            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
+        _require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
+        _require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
+        _require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
+        _require(self.precision in PRECISIONS, "precision", " or ".join(PRECISIONS), self.precision)
+
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: the model by family and its own settings, the data, the training, the name of the weights."""
+    """One run: the name of the weights and their task, the model by family and its own settings, the data, the training.
+
+    `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise levels unless given.
+    """
 
     name: str
     task: str
@@ -58,60 +90,70 @@ class RunConfig:
     model: dict[str, Any]
     data: DataConfig
     training: TrainingConfig
-    folder: Path  # of the configuration file; data paths are relative to it
+    path: Path  # of the configuration file
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
+        denoises = self.task == "denoise"
+        _require(not denoises or self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
 
     @property
-    def seed(self) -> int:
-        return self.training.seed
+    def folder(self) -> Path:
+        """What the data's paths are relative to."""
+        return self.path.resolve().parent
 
 
 def read_config(path: Path) -> RunConfig:
-    """Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values."""
+    """Read one run. Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what they are."""
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
-    unknown = content.keys() - {"name", "task", "family", "model", "data", "training"}
-    missing = {"name", "task", "family", "model", "data", "training"} - content.keys()
-    if unknown or missing:
-        raise ConfigError(f"{path}: {_complaint(unknown, missing)}; a run has name, task, family, [model], [data] and [training]")
-    data = _section(DataConfig, content["data"], f"{path}, [data]")
-    training = _section(TrainingConfig, content["training"], f"{path}, [training]")
-    _check(training, data, path)
-    return RunConfig(content["name"], content["task"], content["family"], content["model"], data, training, path.resolve().parent)
+    for name, kind in (("data", DataConfig), ("training", TrainingConfig)):
+        if name in content:
+            content[name] = _section(kind, content[name], f"{path}, [{name}]")
+    return _section(RunConfig, content, str(path), path=path)
 
 
-def _section(kind: type[T], values: dict[str, Any], where: str) -> T:
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    unknown = values.keys() - known.keys()
-    if unknown:
-        raise ConfigError(f"{where}: {_complaint(unknown, set())}; there are: {', '.join(known)}")
+def _section(kind: type[T], values: Any, where: str, **given: Any) -> T:
+    """A dataclass from a table of TOML; `given` are fields that a table does not hold."""
+    values = _value(values, dict, where)
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+    required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - hints.keys()):
+        raise ConfigError(f"{where}: unknown: {', '.join(unknown)}; there are: {', '.join(hints)}")
+    if missing := sorted(required - values.keys() - given.keys()):
+        raise ConfigError(f"{where}: missing: {', '.join(missing)}")
+    checked = {name: _value(value, hints[name], f"{where}: {name}") for name, value in values.items()}
     try:
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    except TypeError as error:
+        return kind(**checked, **given)
+    except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _complaint(unknown: set[str], missing: set[str]) -> str:
-    parts = [f"unknown: {', '.join(sorted(unknown))}"] if unknown else []
-    return "; ".join(parts + ([f"missing: {', '.join(sorted(missing))}"] if missing else []))
+def _value(value: Any, kind: Any, where: str) -> Any:
+    """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any number does."""
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list, found {value!r}")
+        return tuple(_value(item, get_args(kind)[0], f"{where}, item {number}") for number, item in enumerate(value))
+    kind = get_origin(kind) or kind
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in _KINDS and type(value) is not kind:
+        raise ConfigError(f"{where} must be {_KINDS[kind]}, found {value!r}")
+    return value
 
 
-def _check(training: TrainingConfig, data: DataConfig, path: Path) -> None:
-    checks = {
-        "training.steps must be at least 1": training.steps >= 1,
-        "training.batch must be at least 1": training.batch >= 1,
-        "training.sigma must be one level, or a lowest and a highest above 0": _is_range(training.sigma),
-        "training.precision must be 'bf16' or 'fp32'": training.precision in ("bf16", "fp32"),
-        "data shares must be in [0, 1]": all(0 <= share <= 1 for share in (data.still_share, data.chroma_share, data.match_share)),
-        "data.pool must hold at least one window of groups": data.pool >= data.groups_per_window > 0,
-    }
-    for text, holds in checks.items():
-        if not holds:
-            raise ConfigError(f"{path}: {text}")
+def _require(holds: bool, name: str, expected: str, found: Any) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {expected}, found {list(found) if isinstance(found, tuple) else repr(found)}")
 
 
 def _is_range(sigma: tuple[float, ...]) -> bool:
+    if not all(map(math.isfinite, sigma)):
+        return False
     return (len(sigma) == 1 and sigma[0] >= 0) or (len(sigma) == 2 and 0 < sigma[0] <= sigma[1])

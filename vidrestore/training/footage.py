@@ -5,57 +5,86 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey
-from vidrestore.errors import ConfigError
-from vidrestore.media.pictures import SUFFIXES, read_picture
+from vidrestore.errors import ConfigError, MediaError
+from vidrestore.media import pictures
 from vidrestore.media.reader import VideoReader
 
-Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V, or gray alone
+Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
+CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
+STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
-PAN_SIZE = (288, 384)
+SHOT = (288, 384)  # height and width of what the camera sees of a photo
 
 
 class Footage:
-    """Draws windows of `frames` consecutive frames. Same generator state, same windows."""
+    """Draws windows of `frames` consecutive frames. Same generator state, same windows.
 
-    def __init__(self, clips: Sequence[Path], stills: Sequence[Path], frames: int, still_share: float) -> None:
+    `still_share` of them are pans over photos, as long as there are both clips and photos. Decoded clips are kept, up to
+    `cache_bytes`. Raises ConfigError where there is neither clip nor photo.
+    """
+
+    def __init__(
+        self, clips: Sequence[Path], stills: Sequence[Path], frames: int, still_share: float, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         if not clips and not stills:
             raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
         self.clips, self.stills, self.frames = list(clips), list(stills), frames
         self.still_share = still_share if stills and clips else float(bool(stills))
+        self.cache_bytes = cache_bytes
         self._cache: OrderedDict[Path, Window] = OrderedDict()
 
-    def window(self, draw: np.random.Generator) -> Window:
-        """One window of a randomly chosen clip or photo."""
+    def window(self, draw: np.random.Generator, side: int = 1) -> Window:
+        """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
         if draw.random() < self.still_share:
-            return pan(read_picture(self.stills[draw.integers(len(self.stills))]), self.frames, draw)
-        return self._stretch(self._decoded(self.clips[draw.integers(len(self.clips))]), draw)
+            picture = pictures.read_picture(self.stills[draw.integers(len(self.stills))])
+            return filmed(picture, drawn_move(picture[0].shape, draw), self.frames)
+        path = self.clips[draw.integers(len(self.clips))]
+        planes = self._decoded(path)
+        height, width = planes[0].shape[1:]
+        if min(height, width) < side:
+            raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}; take the clip out of the folder")
+        return self._stretch(planes, draw)
 
     def _stretch(self, planes: Window, draw: np.random.Generator) -> Window:
         """`frames` frames in a row, sometimes every second one; a clip that is too short runs back and forth."""
         count = len(planes[0])
         step = 2 if count >= 2 * self.frames and draw.random() < 0.25 else 1
-        first = draw.integers(max(1, count - (self.frames - 1) * step))
-        order = first + step * np.arange(self.frames)
-        period = max(2 * count - 2, 1)
-        order = np.abs((order + count - 1) % period - (count - 1)) if count > 1 else np.zeros(self.frames, dtype=int)
-        return tuple(plane[torch.from_numpy(order)] for plane in planes)
+        first = int(draw.integers(max(1, count - (self.frames - 1) * step)))
+        order = torch.from_numpy(back_and_forth(first + step * np.arange(self.frames), count))
+        return tuple(plane[order] for plane in planes)
 
     def _decoded(self, path: Path) -> Window:
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
-        self._cache[path] = decode_clip(path)
-        while sum(plane.nbytes for planes in self._cache.values() for plane in planes) > CACHE_BYTES and len(self._cache) > 1:
+        decoded = decode_clip(path)
+        self._cache[path] = decoded
+        while len(self._cache) > 1 and self.cached_bytes > self.cache_bytes:
             self._cache.popitem(last=False)
-        return self._cache[path]
+        return decoded
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory of the decoded clips that are kept: at most `cache_bytes`, or one clip."""
+        return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
+
+
+def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Frame numbers of any size as numbers in [0, count): 0 1 2 1 0 1 2 ... for 3 frames."""
+    if count == 1:
+        return np.zeros_like(order)
+    period = 2 * count - 2
+    return count - 1 - np.abs(order % period - (count - 1))
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
@@ -66,31 +95,48 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
     return [path for path in found if path.name not in exclude]
 
 
-CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
-STILL_SUFFIXES = SUFFIXES
-
-
 def decode_clip(path: Path) -> Window:
-    """All colour planes of a clip as 8-bit grey levels."""
+    """All colour planes of a whole clip as 8-bit grey levels. Raises MediaError for a file that holds no frames."""
+    frames = []
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format
-        frames = [planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout) for frame in reader.frames()]
-    return tuple(torch.stack(plane).round().clamp(0, 255).to(torch.uint8) for plane in zip(*frames, strict=True))
+        for frame in reader.frames():
+            planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
+            frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])  # at once: floats take four times as much
+    if not frames:
+        raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")
+    return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))
 
 
-def pan(picture: Sequence[np.ndarray], frames: int, draw: np.random.Generator) -> Window:
-    """A camera that drifts, zooms and turns slowly over a photo: Y, U, V of 4:2:0."""
-    source = torch.from_numpy(np.stack(picture)).float()[None]
-    height, width = source.shape[2:]
-    zoom, centre = draw.uniform(1.0, 2.0), draw.uniform(0.3, 0.7, 2) * (height, width)
+@dataclass(frozen=True)
+class Move:
+    """What a camera does over a photo, in pixels of the photo and per frame, seen from the middle of the shot."""
+
+    centre: tuple[float, float]  # row and column that it looks at
+    zoom: float  # pixels of the photo per pixel of the shot
+    drift: tuple[float, float] = (0.0, 0.0)  # rows and columns
+    growth: float = 0.0  # of the logarithm of the zoom
+    turn: float = 0.0  # radians
+
+
+def drawn_move(size: Sequence[int], draw: np.random.Generator) -> Move:
+    """A slow one over a photo of `size` (height, width): often still or nearly so, sometimes some pixels per frame."""
+    zoom, centre = draw.uniform(1.0, 2.0), draw.uniform(0.3, 0.7, 2) * size[:2]
     drift = draw.normal(0, 1, 2) * draw.choice([0, 1, 4])
     growth, turn = draw.normal(0, 0.003), draw.normal(0, 0.003) * draw.choice([0, 1])
-    y, x = torch.meshgrid(*(torch.arange(size).float() - size / 2 for size in PAN_SIZE), indexing="ij")
+    return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)
+
+
+def filmed(picture: Sequence[np.ndarray], move: Move, frames: int) -> Window:
+    """The shot (Y, U, V of 4:2:0) that a camera makes of a picture (three planes of one size); beyond its borders it is mirrored."""
+    source = torch.from_numpy(np.stack(picture)).float()[None]
+    height, width = source.shape[2:]
+    y, x = torch.meshgrid(*(torch.arange(size).float() - size / 2 for size in SHOT), indexing="ij")
     shots = []
-    for step in np.arange(frames) - frames / 2:
-        scale, cosine, sine = zoom * math.exp(growth * step), math.cos(turn * step), math.sin(turn * step)
-        rows = centre[0] + drift[0] * step + scale * (y * cosine + x * sine)
-        columns = centre[1] + drift[1] * step + scale * (x * cosine - y * sine)
+    for time in np.arange(frames) - frames / 2:
+        scale, cosine, sine = move.zoom * math.exp(move.growth * time), math.cos(move.turn * time), math.sin(move.turn * time)
+        rows = move.centre[0] + move.drift[0] * time + scale * (y * cosine + x * sine)
+        columns = move.centre[1] + move.drift[1] * time + scale * (x * cosine - y * sine)
         at = torch.stack([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], -1)[None]
         shots.append(F.grid_sample(source, at, mode="bicubic", padding_mode="reflection", align_corners=True)[0])
     film = torch.stack(shots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,59 +15,63 @@ from vidrestore.models.matching import Grid, fixed_places, gather, matched_place
 from vidrestore.training.config import DataConfig
 from vidrestore.training.footage import Footage, Window
 
+NEAR = 1.2  # a batch of one noise level takes groups that were matched at up to so many times more or less
+
+
+@dataclass(frozen=True)
+class WindowGroups:
+    """Clean groups (P, T, N) uint8 of the window `number` of a run, and the noise level that their places were found at."""
+
+    number: int
+    sigma: float
+    groups: Tensor
+
 
 class GroupPool:
-    """Clean groups (P, T, N) uint8 with the noise level they were matched at, kept sorted by it; renewed little by little.
+    """The groups of some windows, renewed little by little, and batches drawn from them.
 
     A batch takes groups of nearly one noise level, so that the network is worked out for one level at a time. Every group is trained on
-    about `reuse` times, each time with other noise, then a window of new ones takes the place of the oldest.
+    about `reuse` times, each time with other noise, then a new window takes the place of the oldest.
+
+    Nothing here depends on what was drawn before: a window follows from the seed and its number, a batch from the seed and its step. So
+    a pool that is asked for step 5000 first, as when a run is resumed, makes the windows of that step and gives the same batch.
     """
 
     def __init__(self, footage: Footage, config: DataConfig, sigma: tuple[float, ...], patch: int, seed: int) -> None:
-        self.footage, self.config, self.sigma, self.patch = footage, config, sigma, patch
-        self.draw = np.random.default_rng(seed)
-        self.groups = torch.empty(0, footage.frames, patch**2, dtype=torch.uint8)
-        self.levels = torch.empty(0)
-        self.ages = torch.empty(0)
-        self.taken = 0
-        self.windows = 0
+        self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
+        self.capacity = config.pool // config.groups_per_window
+        self.windows: list[WindowGroups] = []  # the latest, oldest first
 
-    def fill(self, groups: int) -> None:
-        while len(self.groups) < min(groups, self.config.pool):
-            self._renew()
+    def batch(self, step: int, size: int) -> tuple[Tensor, float]:
+        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level."""
+        self._renew(step * size)
+        draw = np.random.default_rng((self.seed, 1, step))
+        sigma = self.windows[draw.integers(len(self.windows))].sigma
+        near = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
+        chosen = [near[number] for number in draw.integers(len(near), size=size)]
+        groups = torch.stack([groups[draw.integers(len(groups))] for groups in chosen])
+        return turned(groups.float(), self.patch, draw), sigma
 
-    def batch(self, size: int) -> tuple[Tensor, float]:
-        """(size, T, N) float clean groups, flipped and turned at random, and their noise level."""
-        while self.taken >= self.config.reuse * self.config.groups_per_window or not len(self.groups):
-            self._renew()
-            self.taken -= self.config.reuse * self.config.groups_per_window
-        self.taken += size
-        span = min(len(self.groups), max(size, len(self.groups) // 40))
-        first = int(self.draw.integers(len(self.groups) - span + 1))
-        chosen = torch.from_numpy(first + self.draw.integers(span, size=size))
-        level = float(self.levels[first + span // 2])
-        return turned(self.groups[chosen].float(), self.patch, self.draw), level
+    def _renew(self, drawn: int) -> None:
+        """Bring the pool to where it stands once `drawn` groups were drawn: it begins a quarter full."""
+        stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
+        wanted = range(max(0, stop - self.capacity), stop)
+        ready = {window.number: window for window in self.windows if window.number in wanted}
+        self.windows = [ready.get(number) or self._window(number) for number in wanted]
 
-    def _renew(self) -> None:
-        """Add the groups of one window; drop the oldest beyond the pool's size; sort by noise level."""
-        level = self._level()
-        fresh = window_groups(self.footage.window(self.draw), level, self.config, self.patch, self.draw)
-        self.windows += 1
-        groups, levels = torch.cat([self.groups, fresh]), torch.cat([self.levels, torch.full((len(fresh),), level)])
-        ages = torch.cat([self.ages, torch.full((len(fresh),), float(self.windows))])
-        if len(groups) > self.config.pool:
-            kept = torch.argsort(ages, descending=True, stable=True)[: self.config.pool]
-            groups, levels, ages = groups[kept], levels[kept], ages[kept]
-        order = torch.argsort(levels, stable=True)
-        self.groups, self.levels, self.ages = groups[order], levels[order], ages[order]
-
-    def _level(self) -> float:
+    def _window(self, number: int) -> WindowGroups:
+        draw = np.random.default_rng((self.seed, 0, number))
         low, high = self.sigma[0], self.sigma[-1]
-        return math.exp(self.draw.uniform(math.log(low), math.log(high))) if high > low else low
+        sigma = math.exp(draw.uniform(math.log(low), math.log(high))) if high > low else low
+        window = self.footage.window(draw, self.patch)
+        return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, draw))
 
 
 def window_groups(window: Window, sigma: float, config: DataConfig, patch: int, draw: np.random.Generator) -> Tensor:
-    """(P, T, N) uint8 clean groups of one window, their places found in its luma with noise of `sigma`."""
+    """(P, T, N) uint8 clean groups of one window, their places found in its luma with noise of `sigma`.
+
+    P is `config.groups_per_window`, or as many as a small window has.
+    """
     luma, chroma = window[0].float(), window[1:]
     noisy = add_gaussian_noise(luma, sigma, int(draw.integers(2**62)))
     matched, stride = draw.random() < config.match_share, int(draw.choice(config.strides))
@@ -81,16 +86,25 @@ def window_groups(window: Window, sigma: float, config: DataConfig, patch: int, 
 
 
 def _drawn(plane: Tensor, guide: Tensor, stride: int, matched: bool, patch: int, count: int, draw: np.random.Generator) -> Tensor:
+    """Up to `count` groups (P, T, N) of a plane (T, H, W), their places found in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
     places = matched_places(guide, grid) if matched else fixed_places(len(plane), grid)
     chosen = draw.permutation(places.shape[1])[:count]
     return gather(plane, places[:, torch.from_numpy(chosen)], patch)
 
 
+def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
+    """(count, T, N) uint8 groups to judge a network by, their places found at sigma 20: the same for every run of a configuration."""
+    draw = np.random.default_rng(1)
+    groups: list[Tensor] = []
+    while sum(map(len, groups)) < count:
+        groups.append(window_groups(footage.window(draw, patch), 20.0, config, patch, draw))
+    return torch.cat(groups)[:count]
+
+
 def turned(groups: Tensor, patch: int, draw: np.random.Generator) -> Tensor:
-    """The whole batch mirrored and transposed at random (the eight symmetries of a square), and reversed in time."""
+    """The whole batch (B, T, N) mirrored and transposed at random (the eight symmetries of a square), and reversed in time."""
     squares = groups.unflatten(-1, (patch, patch))
-    flips = [axis for axis in (1, 2, 3) if draw.random() < 0.5]
-    squares = squares.flip(flips)
-    turned_over: Tensor = squares.transpose(2, 3) if draw.random() < 0.5 else squares
-    return turned_over.flatten(2)
+    squares = squares.flip([axis for axis in (1, 2, 3) if draw.random() < 0.5])
+    transposed: Tensor = squares.transpose(2, 3) if draw.random() < 0.5 else squares
+    return transposed.flatten(2)

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from vidrestore.degrade import add_gaussian_noise
-from vidrestore.errors import ConfigError
-from vidrestore.models.dust import Dust
-from vidrestore.models.dust_family import config_of
-from vidrestore.models.dust_sigma import SigmaDust
-from vidrestore.models.linear import PlainLinear
+from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
-from vidrestore.training.groups import GroupPool
-from vidrestore.weights.checkpoint import build_network, load_network, read_card, save_model
+from vidrestore.training.groups import GroupPool, held_out_groups
+from vidrestore.training.interrupts import interrupts_held
+from vidrestore.training.objective import GroupNetwork, batch_loss, group_psnr
+from vidrestore.weights import load_model
+from vidrestore.weights.checkpoint import build_network, save_model
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 AVERAGE = 0.999  # decay of the running average of the weights, which is what is validated and saved
-LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 VALIDATION_GROUPS = 1200
-Network = Dust | SigmaDust
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-@dataclass
+@dataclass(frozen=True)
+class Began:
+    """A run begins at `step`: anew, or from `checkpoint`."""
+
+    step: int
+    steps: int
+    device: str
+    checkpoint: Path | None
+
+
+@dataclass(frozen=True)
 class Progress:
-    """What a listener is told at each validation: step, seconds in all, loss since the last, held-out PSNR by sigma."""
+    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR by sigma."""
 
     step: int
     seconds: float
     loss: float
-    psnr: dict[float, float] = field(default_factory=dict)
+    psnr: dict[float, float]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Ctrl-C: everything up to `step` is in `checkpoint`."""
+
+    step: int
+    checkpoint: Path
+
+
+Listener = Callable[[Began | Progress | Interrupted], None]
 
 
 def train(
@@ -47,29 +64,54 @@ def train(
     output: Path,
     *,
     resume: bool = False,
-    init: Path | None = None,
-    listen: Callable[[Progress], None] | None = None,
+    init: str | Path | None = None,
+    device: str = "auto",
+    listen: Listener = lambda event: None,
 ) -> Path:
-    """Train as the configuration says and write `<output>/<name>.safetensors`; returns its path.
+    """Train as the configuration says and write `<output>/<name>.safetensors`, the averaged network; returns its path.
 
-    A checkpoint stands beside it every few minutes; with `resume` the run goes on from there. `init` starts from other weights.
-    Raises ConfigError for data that isn't there, CheckpointError for weights that don't fit.
+    A checkpoint stands beside it every few minutes, and when the run is interrupted. With `resume` the run goes on from there, or begins
+    anew where there is none. Batches and noise follow from the seed and the step, so a resumed run computes what it would have computed;
+    only the loss that is reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run.
+    It first makes the windows of that step again, which takes a minute or so.
+
+    `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
+
+    Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
+    diverges; CheckpointError for weights that don't fit; OptionError for a device that isn't there; KeyboardInterrupt after Ctrl-C.
     """
-    run = Run(config, output, init)
-    if resume:
+    run = Run(config, output, pick_device(device))
+    resumes = run.checkpoint.exists()
+    if resumes and not resume:
+        raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
+    if resumes:
         run.load_checkpoint()
-    run.go(listen or (lambda progress: None))
+    elif init is not None:
+        run.start_from(init)
+    listen(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
+    run.go(listen)
     return run.save_weights()
 
 
-class Run:
-    """State of one training run."""
+def pick_device(name: str) -> torch.device:
+    """The device called "auto" (a GPU if there is one), "cpu" or "cuda". Raises OptionError for others, and for one that isn't there."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise OptionError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise OptionError("device cuda: torch sees no GPU here; use --device cpu, or install torch for your GPU")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
-    def __init__(self, config: RunConfig, output: Path, init: Path | None) -> None:
-        self.config, self.output = config, output
-        torch.manual_seed(config.seed)
-        self.network = _network(config, init)
-        self.average = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+class Run:
+    """State of one training run: the network, the average of its weights, the optimiser, and how far it is."""
+
+    def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
+        self.config, self.output, self.device = config, output, device
+        self.network = _new_network(config).to(device)
+        self.architecture = cast("GroupNetwork", self.network).config
+        self.average = copy.deepcopy(self.network).eval()
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.training.learning_rate, betas=(0.9, 0.99))
         self.step, self.seconds = 0, 0.0
         self.curve: list[dict[str, Any]] = []
@@ -79,114 +121,183 @@ class Run:
     def checkpoint(self) -> Path:
         return self.output / f"{self.config.name}.checkpoint"
 
-    def go(self, listen: Callable[[Progress], None]) -> None:
+    @property
+    def model(self) -> dict[str, Any]:
+        """The network's configuration in full, defaults included: what builds it again."""
+        return self.config.model | asdict(self.architecture)
+
+    def start_from(self, source: str | Path) -> None:
+        """Take over other weights. Raises CheckpointError unless they are of the same network."""
+        model = load_model(source)
+        same = type(model.network) is type(self.network) and cast("GroupNetwork", model.network).config == self.architecture
+        if not same:
+            raise CheckpointError(
+                f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration asks for"
+                f" {self.config.family} {self.model}; change [model], or start without --init"
+            )
+        for network in (self.network, self.average):
+            network.load_state_dict(model.network.state_dict())
+
+    def go(self, listen: Listener) -> None:
+        """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
         settings = self.config.training
-        pool, held_out = make_pools(self.config, seed=self.config.seed + self.step)
-        saved = began = time.monotonic()
+        if self.step >= settings.steps:
+            return
+        pool, held_out = make_data(self.config, self.architecture.patch)
+        saved = time.monotonic()
+        began = saved - self.seconds
         losses: list[float] = []
-        before = self.seconds
-        while self.step < settings.steps:
-            losses.append(self._train_step(pool))
-            self.step += 1
-            self.seconds = before + time.monotonic() - began
-            if self.step % settings.validate_every == 0 or self.step == settings.steps:
-                listen(self._validate(held_out, losses))
-                losses.clear()
-            if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                self.save_checkpoint()
-                saved = time.monotonic()
+        try:
+            while self.step < settings.steps:
+                clean, sigma = pool.batch(self.step, settings.batch)
+                with interrupts_held():
+                    losses.append(self.update(clean.to(self.device), sigma))
+                    self.seconds = time.monotonic() - began
+                if self.step % settings.validate_every == 0 or self.step == settings.steps:
+                    listen(self.validate(held_out, losses))
+                    losses.clear()
+                if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
+                    self.save_checkpoint()
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            self.save_checkpoint()
+            listen(Interrupted(self.step, self.checkpoint))
+            raise
         self.save_checkpoint()
 
-    def _train_step(self, pool: GroupPool) -> float:
+    def update(self, clean: Tensor, sigma: float) -> float:
+        """One step on clean groups (B, T, N); returns its loss. Raises ConfigError where that, or its gradient, is not finite."""
         settings = self.config.training
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.step, settings)
-        clean, sigma = pool.batch(settings.batch)
-        noise_seed = (self.config.seed << 32) + self.step
-        loss = batch_loss(self.network, clean, sigma, noise_seed, settings.precision)
+        loss = batch_loss(self.network, clean, sigma, (settings.seed << 32) + self.step, settings.precision)
         self.optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
+        if not nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm).isfinite():
+            raise ConfigError(f"{self.config.name}: training diverged at step {self.step}; try a lower learning_rate, or precision fp32")
         self.optimiser.step()
         decay = min(AVERAGE, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            for name, tensor in self.network.state_dict().items():
-                self.average[name].lerp_(tensor, 1 - decay)
+            for mean, tensor in zip(self.average.parameters(), self.network.parameters(), strict=True):
+                mean.lerp_(tensor, 1 - decay)
+        self.step += 1
         return float(loss.detach())
 
-    def _averaged(self) -> Network:
-        network = build_network(self.config.family, self.config.model)
-        network.load_state_dict(self.average)
-        return cast("Network", network.eval())
-
-    def _validate(self, held_out: Tensor, losses: list[float]) -> Progress:
-        network, settings = self._averaged(), self.config.training
-        sigmas = VALIDATION_SIGMAS if len(settings.sigma) == 2 else settings.sigma
-        figures = {sigma: group_psnr(network, held_out, sigma, settings.precision) for sigma in sigmas}
+    def validate(self, held_out: Tensor, losses: list[float]) -> Progress:
+        """Judge the averaged network, and note the figures in the curve."""
+        settings = self.config.training
+        figures = {sigma: group_psnr(self.average, held_out, sigma, settings.precision) for sigma in validation_sigmas(settings.sigma)}
         self.curve.append({"step": self.step, "seconds": round(self.seconds), "psnr": {f"{s:g}": round(p, 3) for s, p in figures.items()}})
         return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures)
+
+    def identity(self) -> dict[str, Any]:
+        """What may not change between a run and its continuation, name by name; how long and how fast it learns may."""
+        config = self.config
+        sections = {"model": self.model, "data": asdict(config.data)}
+        values = {f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()}
+        values |= {f"[training] {name}": getattr(config.training, name) for name in ("sigma", "batch", "seed")}
+        return {"task": config.task, "family": config.family} | values
 
     def save_checkpoint(self) -> None:
         """Everything a resumed run needs, written beside the old one and moved over it."""
         state = {
             "network": self.network.state_dict(),
-            "average": self.average,
+            "average": self.average.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "step": self.step,
             "seconds": self.seconds,
             "curve": self.curve,
+            "identity": self.identity(),
         }
         partial = self.checkpoint.with_suffix(".partial")
-        torch.save(state, partial)
-        partial.replace(self.checkpoint)
+        with interrupts_held():
+            torch.save(state, partial)
+            partial.replace(self.checkpoint)
 
     def load_checkpoint(self) -> None:
-        if not self.checkpoint.exists():
-            return
-        state = torch.load(self.checkpoint, weights_only=True)
-        self.network.load_state_dict(state["network"])
-        self.average = state["average"]
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
+        """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is of another run."""
+        try:
+            state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        except Exception as error:  # pickle raises whatever the file makes it raise
+            raise CheckpointError(f"{self.checkpoint}: can't be read as a checkpoint; remove it to start anew") from error
+        self._check_same(state.get("identity", {}))
+        try:
+            self.network.load_state_dict(state["network"])
+            self.average.load_state_dict(state["average"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
+
+    def _check_same(self, earlier: dict[str, Any]) -> None:
+        """ConfigError names what the configuration has changed; checkpoints of before identities were saved have none."""
+        now = self.identity()
+        changed = [name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name)] if earlier else []
+        if changed:
+            details = "; ".join(f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed))
+            raise ConfigError(f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output")
 
     def save_weights(self) -> Path:
-        path = self.output / f"{self.config.name}.safetensors"
-        network = self._averaged()
-        training = {"config": self.config.name, "steps": self.step, "seconds": round(self.seconds), "curve": self.curve[-40:]}
-        parameters = {"sigma": list(self.config.training.sigma)}
+        """Write the averaged network, in half precision, with how it was trained and the last held-out figures."""
+        config, path = self.config, self.output / f"{self.config.name}.safetensors"
+        data = {
+            "clips": Path(config.data.clips).name,
+            "photos": Path(config.data.stills).name,
+            "held out": ", ".join(config.data.validation),
+        }
+        training = {
+            "data": "; ".join(f"{what}: {name}" for what, name in data.items() if name),
+            "command": f"vidrestore train --config {config.path.name}",
+            "steps": self.step,
+            "seconds": round(self.seconds),
+            "curve": self.curve[-40:],
+        }
+        last = self.curve[-1]["psnr"] if self.curve else {}
         save_model(
             path,
-            network,
-            family=self.config.family,
-            config=config_of(network),
-            task=self.config.task,
-            parameters=parameters,
-            extra={"training": training},
+            self.average,
+            family=config.family,
+            config=self.model,
+            task=config.task,
+            parameters=config.parameters or {"sigma": list(config.training.sigma)},
+            extra={"training": training, "measured": {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last.items()}},
             half=True,
         )
         return path
 
 
-def _network(config: RunConfig, init: Path | None) -> Network:
-    network = build_network(config.family, config.model)
-    if init is not None:
-        network.load_state_dict(load_network(init, read_card(init)).state_dict())
-    return cast("Network", network.train())
+def _new_network(config: RunConfig) -> nn.Module:
+    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError where it describes none."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.training.seed)
+            return build_network(config.family, config.model).train()
+    except CheckpointError as error:
+        raise ConfigError(f"{config.path}: {error}") from error
 
 
-def make_pools(config: RunConfig, seed: int) -> tuple[GroupPool, Tensor]:
-    """The pool to train on, begun, and (P, T, N) held-out groups, the same for every run of a configuration."""
-    data, patch = config.data, config.model.get("patch", 16)
-    clips = find_footage(config.folder / data.clips, data.validation, CLIP_SUFFIXES)
+def make_data(config: RunConfig, patch: int) -> tuple[GroupPool, Tensor]:
+    """The pool to train on, and (P, T, N) uint8 held-out groups, the same for every run of a configuration.
+
+    The clips named in `data.validation` are held out; without any, the network is judged on what it is trained on. Raises ConfigError.
+    """
+    data, folder = config.data, config.folder / config.data.clips
+    if max(data.strides) > patch:
+        raise ConfigError(f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found {list(data.strides)}")
+    clips = find_footage(folder, data.validation, CLIP_SUFFIXES)
     stills = find_footage(config.folder / data.stills, (), STILL_SUFFIXES) if data.stills else []
-    held_out = [config.folder / data.clips / name for name in data.validation]
-    if missing := [path.name for path in held_out if not path.exists()]:
-        raise ConfigError(f"{config.folder / data.clips}: no {', '.join(missing)}, named in data.validation")
-    pool = GroupPool(Footage(clips, stills, FRAMES, data.still_share), data, config.training.sigma, patch, seed)
-    pool.fill(data.pool // 4)
-    judged = GroupPool(Footage(held_out or clips, [], FRAMES, 0), data, (20.0,), patch, seed=1)
-    judged.fill(VALIDATION_GROUPS)
-    return pool, judged.groups[:VALIDATION_GROUPS]
+    held_out = [folder / name for name in data.validation]
+    if missing := [path.name for path in held_out if not path.is_file()]:
+        raise ConfigError(f"{folder}: no {', '.join(missing)}, named in data.validation")
+    pool = GroupPool(Footage(clips, stills, FRAMES, data.still_share), data, config.training.sigma, patch, config.training.seed)
+    judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0)
+    return pool, held_out_groups(judged, data, patch, VALIDATION_GROUPS)
+
+
+def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
+    """The noise levels to judge at: the one, or the usual ones within a range."""
+    low, high = trained[0], trained[-1]
+    return tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
 
 
 def learning_rate(step: int, settings: TrainingConfig) -> float:
@@ -195,34 +306,3 @@ def learning_rate(step: int, settings: TrainingConfig) -> float:
     left = (settings.steps - step) / falling if falling else 1.0
     fall = 1.0 if left >= 1 else 0.01 + 0.99 * 0.5 * (1 - math.cos(math.pi * left))
     return settings.learning_rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
-
-
-def batch_loss(network: Network, clean: Tensor, sigma: float, seed: int, precision: str) -> Tensor:
-    """Mean squared error of the restored groups; for denoising weighted so that every noise level counts alike."""
-    if isinstance(network, Dust) and network.config.measurements is not None:
-        restored = network.fast(DTYPES[precision], PlainLinear)(network.measure(clean))
-        return (restored - clean).square().mean()
-    noisy = add_gaussian_noise(clean, sigma, seed)
-    return (restored_groups(network, noisy, sigma, precision) - clean).square().mean() / sigma**LOSS_POWER
-
-
-def restored_groups(network: Network, noisy: Tensor, sigma: float, precision: str) -> Tensor:
-    """(B, T, N) noisy groups -> restored ones, with gradients."""
-    dtype = DTYPES[precision]
-    form = network.at(sigma, dtype, PlainLinear) if isinstance(network, SigmaDust) else network.fast(dtype, PlainLinear)
-    restored: Tensor = form(noisy)
-    return restored
-
-
-@torch.no_grad()
-def group_psnr(network: Network, groups: Tensor, sigma: float, precision: str) -> float:
-    """PSNR (dB) over all held-out patches, with the same noise each time."""
-    errors = []
-    for index, part in enumerate(groups.split(200)):
-        clean = part.float()
-        if isinstance(network, Dust) and network.config.measurements is not None:
-            restored = network.fast(DTYPES[precision])(network.measure(clean))
-        else:
-            restored = restored_groups(network, add_gaussian_noise(clean, sigma, index), sigma, precision)
-        errors.append((restored.clamp(0, 255) - clean).square().mean((1, 2)))
-    return 10 * math.log10(255**2 / float(torch.cat(errors).mean()))
