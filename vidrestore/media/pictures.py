@@ -21,9 +21,9 @@ SUFFIXES = tuple(_DEMUXERS)
 
 
 def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y, U and V of a picture at full size (4:4:4), each (height, width) uint8.
+    """Y, U and V of a picture at full size (4:4:4), each (height, width) uint8: BT.601 in the range of video, luma 16 to 235.
 
-    Raises MediaError for a file that holds no such picture.
+    Raises MediaError for a file that holds no such picture, by its name or by its content.
     """
     demuxer = _DEMUXERS.get(path.suffix.lower())
     if demuxer is None:
@@ -32,7 +32,7 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     try:
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
             frame = next(container.decode(video=0), None)
-            planes = None if frame is None else frame.reformat(format="yuv444p").to_ndarray()
+            planes = None if frame is None else frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
     except (OSError, av.FFmpegError) as error:
         raise MediaError(f"{path}: can't be read as a picture ({error})") from error
     if planes is None:
