@@ -73,6 +73,28 @@ def import_weights(
     typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
+@app.command()
+def add(
+    source: Annotated[Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")],
+    name: Annotated[str | None, typer.Option(help="Name in the manifest; the file's own unless given.")] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the weights.")] = "Apache-2.0",
+    data: Annotated[str | None, typer.Option(help="What they were trained on, unless the file says it.")] = None,
+    command: Annotated[str | None, typer.Option(help="The command that made them, unless the file says it.")] = None,
+    parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
+    measured: Annotated[str | None, typer.Option(metavar="JSON", help='Figures such as {"clips": {"psnr": 31.8}}.')] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder of the manifest; the bundled weights unless given.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
+) -> None:
+    """Bundle trained weights: copy them beside the manifest and enter them there. For developers of vidrestore."""
+    given = {"parameters": parameters, "measured": measured}
+    objects = {key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()}
+    training = {key: value for key, value in (("data", data), ("command", command)) if value}
+    from vidrestore.weights import add_weights
+
+    card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
+    typer.echo(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+
+
 def _json_object(option: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)

@@ -15,6 +15,7 @@ from typing import Literal
 
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import hub
+from vidrestore.weights.bundle import add_weights
 from vidrestore.weights.checkpoint import FAMILIES, Model, build_network, load_network, read_card, save_model
 from vidrestore.weights.manifest import Card, check_file, find_card, read_manifest, weights_folder, write_manifest
 from vidrestore.weights.upstream import import_checkpoint
@@ -24,6 +25,7 @@ __all__ = [
     "Card",
     "Model",
     "Verdict",
+    "add_weights",
     "build_network",
     "import_checkpoint",
     "load_model",

@@ -72,7 +72,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
         )
     cards: dict[str, Card] = {}
     for number, entry in enumerate(document["weights"]):
-        card = _read_entry(entry, f"{path}, entry {number}")
+        card = read_entry(entry, f"{path}, entry {number}")
         if card.name in cards:
             raise CheckpointError(f"{path}, entry {number}: the name {card.name!r} is there twice; names are unique")
         cards[card.name] = card
@@ -118,7 +118,8 @@ _REQUIRED = ("name", "family", "config", "task", "parameters", "bytes", "sha256"
 _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r"[\w][\w.-]*\.safetensors"}
 
 
-def _read_entry(entry: Any, where: str) -> Card:
+def read_entry(entry: Any, where: str) -> Card:
+    """The card of one entry; CheckpointError says what is wrong with it, and `where`."""
     if not isinstance(entry, dict):
         raise CheckpointError(f"{where}: an entry is an object, found {type(entry).__name__}")
     where += f" ({entry.get('name', 'no name')})"

@@ -1,0 +1,134 @@
+"""Trained weights become bundled ones: the file beside the manifest, its entry complete, and nothing replaced unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_family import Tiny, TinyConfig
+
+from vidrestore import weights
+from vidrestore.cli import main
+from vidrestore.errors import CheckpointError
+from vidrestore.weights import add_weights, load_model, read_manifest, save_model, write_manifest
+
+TRAINING = {"data": "clips: train", "command": "vidrestore train --config tiny.toml", "steps": 12, "curve": [{"step": 12}]}
+
+
+@pytest.fixture(autouse=True)
+def tiny_is_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(weights.FAMILIES, "tiny", "tiny_family:build")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty manifest."""
+    (tmp_path / "weights").mkdir()
+    write_manifest([], tmp_path / "weights")
+    return tmp_path / "weights"
+
+
+def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, **extra: Any) -> Path:
+    """A file as a training run writes it."""
+    torch.manual_seed(seed)
+    path = folder / f"{name}.safetensors"
+    settings = {"training": TRAINING, "measured": {"held out": {"psnr": 30.0}}} | extra
+    save_model(path, Tiny(TinyConfig()), family="tiny", config=TinyConfig(), task="denoise", parameters={"sigma": [1, 75]}, extra=settings)
+    return path
+
+
+def add(*arguments: str | Path) -> int:
+    """Exit code of `weights add`."""
+    with pytest.raises(SystemExit) as end:
+        main(["weights", "add", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def test_added_weights_load_by_name_with_an_entry_that_tells_all(tmp_path: Path, folder: Path) -> None:
+    source = trained(tmp_path)
+    content = source.read_bytes()
+    card = add_weights(source, folder)
+    assert read_manifest(folder) == {"tiny-denoise": card}
+    assert card.to_entry() == {
+        "name": "tiny-denoise",
+        "family": "tiny",
+        "config": {"width": 4},
+        "task": "denoise",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "bytes": len(content),
+        "parameters": {"sigma": [1, 75]},
+        "licence": "Apache-2.0",
+        "training": {key: value for key, value in TRAINING.items() if key != "curve"},
+        "measured": {"held out": {"psnr": 30.0}},
+        "file": "tiny-denoise.safetensors",
+    }
+    assert (folder / "tiny-denoise.safetensors").read_bytes() == content
+    assert load_model("tiny-denoise", folder=folder).card == card
+
+
+def test_what_is_given_goes_before_what_the_file_says(tmp_path: Path, folder: Path) -> None:
+    given = {"licence": "MIT", "parameters": {"rate": 0.2}, "training": {"command": "other"}, "measured": {}}
+    card = add_weights(trained(tmp_path), folder, name="tiny-cs20", **given)  # type: ignore[arg-type]
+    assert (card.name, card.file, card.licence) == ("tiny-cs20", "tiny-cs20.safetensors", "MIT")
+    assert (card.parameters, card.measured) == ({"rate": 0.2}, {})
+    assert card.training == {"data": "clips: train", "command": "other", "steps": 12}
+
+
+def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path: Path, folder: Path) -> None:
+    first = add_weights(trained(tmp_path), folder)
+    add_weights(trained(tmp_path), folder, name="other")
+    better = trained(tmp_path, seed=1)
+    with pytest.raises(CheckpointError, match="manifest.json: has 'tiny-denoise' already; --overwrite where"):
+        add_weights(better, folder)
+    assert load_model("tiny-denoise", folder=folder).card == first
+    assert add_weights(better, folder, overwrite=True).sha256 != first.sha256
+    assert list(read_manifest(folder)) == ["tiny-denoise", "other"]
+    load_model("tiny-denoise", folder=folder)
+
+
+def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder: Path) -> None:
+    source = trained(folder)
+    content = source.read_bytes()
+    add_weights(source, folder)
+    assert source.read_bytes() == content
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "tiny-denoise.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "settings", "message"),
+    [
+        ({"training": {}}, {}, "does not say how it was trained; give --data and --command"),
+        ({"training": {"data": "clips"}}, {}, "does not say how it was trained; give --command"),
+        ({}, {"name": "Not A Name"}, "name is 'Not A Name', expected the form"),
+    ],
+)
+def test_an_entry_that_would_not_be_whole_is_refused_and_nothing_written(
+    tmp_path: Path, folder: Path, extra: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        add_weights(trained(tmp_path, **extra), folder, **settings)
+    assert read_manifest(folder) == {}
+    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+
+
+def test_a_damaged_file_is_not_added(tmp_path: Path, folder: Path) -> None:
+    source = trained(tmp_path)
+    source.write_bytes(source.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        add_weights(source, folder)
+
+
+def test_the_command_adds_and_says_what(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = trained(tmp_path, training={})
+    measured = {"clips": {"psnr": 31.5}}
+    how = ("--data", "clips", "--command", "a command", "--measured", json.dumps(measured))
+    assert add(source, "--folder", folder, "--name", "tiny-two", *how) == 0
+    card = read_manifest(folder)["tiny-two"]
+    assert capsys.readouterr().out == f"{source} -> tiny-two: tiny, 0.0 MB, sha256 {card.sha256}\n"
+    assert (card.training, card.measured, card.parameters) == ({"data": "clips", "command": "a command"}, measured, {"sigma": [1, 75]})
+    assert add(source, "--folder", folder, "--name", "tiny-two", *how) == 1
+    assert add(source, "--folder", folder, "--measured", "31.5") == 2

@@ -1,0 +1,73 @@
+"""Bundling: a trained file becomes part of the weights that ship."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vidrestore.errors import CheckpointError
+from vidrestore.weights.checkpoint import load_network, read_card
+from vidrestore.weights.manifest import Card, read_entry, read_manifest, weights_folder, write_manifest
+
+LICENCE = "Apache-2.0"
+
+
+def add_weights(
+    source: Path,
+    folder: Path | None = None,
+    *,
+    name: str | None = None,
+    licence: str = LICENCE,
+    parameters: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    measured: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Card:
+    """Copy the file `source` into `folder` (the bundled one unless told) and write its entry into the manifest there; returns that.
+
+    The name is the file's own unless given; what else is not given is taken from the file's metadata, which `vidrestore train` writes.
+    CheckpointError where the file doesn't load strictly, where neither says on which data and by which command it was trained, and for a
+    name that the manifest has already, unless `overwrite`. Nothing is written then.
+    """
+    folder = folder or weights_folder()
+    own = read_card(source)
+    load_network(source, own)
+    name = name or own.name
+    card = replace(
+        own,
+        name=name,
+        file=f"{name}.safetensors",
+        licence=licence,
+        parameters=dict(own.parameters if parameters is None else parameters),
+        training={key: value for key, value in own.training.items() if key != "curve"} | dict(training or {}),  # the file keeps the curve
+        measured=dict(own.measured if measured is None else measured),
+    )
+    cards = read_manifest(folder)
+    if missing := [key for key in ("data", "command") if not card.training.get(key)]:
+        raise CheckpointError(f"{source}: does not say how it was trained; give --{' and --'.join(missing)}")
+    if name in cards and not overwrite:
+        raise CheckpointError(
+            f"{folder / 'manifest.json'}: has {name!r} already; --overwrite where the new weights are measured to be better"
+        )
+    cards[name] = read_entry(card.to_entry(), str(source))
+    _copy(source, folder / f"{name}.safetensors")
+    write_manifest(cards.values(), folder)
+    return cards[name]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all; a file onto itself stays as it is."""
+    if target.exists() and target.samefile(source):
+        return
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        shutil.copyfile(source, partial)
+        os.replace(partial, target)
+    except OSError as error:
+        raise CheckpointError(f"{target}: can't be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
