@@ -270,17 +270,24 @@ class Recoverer:
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
         """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames, those that are wanted."""
         measurements, times = clip
-        groups = measurements.transpose(0, 1).split(CHUNK)  # a group is a patch's place in all frames
-        patches = torch.cat([self.network(group)[:, -len(times) :] for group in groups]).transpose(0, 1)  # (T, P, N)
-        counts = [grid.count for grid in self.measured.grids]
-        planes = [grid.joined(part) for grid, part in zip(self.measured.grids, patches.split(counts, dim=1), strict=True)]
-        if not all_finite(tuple(planes)):
+        grids, pixels = self.measured.grids, self.measured.video.format
+        parts = measurements.split([grid.count for grid in grids], dim=1)
+        native = [grey_to_planes([self._plane(part, grid, times)], pixels)[0] for part, grid in zip(parts, grids, strict=True)]
+        return [Frame(tuple(plane[index] for plane in native), pts, duration) for index, (pts, duration) in enumerate(times)]
+
+    def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
+        """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
+        patches = torch.empty(len(times), grid.count, grid.patch**2)
+        for first in range(0, grid.count, CHUNK):
+            groups = measurements[:, first : first + CHUNK].transpose(0, 1)  # a group is a patch's place in all frames
+            patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
+        plane = grid.joined(patches)
+        if not all_finite((plane,)):
             raise VidRestoreError(
                 f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are no numbers; the measurements "
                 "or the weights may be damaged (see `vidrestore weights verify`)"
             )
-        native = grey_to_planes(planes, self.measured.video.format)
-        return [Frame(tuple(plane[index] for plane in native), pts, duration) for index, (pts, duration) in enumerate(times)]
+        return plane
 
 
 def _use_bf16(rate: float, precision: str) -> bool:
