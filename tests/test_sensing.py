@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -260,6 +262,15 @@ def test_an_error_on_the_way_leaves_no_file(film: Path, exact: Path, monkeypatch
     assert names(film.parent) == ["film.mkv"]
 
 
+def test_a_file_that_appears_while_the_film_is_measured_is_kept(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, original = film.with_name("m.safetensors"), sensing.Sensor.measure
+    monkeypatch.setattr(sensing.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1])
+    with pytest.raises(OutputExistsError, match="appeared while"):
+        vidrestore.sense(film, output, model=str(exact))
+    assert output.read_text() == "precious"
+    assert names(film.parent) == ["film.mkv", "m.safetensors"]
+
+
 def test_a_full_disk_is_told_and_leaves_no_file(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -476,3 +487,13 @@ def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(li
     write_manifest([card], listed)
     with pytest.raises(CheckpointError, match="measured with half .* but half has sha256"):
         vidrestore.recover(film.with_name("m.safetensors"), film.with_name("out.mkv"))
+
+
+def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(exact: Path, repository: Path, tmp_path: Path) -> None:
+    write_video(tmp_path / "clip.mkv", 3, size=(38, 26))
+    script = str(repository / "examples" / "evaluate_sensing.py")
+    command = [sys.executable, script, str(tmp_path / "clip.mkv"), "--model", str(exact), "--frames", "2"]
+    environment = os.environ | {"PYTHONPATH": str(repository)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    *_, row = result.stdout.splitlines()
+    assert [cell.strip() for cell in row.split("|")][2:8] == ["clip.mkv", "2", "inf", "1.0000", "inf", "1.0000"]
