@@ -68,3 +68,9 @@ def test_a_configuration_builds_its_network_again():
     again = build(config_of(network))
     again.load_state_dict(network.state_dict())
     assert config_of(again) == config_of(network)
+
+
+@pytest.mark.parametrize("sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str)
+def test_sizes_that_no_network_has_are_refused(sizes):
+    with pytest.raises(ValueError, match="must be"):
+        SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))

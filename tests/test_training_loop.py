@@ -355,6 +355,12 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path: Path
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
 
+def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file: can't be made a folder"):
+        train(tiny_run(tmp_path), tmp_path / "file")
+
+
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert loop.pick_device("auto") == loop.pick_device("cpu") == CPU

@@ -122,6 +122,13 @@ def test_a_damaged_file_is_not_added(tmp_path: Path, folder: Path) -> None:
         add_weights(source, folder)
 
 
+def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "tiny.safetensors"
+    save_model(path, Tiny(TinyConfig(4)), family="tiny", config=TinyConfig(5), task="denoise", extra={"training": TRAINING})
+    with pytest.raises(CheckpointError, match="but the config asks for"):
+        add_weights(path, folder)
+
+
 def test_the_command_adds_and_says_what(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = trained(tmp_path, training={})
     measured = {"clips": {"psnr": 31.5}}

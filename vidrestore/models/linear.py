@@ -30,8 +30,7 @@ class PlainLinear:
 
 class PackedLinear:
     """The product at its fastest, for inference. On a CPU the weight is reordered once for oneDNN: on AMD processors the default float32
-    product takes a path of half the speed
-    (208 against 457 GFLOP/s seen on a 2-core Zen 5, 191 against 218 on a Zen 4).
+    product takes a path of half the speed (208 against 457 GFLOP/s seen on a 2-core Zen 5, 191 against 218 on a Zen 4).
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:

@@ -81,6 +81,8 @@ class TrainingConfig:
 class RunConfig:
     """One run: the name of the weights and their task, the model by family and its own settings, the data, the training.
 
+    Raises ConfigError for a name that no weights can have, and for denoising without noise.
+
     `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise levels unless given.
     """
 

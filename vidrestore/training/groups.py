@@ -44,7 +44,7 @@ class GroupPool:
 
     def batch(self, step: int, size: int) -> tuple[Tensor, float]:
         """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level."""
-        self._renew(step * size)
+        self.advance(step * size)
         draw = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[draw.integers(len(self.windows))].sigma
         near = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
@@ -52,7 +52,7 @@ class GroupPool:
         groups = torch.stack([groups[draw.integers(len(groups))] for groups in chosen])
         return turned(groups.float(), self.patch, draw), sigma
 
-    def _renew(self, drawn: int) -> None:
+    def advance(self, drawn: int) -> None:
         """Bring the pool to where it stands once `drawn` groups were drawn: it begins a quarter full."""
         stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
         wanted = range(max(0, stop - self.capacity), stop)

@@ -105,7 +105,10 @@ def pick_device(name: str) -> torch.device:
 
 
 class Run:
-    """State of one training run: the network, the average of its weights, the optimiser, and how far it is."""
+    """State of one training run: the network, the average of its weights, the optimiser, and how far it is.
+
+    Raises ConfigError for a model that can't be built and an output folder that can't be made.
+    """
 
     def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
         self.config, self.output, self.device = config, output, device
@@ -115,7 +118,10 @@ class Run:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.training.learning_rate, betas=(0.9, 0.99))
         self.step, self.seconds = 0, 0.0
         self.curve: list[dict[str, Any]] = []
-        output.mkdir(parents=True, exist_ok=True)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{output}: can't be made a folder ({error.strerror}); choose another --output") from error
 
     @property
     def checkpoint(self) -> Path:
@@ -144,6 +150,7 @@ class Run:
         if self.step >= settings.steps:
             return
         pool, held_out = make_data(self.config, self.architecture.patch)
+        pool.advance(self.step * settings.batch)
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
