@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
-from vidrestore.models.matching import Grid, fixed_places, gather, matched_places
+from vidrestore.models.matching import Grid, _assigned, fixed_places, gather, matched_places
 
 
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_the_cells_of_a_grid_cover_the_plane_and_stay_inside(height, width, stri
     assert len(corners) == grid.rows * grid.columns
     assert corners.min() == 0 and corners.max(0).values.tolist() == [height - 16, width - 16]
     assert int(coverage(origins_of(corners[None], height, width), (1, height, width), 16).min()) >= 1
-    assert grid.cell(corners).tolist() == list(range(len(corners))) or stride > 1
+    assert grid.nearby_cells(corners)[: grid.columns - 1, 0].tolist() == list(range(grid.columns - 1))
 
 
 @pytest.mark.parametrize("dy, dx", [(0, 0), (0, 3), (2, -5), (-9, 12)])
@@ -57,11 +57,17 @@ def test_groups_of_a_moving_camera_are_alike():
 
 
 @pytest.mark.parametrize("dy, dx", [(0, 0), (3, 7), (-16, 1)])
-def test_every_frame_holds_exactly_one_patch_in_every_cell(dy, dx):
+def test_every_cell_of_every_frame_has_a_patch_within_two_strides(dy, dx):
     grid = Grid(96, 112, 16, 12)
     for frame in matched_places(panned(5, dy, dx), grid):
-        assert sorted(grid.cell(frame).tolist()) == list(range(grid.rows * grid.columns))
         assert (frame >= 0).all() and (frame <= torch.tensor([80, 96])).all()
+        assert float(torch.cdist(grid.corners().float(), frame.float()).min(1).values.max()) <= 24 * 2**0.5
+
+
+def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes_its_next_wish():
+    wishes = torch.tensor([[0, 1], [0, 2], [0, 1]])
+    cells, holder = _assigned(wishes, torch.tensor([3.0, 1.0, 2.0]))
+    assert cells.tolist() == [-1, 0, 1] and holder.tolist() == [1, 2, -1]
 
 
 def test_matching_is_the_same_every_time():
@@ -113,9 +119,8 @@ def test_a_network_that_changes_nothing_gives_the_plane_back(places):
         "matched": matched_places(clip, grid),
         "scattered": torch.randint(0, 34, (5, 9, 2), generator=torch.Generator().manual_seed(3)),
     }[places]
-    restored, tokens = restore_patches(clip, origins_of(chosen, 50, 70), 16, lambda groups: groups)
+    restored = restore_patches(clip, origins_of(chosen, 50, 70), 16, lambda groups: groups)
     torch.testing.assert_close(restored, clip, atol=1e-4, rtol=0)
-    assert tokens >= chosen[..., 0].numel()
 
 
 def test_a_plane_that_holds_no_patch_is_refused():

@@ -135,6 +135,12 @@ class Dust(nn.Module):
         """The network at one noise level, as `SigmaDust.at`: the printed form is the same at every sigma."""
         return self.fast(dtype, linear)
 
+    def operations(self, tokens: int) -> float:
+        """Operations of the products for one token in a group of `tokens`, in the fast form; a multiply and an add are two."""
+        pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
+        per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (self.config.heads * pixels + atoms)
+        return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
+
     def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
         """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
         return FastDust(self, dtype, linear)

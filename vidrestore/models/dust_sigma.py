@@ -109,6 +109,12 @@ class SigmaDust(nn.Module):
         """(blocks, K) values of (blocks, degree + 1, K) coefficients."""
         return torch.einsum("p,bpk->bk", powers, curve)
 
+    def operations(self, tokens: int) -> float:
+        """Operations of the products for one token in a group of `tokens`; a multiply and an add are two."""
+        pixels, atoms, later, heads = self.config.patch**2, self.config.atoms, self.config.blocks - 1, self.config.heads
+        per_block = (1 + (heads if heads > 1 else 0) + 1) * pixels * atoms + tokens * (max(heads, 1) * pixels + pixels + atoms)
+        return 2.0 * (2 * pixels * atoms + later * per_block)
+
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
         """The equations one by one; `at(sigma)` is the same function in the order that computes best."""
         mean = noisy.mean((-2, -1), keepdim=True)

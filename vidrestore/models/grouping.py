@@ -16,7 +16,7 @@ Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
 def origins_of(places: Tensor, height: int, width: int) -> Tensor:
     """(T, S, 2) corners -> (S, T) indices of their first pixels in the flattened plane (T, height, width)."""
-    frames = torch.arange(len(places))[:, None]
+    frames = torch.arange(len(places), device=places.device)[:, None]
     return ((frames * height + places[..., 0]) * width + places[..., 1]).T.contiguous()
 
 
@@ -25,7 +25,7 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
     frames, height, width = shape
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
     row = row + row.div(height, rounding_mode="floor")  # frames are one row taller here
-    corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int32)
+    corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int32, device=origins.device)
     for down, right, sign in ((0, 0, 1), (patch, 0, -1), (0, patch, -1), (patch, patch, 1)):
         index = (row + down) * (width + 1) + column + right
         corners.index_add_(0, index, torch.full_like(index, sign, dtype=torch.int32))
@@ -49,16 +49,17 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     return (frame * height + y) * width + x
 
 
-def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore) -> tuple[Tensor, int]:
+def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore) -> Tensor:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins; holes that they leave are filled by groups of their own.
 
-    Returns the restored plane, every pixel the mean of the estimates that hold it, and the number of tokens spent.
+    Every pixel becomes the mean of the estimates that hold it.
     """
     frames, height, width = plane.shape
     counts = coverage(origins, (frames, height, width), patch)
     extra = patches_over_holes(counts, patch)
-    total = torch.zeros(plane.numel())
-    offsets = (torch.arange(patch)[:, None] * width + torch.arange(patch)).flatten()
+    total = torch.zeros(plane.numel(), device=plane.device)
+    side = torch.arange(patch, device=plane.device)
+    offsets = (side[:, None] * width + side).flatten()
     flat = plane.reshape(-1)
     full = len(extra) // GROUP * GROUP
     for groups in (*origins.split(CHUNK), *extra[:full].view(-1, GROUP).split(CHUNK), extra[full:][None]):
@@ -68,4 +69,4 @@ def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore
             total.index_add_(0, index, restored.flatten())
     if len(extra):
         counts = counts + coverage(extra, (frames, height, width), patch)
-    return total.view_as(plane).div_(counts), origins.numel() + len(extra)
+    return total.view_as(plane).div_(counts)

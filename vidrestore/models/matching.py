@@ -18,6 +18,7 @@ from torch import Tensor
 
 RADIUS = (4, 2, 1)  # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
 RELUCTANCE = 0.25  # how much of the median cost a slot's own motion must save to leave its neighbours'
+REACH = 2  # how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
 MEMORY = 4  # a template is the mean of about so many frames of its patch
 
 
@@ -44,23 +45,26 @@ class Grid:
     def columns(self) -> int:
         return -(-(self.width - self.patch) // self.stride) + 1
 
-    def corners(self) -> Tensor:
+    def corners(self, device: torch.device | None = None) -> Tensor:
         """(S, 2) rows and columns of the upper left corners, cell by cell in reading order."""
-        y = (torch.arange(self.rows) * self.stride).clamp(max=self.height - self.patch)
-        x = (torch.arange(self.columns) * self.stride).clamp(max=self.width - self.patch)
+        y = (torch.arange(self.rows, device=device) * self.stride).clamp(max=self.height - self.patch)
+        x = (torch.arange(self.columns, device=device) * self.stride).clamp(max=self.width - self.patch)
         return torch.cartesian_prod(y, x)
 
-    def cell(self, places: Tensor) -> Tensor:
-        """Index of the cell whose corner is nearest to each of (S, 2) places."""
-        half = self.stride // 2
-        row = ((places[:, 0] + half) // self.stride).clamp(max=self.rows - 1)
-        column = ((places[:, 1] + half) // self.stride).clamp(max=self.columns - 1)
-        return row * self.columns + column
+    def nearby_cells(self, places: Tensor) -> Tensor:
+        """(S, 16) the cells whose corners stand within two strides of (S, 2) places, nearest first; at the rim some are the same."""
+        exact = places / self.stride
+        reach = torch.arange(1 - REACH, 1 + REACH, device=places.device)
+        around = torch.cartesian_prod(reach, reach)
+        cells = exact.floor().long()[:, None] + around
+        order = (cells - exact[:, None]).square().sum(-1).sort(dim=1, stable=True).indices
+        rows, columns = cells[..., 0].clamp(0, self.rows - 1), cells[..., 1].clamp(0, self.columns - 1)
+        return (rows * self.columns + columns).gather(1, order)
 
 
-def fixed_places(frames: int, grid: Grid) -> Tensor:
+def fixed_places(frames: int, grid: Grid, device: torch.device | None = None) -> Tensor:
     """The paper's form: every slot stays at its cell. (T, S, 2)."""
-    return grid.corners().expand(frames, -1, -1)
+    return grid.corners(device).expand(frames, -1, -1)
 
 
 def matched_places(guide: Tensor, grid: Grid) -> Tensor:
@@ -68,7 +72,7 @@ def matched_places(guide: Tensor, grid: Grid) -> Tensor:
 
     guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame every cell holds one slot.
     """
-    corners = grid.corners()
+    corners = grid.corners(guide.device)
     slots = _begin(_levels(guide[0], grid.patch), grid, corners)
     places = [corners]
     for frame in guide[1:]:
@@ -96,7 +100,7 @@ class _Level:
 
     def inside(self, origins: Tensor) -> Tensor:
         height, width = self.picture.shape
-        limits = torch.tensor([height, width]) - 2 * self.radius - self.side
+        limits = origins.new_tensor([height, width]) - 2 * self.radius - self.side
         return torch.minimum(origins.clamp(min=0), limits)
 
 
@@ -195,7 +199,7 @@ def _search(costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: 
 
 
 def _begin(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
-    order, zeros = torch.arange(len(corners)), torch.zeros(len(corners))
+    order, zeros = torch.arange(len(corners), device=corners.device), torch.zeros(len(corners), device=corners.device)
     return _Slots(corners, torch.zeros_like(corners), [_blocks(level, corners) for level in levels], zeros, order, order, zeros)
 
 
@@ -209,27 +213,38 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
         origins = level.inside(wanted)
         found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
         guess = guess + (found - wanted) * level.scale
-    limits = torch.tensor([grid.height - grid.patch, grid.width - grid.patch])
+    limits = guess.new_tensor([grid.height - grid.patch, grid.width - grid.patch])
     slots.places = torch.minimum(guess.clamp(min=0), limits)
     slots.motion = slots.places - before
 
 
 def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
-    """One slot per cell: the best match keeps the cell, the others begin anew in cells that are empty; templates learn from the frame."""
-    cells = grid.cell(slots.places)
-    order = torch.argsort(slots.cost, descending=True, stable=True)  # the best is written last
-    holder = torch.full((len(corners),), -1)
-    holder[cells[order]] = order
-    kept = holder[cells] == torch.arange(len(cells))
-    empty = torch.nonzero(holder < 0)[:, 0]
-    slots.places[~kept] = corners[empty]
-    cells[~kept] = empty
+    """One slot per cell; slots that find no free cell nearby begin anew in cells that are left empty. Templates learn from the frame."""
+    cells, holder = _assigned(grid.nearby_cells(slots.places), slots.cost)
+    lost, empty = cells < 0, torch.nonzero(holder < 0)[:, 0]
+    slots.places[lost], cells[lost] = corners[empty], empty
     slots.cell, slots.holder = cells, torch.argsort(cells)
-    slots.motion = torch.where(kept[:, None], slots.motion, _median_motion(slots.motion, slots, grid))
-    slots.age = torch.where(kept, slots.age + 1, torch.zeros_like(slots.age))
+    slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots, grid), slots.motion)
+    slots.age = torch.where(lost, torch.zeros_like(slots.age), slots.age + 1)
     share = 1 / (slots.age + 1).clamp(max=MEMORY)
     for level, template in zip(levels, slots.templates, strict=True):
         template += (_blocks(level, slots.places) - template) * share[:, None, None]
+
+
+def _assigned(wishes: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+    """Give every cell to at most one slot: (S,) the cell of each slot and the slot of each cell, -1 for none.
+
+    `wishes` (S, W) are each slot's cells, dearest first: round by round, slots without a cell ask for their next wish if it is free, and
+    of several the best match gets it.
+    """
+    cells, holder = torch.full_like(wishes[:, 0], -1), torch.full_like(wishes[:, 0], -1)
+    order = torch.argsort(cost, descending=True, stable=True)  # the best is written last
+    for wish in wishes.T:
+        asking = order[(cells[order] < 0) & (holder[wish[order]] < 0)]
+        holder[wish[asking]] = asking
+        served = asking[holder[wish[asking]] == asking]
+        cells[served] = wish[served]
+    return cells, holder
 
 
 def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:
@@ -237,5 +252,5 @@ def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:
     frames, height, width = plane.shape
     plane = plane.contiguous()
     view = plane.as_strided((frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1))
-    index = torch.arange(frames)[None]
+    index = torch.arange(frames, device=plane.device)[None]
     return view[index, places[..., 0].T, places[..., 1].T].flatten(2)
