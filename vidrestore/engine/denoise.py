@@ -103,7 +103,7 @@ class DenoiseRestorer:
         dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
         with self._lock, torch.no_grad():
             if (sigma, dtype) not in self._levels:
-                made = self.network.at(sigma, dtype, PackedLinear) if isinstance(self.network, SigmaDust) else self.network.fast(dtype)
+                made = self.network.at(sigma, dtype, PackedLinear)
                 self._levels[sigma, dtype] = made
             self._levels.move_to_end((sigma, dtype))
             while len(self._levels) > LEVELS_KEPT:
