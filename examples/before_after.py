@@ -1,0 +1,72 @@
+"""A picture of one frame, its left half noisy and its right half restored, as in the README.
+
+python examples/before_after.py NOISY RESTORED [-o before-after.png] [--frame N] [--zoom 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.errors import MediaError, VidRestoreError
+from vidrestore.media.reader import VideoReader
+
+DIVIDER = 2  # pixels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("noisy", type=Path)
+    parser.add_argument("restored", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=Path("before-after.png"))
+    parser.add_argument("--frame", type=int, default=0, help="index, from 0")
+    parser.add_argument("--zoom", type=int, default=2, help="side of the square that each pixel becomes")
+    arguments = parser.parse_args()
+    try:
+        before, after = picture(arguments.noisy, arguments.frame), picture(arguments.restored, arguments.frame)
+    except VidRestoreError as error:
+        parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
+    if before.shape != after.shape:
+        parser.error(f"the frames differ in size: {before.shape[1::-1]} and {after.shape[1::-1]}")
+    write_png(arguments.output, split(before, after, arguments.zoom))
+    print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
+
+
+def picture(path: Path, number: int) -> NDArray[np.uint8]:
+    """Frame `number` of a film as R'G'B', (height, width, 3). Raises MediaError where the film is shorter."""
+    with VideoReader(str(path)) as reader:
+        video = reader.info.video
+        frame = next(islice(reader.frames(), number, None), None)
+        if frame is None:
+            raise MediaError(f"{path}: there is no frame {number}; frames are counted from 0")
+        rgb = yuv_to_rgb(planes_to_grey(frame.planes, video.format), video.format, video.colour, video.height)
+    levels: NDArray[np.uint8] = (rgb * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+    return levels
+
+
+def split(before: NDArray[np.uint8], after: NDArray[np.uint8], zoom: int) -> NDArray[np.uint8]:
+    """The left half of `before` and the right half of `after`, each pixel a square of `zoom`, a white line between."""
+    middle = before.shape[1] // 2
+    joined = np.concatenate([before[:, :middle], after[:, middle:]], axis=1).repeat(zoom, 0).repeat(zoom, 1)
+    joined[:, middle * zoom - DIVIDER // 2 : middle * zoom + DIVIDER // 2] = 255
+    return joined
+
+
+def write_png(path: Path, rgb: NDArray[np.uint8]) -> None:
+    context: Any = av.CodecContext.create("png", "w")
+    context.height, context.width, context.pix_fmt, context.time_base = *rgb.shape[:2], "rgb24", Fraction(1, 25)
+    context.options = {"pred": "mixed", "compression_level": "9"}
+    packets = context.encode(av.VideoFrame.from_ndarray(rgb, "rgb24")) + context.encode(None)
+    path.write_bytes(b"".join(bytes(packet) for packet in packets))
+
+
+if __name__ == "__main__":
+    main()
