@@ -21,16 +21,17 @@ def origins_of(places: Tensor, height: int, width: int) -> Tensor:
 
 
 def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor:
-    """(T, H, W) how many of the patches at flat `origins` hold each pixel: +1 and -1 at patch corners, summed along rows and columns."""
+    """(T, H, W) int16, how many of the patches at flat `origins` hold each pixel, fewer than 2^15: +1 and -1 at patch corners, summed up
+    along rows and columns. In place and in small integers: a clip has many pixels.
+    """
     frames, height, width = shape
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
     row = row + row.div(height, rounding_mode="floor")  # frames are one row taller here
-    corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int32, device=origins.device)
+    corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int16, device=origins.device)
     for down, right, sign in ((0, 0, 1), (patch, 0, -1), (0, patch, -1), (patch, patch, 1)):
         index = (row + down) * (width + 1) + column + right
-        corners.index_add_(0, index, torch.full_like(index, sign, dtype=torch.int32))
-    counts = corners.view(frames, height + 1, width + 1).cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32)
-    return counts[:, :height, :width]
+        corners.index_add_(0, index, torch.full_like(index, sign, dtype=torch.int16))
+    return corners.view(frames, height + 1, width + 1).cumsum_(1).cumsum_(2)[:, :height, :width]
 
 
 def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
@@ -68,5 +69,5 @@ def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore
             restored = restore(flat.index_select(0, index).view(*groups.shape, -1))
             total.index_add_(0, index, restored.flatten())
     if len(extra):
-        counts = counts + coverage(extra, (frames, height, width), patch)
+        counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts)
