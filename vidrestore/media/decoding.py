@@ -37,16 +37,31 @@ class Decoding:
         self._listening = True
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
 
-    def pictures(self, start_pts: int | None = None) -> Generator[VideoFrame]:
-        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it."""
-        try:
-            yield from self._ordered(self._pictures_from(start_pts, self.threads))
-        except _NotEmptied:
-            self.damage.missing_frames += self._count.missing(finished=False)
-            yield from self._ordered(self._pictures_from(start_pts if self._last is None else self._last + 1, 1))
+    def pictures(self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False) -> Generator[VideoFrame]:
+        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it.
+
+        `lead` adds the one before those, if there is one, for filters that look back. With `stop_pts`, the last is the first that is not
+        below it.
+        """
+        with closing(self._every_picture(start_pts, lead)) as pictures:
+            for picture in pictures:
+                if stop_pts is not None and _pts(picture) >= stop_pts:
+                    self.damage.missing_frames += self._count.missing(finished=False)
+                    yield picture
+                    return
+                yield picture
+                del picture  # its buffers go back to the decoder
         self.damage.missing_frames += self._count.missing(finished=True)
 
-    def _pictures_from(self, start_pts: int | None, threads: int) -> Generator[VideoFrame]:
+    def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
+        try:
+            yield from self._ordered(self._pictures_from(start_pts, lead, self.threads))
+        except _NotEmptied:
+            self.damage.missing_frames += self._count.missing(finished=False)
+            again = start_pts if self._last is None else self._last + 1
+            yield from self._ordered(self._pictures_from(again, lead and self._last is None, 1))
+
+    def _pictures_from(self, start_pts: int | None, lead: bool, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:
             self._listening = True
             yield from self._decode(None, None, threads)
@@ -55,13 +70,23 @@ class Decoding:
             self._listening = False  # complaints about pictures before the wanted one mean nothing: their references were not decoded
             with closing(self._decode(target, start_pts, threads)) as pictures:
                 first = next(pictures, None)
-                if target is not None and (first is None or _pts(first) > start_pts):
+                if target is not None and (first is None or _pts(first) > start_pts - lead):
                     continue  # landed late (.ts does), or the decoder needed longer to recover: start further back
-                for picture in chain([first] if first else [], pictures):
-                    if _pts(picture) >= start_pts:
-                        self._listening = True
-                        yield picture
+                yield from self._wanted(chain([first] if first else [], pictures), start_pts, lead)
                 return
+
+    def _wanted(self, pictures: Iterator[VideoFrame], start_pts: int, lead: bool) -> Iterator[VideoFrame]:
+        """The pictures from `start_pts` on, with `lead` the last one before them too."""
+        before: VideoFrame | None = None
+        for picture in pictures:
+            if _pts(picture) < start_pts:
+                before = picture if lead else None
+                continue
+            self._listening = True
+            if before is not None:
+                yield before
+                before = None
+            yield picture
 
     def _targets(self, start_pts: int) -> Iterator[int | None]:
         for back in _SEEK_BACK:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
 _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
 _TRIAL_FRAMES = 3
+_PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
 
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:
@@ -45,6 +46,7 @@ def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoI
         context.sample_aspect_ratio = video.sample_aspect_ratio
     if choice.codec_tag:
         context.codec_tag = choice.codec_tag
+    context.field_order = _PROGRESSIVE
     _tag_colour(stream, video.colour)
     if video.display_matrix:
         stream.set_display_matrix(video.display_matrix)

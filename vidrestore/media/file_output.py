@@ -17,6 +17,7 @@ from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
+from vidrestore.media.span import WHOLE, Cut, Span
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -56,16 +57,20 @@ class FileOutput:
         overwrite: bool = False,
         scale: int = 1,
         time_base: Fraction | None = None,
+        span: Span = WHOLE,
     ) -> None:
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
         self.time_base = time_base or self.video.time_base
         self.partial = partial_path(output)
         self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
-        self.copier = None if source.path == PIPE else streams.StreamCopier(source.path)
+        self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
+        self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)
+        self.damage: str | None = None
         self.container: OutputContainer | None = None
         self.times = Times()
-        self.shift = 0  # ticks added to all times, where a source begins before 0
+        # Ticks added to all times: where only a part is written, or a source begins before 0.
+        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
         self.durations: dict[int, int] = {}  # of the frames inside the encoder, by pts; some encoders forget them
         self.held: Packet[Any] | None = None
         self.first_dts = 0
@@ -79,7 +84,7 @@ class FileOutput:
         import av
         from av.container import Flags
 
-        metadata = streams.container_metadata(self.copier.opened) if self.copier else {}
+        metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(f"file:{self.partial}", "w", format=self.choice.container, container_options=options)
         bitexact: Any = Flags.bitexact.value  # no date of writing, no random identifiers: the same job gives the same file
@@ -121,15 +126,24 @@ class FileOutput:
             self.stream = add_encoder(container, self.choice, self.video, self.time_base, self.scale)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                self.stream.metadata.update(streams.video_metadata(original, self.choice.container))
+                self.stream.metadata.update(self._still_true(streams.video_metadata(original, self.choice.container)))
                 self.stream.disposition = original.disposition
         if self.copier:
-            container.set_chapters(self.copier.opened.chapters())
+            chapters = self.copier.opened.chapters()
+            container.set_chapters(self.cut.chapters(chapters) if self.cut else chapters)
             self.copier.start()
+
+    def _still_true(self, metadata: dict[str, str]) -> dict[str, str]:
+        """Without the time code of the film's first frame, where that is left out."""
+        if not (self.cut and self.cut.start is not None and "timecode" in metadata):
+            return metadata
+        warning = f"{self.output}: the time code {metadata['timecode']} is that of the film's first frame, so it is left out"
+        self.warnings += [warning] if warning not in self.warnings else []
+        return {key: value for key, value in metadata.items() if key != "timecode"}
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""
-        if self.times.count == 0 and frame.pts < 0:
+        if self.times.count == 0 and frame.pts + self.shift < 0:
             self._shift_to_zero(frame.pts)
         pts, duration = frame.pts + self.shift, full_duration(frame.duration, self.video, self.time_base)
         self._register(pts, duration)
@@ -211,7 +225,7 @@ class FileOutput:
         self.container = None
         if self.copier:
             self.copier.close()
-            self.warnings += [self.copier.damage] if self.copier.damage else []
+            self.damage = self.copier.damage
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
             track = sum(

@@ -27,6 +27,7 @@ _DEMUXERS = (
     "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _CHROMA_LOCATIONS = {"unspecified": 0, "left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
+_FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}  # which field is shown first; 4 and 5 are coded in the other order
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 
 
@@ -52,7 +53,8 @@ class VideoInfo:
     `mastering_display` is red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
     `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent
     VP8 or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding
-    is not that of showing (B-frames).
+    is not that of showing (B-frames). `unmarked_order` is "tff" or "bff" where the stream says that it is interlaced, and which
+    field comes first, but its frames don't.
     """
 
     index: int
@@ -78,6 +80,7 @@ class VideoInfo:
     content_light: tuple[int, int] | None = None
     side_data: frozenset[str] = frozenset()
     reordered: bool = False
+    unmarked_order: str | None = None
 
     @property
     def end(self) -> int | None:
@@ -220,6 +223,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         layout = layout_of(first.format.name)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
+    order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     side_data = _side_data(first)
     others = [name for frame in frames[1:] for name in _side_data(frame)]
     return VideoInfo(
@@ -236,7 +240,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         rotation=first.rotation,
         display_matrix=struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None,
         colour=_colour_tags(stream, first),
-        interlaced=context.field_order > 1 or any(frame.interlaced_frame for frame in frames),
+        interlaced=marked or order is not None,
         frames=stream.frames or None,
         start=stream.start_time,
         duration=_duration(stream),
@@ -246,6 +250,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"]) if "CONTENT_LIGHT_LEVEL" in side_data else None,
         side_data=frozenset([*side_data, *others, *(["ALPHA_LAYER"] if stream.metadata.get("alpha_mode") == "1" else [])]),
         reordered=bool(context.has_b_frames),
+        unmarked_order=None if marked else order,
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,7 +15,8 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
-from vidrestore.media.formats import Layout, layout_of, planes_of
+from vidrestore.media.deinterlace import Deinterlacer
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.y4m import Y4mInput
 
@@ -27,16 +30,40 @@ STDIN = "-"
 class VideoReader:
     """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once.
 
-    `threads` is the decoder's number of threads, 0 for one per core. Use it as a context manager. Raises MediaError as `probe` does.
+    `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as interlaced come out
+    progressive, one for one, and `info` describes that. Use it as a context manager. Raises MediaError as `probe` does, and where an
+    interlaced source can't be deinterlaced.
     """
 
-    def __init__(self, source: str, *, threads: int = 0) -> None:
+    def __init__(self, source: str, *, threads: int = 0, deinterlace: bool = False) -> None:
         self.source = source
         self.threads = threads
         self.damage = Damage()
         self._pipe = Y4mInput(sys.stdin.buffer) if source == STDIN else None
         self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
+        self._deinterlacer = self._deinterlacing() if deinterlace else None
         self._running: Generator[Frame] | None = None
+
+    def _deinterlacing(self) -> Deinterlacer | None:
+        """The filter for this source; None where it can't be used and, as far as is known, needn't. `info` becomes that of its result."""
+        video = self.info.video
+        if self._pipe and video.interlaced:
+            raise MediaError("-: an interlaced pipe can't be deinterlaced here; do it before: ffmpeg -i IN -vf bwdif -f yuv4mpegpipe -")
+        if self._pipe:
+            return None
+        try:
+            deinterlacer = Deinterlacer(self.source, video)
+        except MediaError:
+            if video.interlaced:
+                raise
+            return None
+        self.info = replace(self.info, video=replace(video, interlaced=False))
+        return deinterlacer
+
+    @property
+    def deinterlaced(self) -> int:
+        """How many frames were deinterlaced so far."""
+        return self._deinterlacer.count if self._deinterlacer else 0
 
     def __enter__(self) -> Self:
         return self
@@ -50,8 +77,8 @@ class VideoReader:
             self._running.close()
             self._running = None
 
-    def frames(self, start_pts: int | None = None) -> Generator[Frame]:
-        """Yield frames in display order; with `start_pts`, from the first frame with pts >= start_pts, just as a full read gives them.
+    def frames(self, start_pts: int | None = None, stop_pts: int | None = None) -> Generator[Frame]:
+        """Yield frames in display order, just as a full read gives them; with `start_pts` and `stop_pts` those with start <= pts < stop.
 
         One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the iterator is exhausted.
         Raises MediaError where size or pixel format change on the way, or where times are missing or don't increase.
@@ -60,32 +87,50 @@ class VideoReader:
         self.damage = Damage()
         if self._pipe and start_pts is not None:
             raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
-        self._running = self._pipe.frames(self.damage) if self._pipe else self._read_file(start_pts, self.damage)
+        self._running = self._read_pipe(self._pipe, stop_pts) if self._pipe else self._read_file(start_pts, stop_pts, self.damage)
         return self._running
 
-    def _read_file(self, start_pts: int | None, damage: Damage) -> Generator[Frame]:
+    def _read_pipe(self, pipe: Y4mInput, stop_pts: int | None) -> Generator[Frame]:
+        with closing(pipe.frames(self.damage)) as frames:
+            yield from (takewhile(lambda frame: frame.pts < stop_pts, frames) if stop_pts is not None else frames)
+
+    def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
         """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with B-frames."""
         if lacking := missing_bytes(self.source):
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
-        decoding = Decoding(self.source, self.info.video, self.threads, damage)
-        layout = layout_of(self.info.video.pix_fmt)
         waiting: Frame | None = None
         longest = 0
-        with closing(decoding.pictures(start_pts)) as pictures:
-            for number, picture in enumerate(pictures):
-                self._check(picture, number, start_pts)
-                frame = _frame(picture, layout)
+        with closing(self._pictures(start_pts, stop_pts, damage)) as pictures:
+            for picture in pictures:
+                if start_pts is not None and (picture.pts or 0) < start_pts:
+                    continue  # it only led the deinterlacer in
+                frame = _frame(picture)
                 del picture  # its buffers go back to the decoder
-                if frame.corrupt:
-                    damage.corrupt_pts.append(frame.pts)
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
                     longest = max(longest, waiting.duration)
                     yield waiting
+                if stop_pts is not None and frame.pts >= stop_pts:
+                    return
+                if frame.corrupt:
+                    damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
             self._end(waiting, longest, damage)
             yield waiting
+
+    def _pictures(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[VideoFrame]:
+        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+        decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
+        pictures = self._checked(decoded, start_pts)
+        return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
+
+    def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
+        with closing(pictures):
+            for number, picture in enumerate(pictures):
+                self._check(picture, number, start_pts)
+                yield picture
+                del picture
 
     def _check(self, picture: VideoFrame, number: int, start_pts: int | None) -> None:
         video = self.info.video
@@ -113,7 +158,7 @@ class VideoReader:
             damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
-def _frame(picture: VideoFrame, layout: Layout) -> Frame:
+def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
-    planes = planes_of(picture, layout)
+    planes = planes_of(picture, layout_of(picture.format.name))
     return Frame(planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt)

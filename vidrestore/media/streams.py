@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
-from vidrestore.media.probe import open_input
+from vidrestore.media.probe import open_input, video_stream
+from vidrestore.media.span import APART, Cut, seconds
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
@@ -189,8 +190,12 @@ def container_metadata(opened: InputContainer) -> dict[str, str]:
 
 def video_metadata(stream: Stream, container: str) -> dict[str, str]:
     """The video stream's metadata, without figures that its old encoding left there."""
-    kept = {key: value for key, value in stream.metadata.items() if not key.lower().startswith(_STALE_KEYS)}
-    return stream_metadata(kept, container)
+    return stream_metadata(without_stale(stream.metadata), container)
+
+
+def without_stale(metadata: dict[str, str]) -> dict[str, str]:
+    """Metadata without figures that are true of another encoding or another length."""
+    return {key: value for key, value in metadata.items() if not key.lower().startswith(_STALE_KEYS)}
 
 
 def foreign_keys(metadata: dict[str, str]) -> set[str]:
@@ -201,16 +206,24 @@ def foreign_keys(metadata: dict[str, str]) -> set[str]:
 class StreamCopier:
     """Copies the other streams of a source packet for packet, in step with the video, holding one packet at a time.
 
-    Streams are added in the source's order by `add`; `up_to` then feeds the output. `damage` says where the source broke off, if it did.
+    Streams are added in the source's order by `add`; `up_to` then feeds the output. With a `cut` only what lies in it is copied.
+    `damage` says what was found broken in the source, None where nothing was.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, cut: Cut | None = None) -> None:
         self.source = source
+        self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
         self.packets: Iterator[Packet[Any]] | None = None
         self.held: Packet[Any] | None = None
-        self.damage: str | None = None
+        self.broken: str | None = None
+        self.corrupt = 0
+
+    @property
+    def damage(self) -> str | None:
+        corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt" if self.corrupt else None
+        return "; ".join(part for part in (self.broken, corrupt) if part) or None
 
     def add(self, output: OutputContainer, index: int) -> None:
         """Add the stream of the source with this index to the output."""
@@ -221,6 +234,8 @@ class StreamCopier:
             self._attach_picture(output, template)
             return
         made = add_copy(output, template)
+        if self.cut:
+            made.metadata = without_stale(made.metadata)
         if template.type != "attachment":
             self.targets[index] = made
 
@@ -238,21 +253,33 @@ class StreamCopier:
         """To be called once all streams are added: from here on only their packets are read."""
         from av.stream import Discard
 
+        clocks = {video_stream(self.opened).index} if self.cut else set()  # tells that the end of a cut was passed
         for stream in self.opened.streams:
-            if stream.index not in self.targets:
+            if stream.index not in {*self.targets, *clocks}:
                 stream.discard = Discard.all
         if self.targets:
-            self.packets = self._read()
+            self.packets = self._read({*self.targets, *clocks})
 
-    def _read(self) -> Iterator[Packet[Any]]:
+    def _read(self, indices: set[int]) -> Iterator[Packet[Any]]:
         import av
 
         try:
-            for packet in self.opened.demux([self.opened.streams[index] for index in self.targets]):
-                if packet.size or packet.pts is not None:  # an empty one without a time only marks the end
+            self._seek()
+            for packet in self.opened.demux([self.opened.streams[index] for index in indices]):
+                if self.cut and self.cut.passed(packet):
+                    return
+                wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)  # neither: only marks the end
+                if wanted and (self.cut is None or self.cut.keeps(packet)):
+                    self.corrupt += packet.is_corrupt
                     yield packet
         except av.error.FFmpegError as error:
-            self.damage = f"{self.source}: the sound and other streams break off: {error}"
+            self.broken = f"the sound and other streams break off ({error})"
+
+    def _seek(self) -> None:
+        """Go near the cut's beginning. Not with subtitles: one from long before may still be on screen."""
+        subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.targets)
+        if self.cut and self.cut.start is not None and self.cut.start > APART and not subtitles:
+            self.opened.seek(int((self.cut.start - APART) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """The packets whose decoding time is not after `time` (seconds; None: all), moved by `shift`, each given its output stream."""
@@ -262,7 +289,8 @@ class StreamCopier:
             if packet is None:
                 self.packets = None
                 return
-            if time is not None and (stamp := _stamp(packet)) is not None and stamp > time:
+            stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
+            if time is not None and stamp is not None and stamp > time:
                 self.held = packet
                 return
             packet.stream = self.targets[packet.stream_index]
@@ -272,11 +300,6 @@ class StreamCopier:
     def close(self) -> None:
         self.packets = self.held = None
         self.opened.close()
-
-
-def _stamp(packet: Packet[Any]) -> Fraction | None:
-    ticks = packet.dts if packet.dts is not None else packet.pts
-    return None if ticks is None else ticks * Fraction(packet.time_base)
 
 
 def _move(packet: Packet[Any], shift: Fraction) -> None:

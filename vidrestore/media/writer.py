@@ -12,6 +12,7 @@ from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.file_output import FileOutput
+from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 class _Sink(Protocol):
     warnings: list[str]
+    damage: str | None
 
     def write(self, frame: Frame) -> None: ...
     def finish(self) -> None: ...
@@ -33,8 +35,9 @@ class VideoWriter:
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see `check_streams`); `frames`, where
     known, is how many frames must arrive. Frames are `scale` times the source's size and count `time_base` (the source's, if not given) in
-    their pts. `rate` is for pipes only. `warnings` are sentences for the user. Raises MediaError and OutputExistsError, before work where
-    it can be known.
+    their pts. `rate` is for pipes only. `span` is the part of the source that the frames come from: all else is cut to it. `warnings` are
+    sentences for the user, `damage` says at the end what was broken in the copied streams. Raises MediaError and OutputExistsError, before
+    work where it can be known.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class VideoWriter:
         scale: int = 1,
         time_base: Fraction | None = None,
         rate: Fraction | None = None,
+        span: Span = WHOLE,
     ) -> None:
         self.output, self.source, self.scale, self.expected = output, source, scale, frames
         self.frames = 0
@@ -57,10 +61,14 @@ class VideoWriter:
             self._sink = Y4mOutput(sys.stdout.buffer, source, rate=rate, scale=scale, time_base=time_base)
         else:
             check_output(output, source.path, overwrite=overwrite)
-            self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, time_base=time_base)
+            self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, time_base=time_base, span=span)
         self.warnings = self._sink.warnings
         if output == PIPE and (warning := pipe_warning(source)):
             self.warnings.append(warning)
+
+    @property
+    def damage(self) -> str | None:
+        return self._sink.damage
 
     def __enter__(self) -> Self:
         return self

@@ -54,6 +54,7 @@ class Y4mOutput:
     ) -> None:
         self.stream = stream
         self.warnings: list[str] = []
+        self.damage: str | None = None  # nothing is copied into a pipe
         self.time_base = time_base or source.video.time_base
         self.asked = rate is not None
         self.rate = rate or _source_rate(source)
