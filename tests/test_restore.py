@@ -148,7 +148,7 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     write_video(source, 23)
     plans = []
     with VideoReader(str(source)) as reader:
-        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, reader.frames(), job.clip_restorer()))):
+        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, job.frames(reader), job.clip_restorer()))):
             job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", RestoreOptions(), Fake)
             work(job, reader)
             plans.append(job.plan)
@@ -251,7 +251,7 @@ def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content:
 
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
-    with pytest.raises(PlanError, match="interlaced.*bwdif"):
+    with pytest.raises(PlanError, match="interlaced.*add --deinterlace"):
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
 
 

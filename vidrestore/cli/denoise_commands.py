@@ -54,6 +54,24 @@ def denoise(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = RestoreOptions.device,
     precision: Annotated[Precision, typer.Option(help="Number format of the model.")] = RestoreOptions.precision,
     threads: Threads = RestoreOptions.threads,
+    start: Annotated[
+        Fraction | None,
+        typer.Option(
+            parser=parsing.moment,
+            metavar="TIME",
+            help="Only from here: seconds or H:MM:SS.mmm after the first frame. Clips begin anew there, so that the first frames differ a "
+            "little from the whole film's.",
+        ),
+    ] = RestoreOptions.start,
+    duration: Annotated[
+        Fraction | None, typer.Option(parser=parsing.seconds, metavar="TIME", help="Only so much of it; sound and the rest are cut alike.")
+    ] = RestoreOptions.duration,
+    deinterlace: Annotated[
+        bool, typer.Option("--deinterlace", help="Make interlaced frames progressive, one for one.")
+    ] = RestoreOptions.deinterlace,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse films that carry what encoding leaves out: captions, HDR10+, Dolby Vision, ...")
+    ] = RestoreOptions.strict,
     drop: Annotated[list[str] | None, typer.Option(metavar="KINDS", help="Don't copy these, e.g. audio,subtitles.")] = None,
     encoder: EncoderName = None,
     crf: Crf = None,
@@ -66,7 +84,10 @@ def denoise(
         bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")
     ] = RestoreOptions.skip_existing,
     preview: Annotated[
-        Fraction | None, typer.Option(parser=parsing.seconds, metavar="TIME", help="Only so much, e.g. 5s, before | after.")
+        Fraction | None,
+        typer.Option(
+            parser=parsing.seconds, metavar="TIME", help="Only so much, e.g. 5s, before | after, from --start or from a third on."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     json: Json = False,
@@ -78,6 +99,8 @@ def denoise(
 
     if preview is not None and dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
+    if preview is not None and duration is not None:
+        raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
     one_use_of_stdout(json, output)
     options = RestoreOptions(
         sigma=sigma,
@@ -91,6 +114,10 @@ def denoise(
         scene_detect=scene_detect,
         drop=frozenset(kind for kinds in drop or () for kind in kinds.split(",")),
         cfr=cfr,
+        start=start,
+        duration=duration,
+        deinterlace=deinterlace,
+        strict=strict,
         encoder=encoder_options(encoder, crf, preset, encoder_option, lossless),
         overwrite=overwrite,
         skip_existing=skip_existing,

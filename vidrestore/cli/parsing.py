@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 
@@ -20,14 +21,27 @@ def rate(text: str) -> Fraction:
 
 def seconds(text: str) -> Fraction:
     """A time above 0: 5, 2.5, 5s, 1:30 or 1:02:03.5."""
-    total = Fraction(0)
-    try:
-        for part in text.removesuffix("s").split(":"):
-            total = total * 60 + Fraction(part)
-    except (ValueError, ZeroDivisionError):
-        total = Fraction(0)
-    if total <= 0:
+    total = _time(text)
+    if not total:
         raise ValueError(f"expected a time such as 5s, 2.5 or 1:30, got {text!r}")
+    return total
+
+
+def moment(text: str) -> Fraction:
+    """A time of 0 or more, as in `seconds`."""
+    total = _time(text)
+    if total is None:
+        raise ValueError(f"expected a time such as 90, 1:30 or 1:02:03.5, got {text!r}")
+    return total
+
+
+def _time(text: str) -> Fraction | None:
+    """None where it is no time of 0 or more."""
+    if not re.fullmatch(r"(\d+:){0,2}\d*\.?\d+s?", text):
+        return None
+    total = Fraction(0)
+    for part in text.removesuffix("s").split(":"):
+        total = total * 60 + Fraction(part)
     return total
 
 

@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vidrestore.engine.job import Job, RestorerLoader, available_cores, check_request, plan_source, prepare, restore_clips
+from vidrestore.engine.excerpt import find_span
+from vidrestore.engine.job import Job, RestorerLoader, available_cores, check_picture, check_request, plan_source, prepare, restore_clips
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import Plan
 from vidrestore.errors import OptionError
@@ -43,8 +44,9 @@ def estimate(source: str, output: str, task: str, options: RestoreOptions, loade
     if PIPE in (source, output):
         raise OptionError("--dry-run needs a file to read and a file to write, not a pipe")
     check_request(source, output, options)
-    with VideoReader(source) as reader:
-        job = prepare(reader.info, output, task, options, loader)
+    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+        check_picture(source, reader.info.video)
+        job = prepare(reader.info, output, task, options, loader, find_span(reader, options.start, options.duration))
         plan = plan_source(job, reader)
         damage = reader.damage.summary() if reader.damage.found else None
         seconds, size = _trial(job, reader)

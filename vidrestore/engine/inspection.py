@@ -8,12 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from vidrestore.engine.chain import buffered
-from vidrestore.engine.job import QUEUE_BYTES, expected_frames, ignore
+from vidrestore.engine.excerpt import expected_frames
+from vidrestore.engine.job import QUEUE_BYTES, ignore
 from vidrestore.engine.plan import Scene, Timeline, planned_clips
 from vidrestore.engine.progress import counted
 from vidrestore.events import Listener
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.span import WHOLE
 
 CLIP, OVERLAP = 20, 4  # noise is measured clip by clip, as the denoiser does
 
@@ -39,7 +41,9 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     timeline = Timeline(CLIP, OVERLAP)
     with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
         info = reader.info
-        for _ in planned_clips(counted(decoded, info.path, expected_frames(info), "inspect", on_event), timeline, info.video.format, None):
+        for _ in planned_clips(
+            counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event), timeline, info.video.format, None
+        ):
             pass
     end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
     return Inspection(

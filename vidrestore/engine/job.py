@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.engine.chain import buffered
+from vidrestore.engine.excerpt import expected_frames, find_span
 from vidrestore.engine.naming import SUFFIXES, output_for
 from vidrestore.engine.options import RecoverOptions, RestoreOptions
 from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
@@ -21,9 +22,13 @@ from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
-from vidrestore.media.encoders import PIPE, choose_encoder, container_of
+from vidrestore.media.damage import Damage
+from vidrestore.media.encoders import PIPE, EncoderChoice, choose_encoder, container_of
+from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import check_streams
 from vidrestore.media.writer import VideoWriter
 
@@ -86,20 +91,23 @@ def restore_source(source: str, output: str, task: str, options: RestoreOptions,
     if options.skip_existing and output != PIPE and os.path.exists(output):
         return Summary(source, output, 0, 0.0, skipped=True)
     check_request(source, output, options)
-    with VideoReader(source) as reader:
-        job = prepare(reader.info, output, task, options, loader)
+    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+        check_picture(source, reader.info.video)
+        span = find_span(reader, options.start, options.duration)
+        job = prepare(reader.info, output, task, options, loader, span)
         on_event(Started(source, output, task, job.restorer.name, options.device))
         return _run(job, reader, on_event)
 
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin. `plan` is filled while frames go by."""
+    """A restoration that was checked and can begin. `plan` is filled while frames go by; `warnings` are for the user, before it begins."""
 
     info: SourceInfo
     options: RestoreOptions
     restorer: Restorer
     plan: Plan
+    warnings: tuple[str, ...] = ()
 
     @property
     def sigma(self) -> float | None:
@@ -108,20 +116,24 @@ class Job:
             return 0.0
         return None if self.options.sigma == "auto" else self.options.sigma
 
+    def frames(self, reader: VideoReader) -> Generator[Frame]:
+        """The decoded frames that are to be restored."""
+        return reader.frames(self.plan.span.start, self.plan.span.stop)
+
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
         return ClipRestorer(self.restorer, self.info.video.format, strength=self.options.strength, threads=threads)
 
 
-def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, loader: RestorerLoader) -> Job:
+def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, span: Span = WHOLE) -> Job:
     """Check what can be checked before work: the picture, the streams to copy, the encoder by opening it; load the model last."""
     check_picture(info.path, info.video)
     copy = check_streams(info, output, options.drop)
     encoder = choose_encoder(info, output, options.encoder)
+    warnings = check_side_data(info, encoder, strict=options.strict)
     restorer = loader()
-    return Job(
-        info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, Timeline(restorer.clip, restorer.overlap))
-    )
+    timeline = Timeline(restorer.clip, restorer.overlap)
+    return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, timeline, span), warnings)
 
 
 def check_request(source: str, output: str, options: RestoreOptions | RecoverOptions) -> None:
@@ -133,13 +145,20 @@ def check_request(source: str, output: str, options: RestoreOptions | RecoverOpt
             raise OptionError(f"--cfr {options.cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
 
 
-def check_picture(source: str, video: VideoInfo) -> None:
+def check_picture(source: str, video: VideoInfo, way_out: str = "add --deinterlace") -> None:
     """Refuse what would be restored wrongly."""
     if video.interlaced:
-        raise PlanError(
-            f"{source}: the video is interlaced, its fields would be blurred into each other, and --deinterlace is not there yet; "
-            "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 -c:a copy OUT.mkv"
-        )
+        raise PlanError(f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}")
+
+
+def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -> tuple[str, ...]:
+    """Warnings about what encoding again leaves out. Raises PlanError for any of it, and for HDR that is lost, where `strict`."""
+    lost = lost_side_data(info.video)
+    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise told by the writer
+    if strict and (lost or hdr):
+        found = "; ".join(part for part in (lost, hdr) if part)
+        raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
+    return (lost,) if lost else ()
 
 
 def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> Generator[Frame]:
@@ -165,29 +184,57 @@ def restore_clips(job: Job, reader: VideoReader, clips: range) -> Generator[Fram
 
 
 def plan_source(job: Job, reader: VideoReader) -> Plan:
-    """The plan pass: decode the source once, restore nothing, and give the finished plan."""
-    with closing(buffered(reader.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+    """The plan pass: decode what is to be restored once, restore nothing, and give the finished plan."""
+    with closing(buffered(job.frames(reader), QUEUE_BYTES, _nbytes)) as decoded:
         for _ in planned_clips(decoded, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect):
             pass
     return job.plan
 
 
 def _run(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
-    plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info)
+    plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info, job.plan.span)
     details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
     on_event(Planned(job.info.path, total, details=details))
+    _warn(job, job.warnings, on_event)
     began = time.monotonic()
     writer = _writer(job)
-    with closing(restored_frames(job, reader.frames(), clips)) as frames, writer:
-        for frame in counted(frames, job.info.path, total, "restore", on_event):
+    with closing(restored_frames(job, job.frames(reader), clips)) as frames, writer:
+        for frame in counted(_watched(frames, job, on_event), job.info.path, total, "restore", on_event):
             writer.write(frame)
     seconds = time.monotonic() - began
-    for warning in writer.warnings:
-        on_event(Warned(job.info.path, warning))
-    damage = reader.damage.summary() if reader.damage.found else None
+    _warn(job, writer.warnings, on_event)
+    if job.options.deinterlace and not reader.deinterlaced:
+        _warn(job, ["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
+    damage = damage_summary(reader.damage, writer.damage)
     summary = Summary(job.info.path, plan.output, len(plan.timeline.pts), seconds, tuple(plan.timeline.scenes), damage, clips.retried)
     _report(summary, on_event)
     return summary
+
+
+def damage_summary(damage: Damage, copied: str | None = None) -> str | None:
+    """What was wrong with a source, in a sentence; `copied` is what was wrong with its other streams."""
+    if copied and not damage.found:
+        return f"the source is damaged: {copied}"
+    return "; ".join(part for part in (damage.summary() if damage.found else None, copied) if part) or None
+
+
+def _watched(frames: Generator[Frame], job: Job, on_event: Listener) -> Iterator[Frame]:
+    """The same frames, with a warning at the first that is interlaced: the film's first frames, which were looked at, were not.
+
+    Hours of work are not thrown away for it: films that are progressive but for some marked scenes are common, and most of those are
+    marked wrongly.
+    """
+    warned = False
+    for index, frame in enumerate(frames):
+        if frame.interlaced and not warned:
+            warned = True
+            on_event(Warned(job.info.path, "the video turns interlaced here; where it moves, its fields blur: see --deinterlace", index))
+        yield frame
+
+
+def _warn(job: Job, warnings: Iterable[str], on_event: Listener) -> None:
+    for warning in warnings:
+        on_event(Warned(job.info.path, warning))
 
 
 def _writer(job: Job) -> VideoWriter:
@@ -200,6 +247,7 @@ def _writer(job: Job) -> VideoWriter:
         overwrite=job.options.overwrite,
         scale=job.restorer.scale,
         rate=job.options.cfr,
+        span=job.plan.span,
     )
 
 
@@ -209,13 +257,6 @@ def _report(summary: Summary, on_event: Listener) -> None:
     scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
     details = {"fps": summary.fps, "scenes": scenes}
     on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
-
-
-def expected_frames(info: SourceInfo) -> int | None:
-    """How many frames to expect, for the progress display: the file's own claim, else duration times rate."""
-    if info.video.frames:
-        return info.video.frames
-    return round(info.duration * info.video.rate) if info.duration and info.video.rate else None
 
 
 def available_cores() -> int:

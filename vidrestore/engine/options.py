@@ -30,7 +30,9 @@ class RestoreOptions:
     `sigma`: standard deviation of the noise on the 0-255 scale, or "auto", estimated per plane and scene. `strength`: 1 is the
     restored picture, 0 the source, a mix between. `threads`:
     CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
-    not copied.
+    not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
+    `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
+    leaves out.
     """
 
     sigma: float | Literal["auto"] = "auto"
@@ -44,6 +46,10 @@ class RestoreOptions:
     scene_detect: bool = True
     cfr: Fraction | None = None
     drop: frozenset[str] = frozenset()
+    start: Fraction | None = None
+    duration: Fraction | None = None
+    deinterlace: bool = False
+    strict: bool = False
     encoder: EncoderOptions = field(default_factory=_encoder_options)
     overwrite: bool = False
     skip_existing: bool = False
@@ -59,6 +65,10 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
+        if self.start is not None and self.start < 0:
+            raise OptionError(f"start must be 0 s or later, got {float(self.start):g}")
+        if self.duration is not None and self.duration <= 0:
+            raise OptionError(f"duration must be above 0 s, got {float(self.duration):g}")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import EncoderChoice
+from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise import NoiseEstimator
 from vidrestore.scenes import SceneDetector
 
@@ -92,7 +93,10 @@ class Timeline:
 
 @dataclass
 class Plan:
-    """A job with everything that decides what comes out; `copy` are the indices of the streams that are copied."""
+    """A job with everything that decides what comes out; `copy` are the indices of the streams that are copied.
+
+    `span` is the part of the source that is restored: the timeline's frames are all of that part.
+    """
 
     source: SourceIdentity
     output: str
@@ -100,6 +104,7 @@ class Plan:
     encoder: EncoderChoice
     copy: tuple[int, ...]
     timeline: Timeline
+    span: Span = WHOLE
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in what JSON knows."""
@@ -122,6 +127,7 @@ class Plan:
         timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in timeline["clips"]]
         values["timeline"] = Timeline(**timeline)
         values["source"] = SourceIdentity(**values["source"])
+        values["span"] = Span(**values["span"])
         values["encoder"] = EncoderChoice(**values["encoder"])
         return cls(**values | {"copy": tuple(values["copy"])})
 

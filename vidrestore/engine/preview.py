@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import takewhile
 
 import numpy as np
 
-from vidrestore.engine.job import Job, RestorerLoader, Summary, check_request, prepare, restored_frames
+from vidrestore.engine.excerpt import find_span
+from vidrestore.engine.job import Job, RestorerLoader, Summary, check_picture, check_request, damage_summary, prepare, restored_frames
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.errors import OptionError
 from vidrestore.events import Finished, Listener, Started
@@ -28,42 +28,39 @@ PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first picture
 def preview(
     source: str, output: str, seconds: Fraction, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener
 ) -> Summary:
-    """Write `seconds` of the film, before | after, without its other streams. Raises VidRestoreError as `vidrestore.restore` does."""
+    """Write `seconds` of the film, before | after, without its other streams, from `options.start` or from a third of it on.
+
+    Raises VidRestoreError as `vidrestore.restore` does.
+    """
     if PIPE in (source, output):
         raise OptionError("--preview needs a file to read and a file to write, not a pipe")
     check_request(source, output, options)
-    with VideoReader(source) as reader:
-        job = prepare(reader.info, output, task, options, loader)
+    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+        check_picture(source, reader.info.video)
+        span = find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
+        job = prepare(reader.info, output, task, options, loader, span)
         on_event(Started(source, output, task, job.restorer.name, options.device))
         began = time.monotonic()
-        count = _write_pairs(job, _excerpt(reader, seconds))
-        damage = reader.damage.summary() if reader.damage.found else None
+        count = _write_pairs(job, job.frames(reader))
+        damage = damage_summary(reader.damage)
     summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
     on_event(Finished(source, output, count, summary.seconds, damage))
     return summary
 
 
-def _excerpt(reader: VideoReader, seconds: Fraction) -> Generator[Frame]:
-    """`seconds` of frames from a third of the film on, or from earlier where it is too short."""
-    video, length = reader.info.video, reader.info.duration
-    start = video.start or 0
-    if length is not None:
-        start += int(max(Fraction(0), min(length * PLACE, length - seconds)) / video.time_base)
-    with closing(reader.frames(start)) as frames:
-        yield from takewhile(lambda frame: frame.pts < start + seconds / video.time_base, frames)
+def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
+    """Where a preview begins: a third into the film, or earlier where it is too short for that."""
+    return None if info.duration is None else max(Fraction(0), min(info.duration * PLACE, info.duration - seconds))
 
 
 def _write_pairs(job: Job, frames: Generator[Frame]) -> int:
     sources: deque[Frame] = deque()
     wide = side_by_side_info(job.info)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
-    first: int | None = None
-    writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite)
+    writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
     with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
         for after in restored:
-            first = after.pts if first is None else first
-            pair = side_by_side(sources.popleft(), after, job.info.video.format)
-            writer.write(replace(pair, pts=after.pts - first))
+            writer.write(side_by_side(sources.popleft(), after, job.info.video.format))
     return writer.frames
 
 

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey
 from vidrestore.engine.chain import buffered
-from vidrestore.engine.job import QUEUE_BYTES, Summary, available_cores, check_picture, check_request, expected_frames, ignore
+from vidrestore.engine.excerpt import expected_frames
+from vidrestore.engine.job import QUEUE_BYTES, Summary, available_cores, check_picture, check_request, ignore
 from vidrestore.engine.options import RecoverOptions, SenseOptions
 from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import CLIPS_MEMORY, COPIES, all_finite, at_once
@@ -35,6 +36,7 @@ from vidrestore.media.encoders import PIPE, EncoderChoice, choose_encoder
 from vidrestore.media.measurements import SUFFIX, Measured, MeasurementReader, MeasurementWriter
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.dust import Dust, FastDust
@@ -67,7 +69,7 @@ def sense(
     check_output(output, source, overwrite=chosen.overwrite)
     model = sensing_model(chosen)
     with VideoReader(source) as reader:
-        check_picture(source, reader.info.video)
+        check_picture(source, reader.info.video, "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv")
         tell(Started(source, output, "sense", model.card.name, "cpu"))
         return _sense(reader, output, model, chosen, tell)
 
@@ -152,7 +154,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None) -> Mode
 def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions, tell: Listener) -> Summary:
     network, info = cast(Dust, model.network), reader.info
     measured = _description(info, model, options)
-    total, began = expected_frames(info), time.monotonic()
+    total, began = expected_frames(info, WHOLE), time.monotonic()
     tell(Planned(info.path, total, details={"rate": measured.rate, "measurements": measured.measurements, "patches": measured.patches}))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
     half = sensor.largest <= HALF_LIMIT
