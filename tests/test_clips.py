@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vidrestore.clips import clip_bounds, crossfade_weights, join_clips, live_clips, needed_clips, overlapping_clips, owned_span
+from vidrestore.clips import clip_bounds, crossfade, crossfade_weights, join_clips, live_clips, needed_clips, overlapping_clips, owned_span
 from vidrestore.errors import PlanError
 
 LAYOUTS = [
@@ -69,25 +69,27 @@ def test_cuts_outside_the_video_or_out_of_order_are_refused(cuts):
 def test_joining_clips_gives_every_frame_back_in_order(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
     clips = zip(bounds, overlapping_clips(map(number, range(count)), bounds), strict=True)
-    assert values(join_clips(clips)) == list(range(count))
+    assert values(join_clips(clips, crossfade)) == list(range(count))
 
 
 def test_shared_frames_fade_linearly_from_one_clip_to_the_next():
     clips = [((0, 4), [number(0)] * 4), ((1, 5), [number(8)] * 4)]
-    assert values(join_clips(clips)) == pytest.approx([0, 2, 4, 6, 8])
+    assert values(join_clips(clips, crossfade)) == pytest.approx([0, 2, 4, 6, 8])
     assert crossfade_weights(1) == [0.5]
 
 
 def test_no_frame_is_blended_from_three_clips():
     bounds = clip_bounds(15, [], 8, 2)  # (0, 8), (6, 14), (7, 15)
-    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 9, 100), strict=True)]))
+    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 9, 100), strict=True)], crossfade))
     assert joined[:8] == pytest.approx([0] * 6 + [3, 6])  # frame 7 without the third clip
     assert joined[8:] == pytest.approx([9 + 91 * (i + 1) / 7 for i in range(6)] + [100])
 
 
 def test_a_cut_is_not_faded_over():
     bounds = clip_bounds(10, [4], 6, 2)
-    assert values(join_clips([(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)])) == [0] * 4 + [1] * 6
+    assert (
+        values(join_clips([(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)], crossfade)) == [0] * 4 + [1] * 6
+    )
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
@@ -99,11 +101,11 @@ def test_owned_spans_tile_the_video(count, cuts, length, overlap):
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
 def test_any_range_of_clips_gives_its_frames_as_the_whole_run_does(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
-    whole = values(join_clips(clips_of(bounds, range(len(bounds)))))
+    whole = values(join_clips(clips_of(bounds, range(len(bounds))), crossfade))
     for begin in range(len(bounds)):
         for end in range(begin + 1, len(bounds) + 1):
             span = owned_span(bounds, begin)[0], owned_span(bounds, end - 1)[1]
-            part = join_clips(clips_of(bounds, needed_clips(bounds, range(begin, end))), span)
+            part = join_clips(clips_of(bounds, needed_clips(bounds, range(begin, end))), crossfade, span)
             assert values(part) == whole[slice(*span)]
 
 
@@ -134,7 +136,7 @@ def test_a_source_shorter_than_its_plan_is_an_error():
 
 def test_a_clip_that_lost_a_frame_is_an_error():
     with pytest.raises(ValueError, match="8 frames expected, got 7"):
-        list(join_clips([((0, 8), [number(0)] * 7)]))
+        list(join_clips([((0, 8), [number(0)] * 7)], crossfade))
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
@@ -158,4 +160,4 @@ def test_the_join_keeps_no_more_than_two_clips():
 
     bounds = clip_bounds(200, [], 8, 2)
     clips = ((bound, [Counted(number(frame)) for frame in range(*bound)]) for bound in bounds)
-    assert max(len(alive) for _ in join_clips(clips)) <= 2 * 8
+    assert max(len(alive) for _ in join_clips(clips, crossfade)) <= 2 * 8

@@ -8,7 +8,7 @@ restored on its own therefore gives exactly the frames that the whole run gives 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
 
@@ -120,22 +120,22 @@ def _rest_of_scene(held: deque[T], unseen: int, length: int, overlap: int, stop:
         yield (stop - len(held), stop), list(held)
 
 
-def join_clips(clips: Iterable[tuple[Bounds, Sequence[Planes]]], span: Bounds | None = None) -> Iterator[Planes]:
-    """Yield every frame once, in order, cross-faded where two clips have it; keeps two clips at most.
+def join_clips(clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], span: Bounds | None = None) -> Iterator[T]:
+    """Yield every frame once, in order, faded from one to the other where two clips have it; keeps two clips at most.
 
-    `clips` are (bounds, restored frames) in order, a frame being its float planes. With `span`, only the frames [first, stop) come out,
-    as they do in the whole run: for the frames owned by clips a to b, both included, it is (owned_span(bounds, a)[0],
-    owned_span(bounds, b)[1]), and the clips are those of `needed_clips`.
+    `clips` are (bounds, restored frames) in order; `fade` makes one frame of two and the weight of the later (`crossfade`). With `span`,
+    only the frames [first, stop) come out, as they do in the whole run: for the frames owned by clips a to b, both included, it is
+    (owned_span(bounds, a)[0], owned_span(bounds, b)[1]), and the clips are those of `needed_clips`.
     """
     if span is None:
-        return _joined(clips, None)
+        return _joined(clips, fade, None)
     first, stop = span
-    return islice(_joined(clips, first), stop - first)
+    return islice(_joined(clips, fade, first), stop - first)
 
 
-def _joined(clips: Iterable[tuple[Bounds, Sequence[Planes]]], done: int | None) -> Iterator[Planes]:
+def _joined(clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], done: int | None) -> Iterator[T]:
     """Join the clips from frame `done` on, or from the first frame of the first clip."""
-    held: Sequence[Planes] = ()  # what is not yet out of the last clip: frame `done` and on
+    held: Sequence[T] = ()  # what is not yet out of the last clip: frame `done` and on
     for (first, stop), frames in clips:
         if len(frames) != stop - first:
             raise ValueError(f"clip of frames {first} to {stop}: {stop - first} frames expected, got {len(frames)}")
@@ -145,7 +145,7 @@ def _joined(clips: Iterable[tuple[Bounds, Sequence[Planes]]], done: int | None) 
         shared = held[alone:]
         done += alone
         fresh = frames[done - first :]
-        yield from map(_fade, shared, fresh, crossfade_weights(len(shared)))
+        yield from map(fade, shared, fresh, crossfade_weights(len(shared)))
         done += len(shared)
         held = fresh[len(shared) :]
         del frames, fresh, shared  # else they live on while the next clip is made
@@ -157,5 +157,6 @@ def crossfade_weights(count: int) -> list[float]:
     return [(index + 1) / (count + 1) for index in range(count)]
 
 
-def _fade(old: Planes, new: Planes, weight: float) -> Planes:
+def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
+    """Float planes of a frame as two clips have it, mixed: `weight` of the later one."""
     return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import join_clips
+from vidrestore.clips import crossfade, join_clips
 from vidrestore.colour import grey_to_planes
 from vidrestore.engine.job import Job, available_cores, ignore, prepare, restore_source
 from vidrestore.engine.options import RestoreOptions
@@ -156,7 +156,7 @@ def _convert(planned: list[PlannedClip], clips: ClipRestorer) -> None:
             yield (clip.first, clip.stop), list(zip(*(plane.unbind(0) for plane in planes), strict=True))
 
     torch.set_num_threads(1)  # as in a restoration
-    for planes in join_clips(floats()):
+    for planes in join_clips(floats(), crossfade):
         grey_to_planes(planes, clips.pixels)
 
 

@@ -1,21 +1,24 @@
-"""From planned clips to restored frames: to float, through the model, joined, back to the source's own samples."""
+"""From planned clips to restored frames: to float, through the model, back to the source's own samples, joined.
+
+Floats take four times the memory of 8-bit samples. So a frame is in floats only while its clip is restored; but those that two clips
+share until both are there to be cross-faded.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import Bounds, Planes, join_clips
+from vidrestore.clips import Bounds, Planes, crossfade, join_clips
 from vidrestore.colour import grey_to_planes
 from vidrestore.engine.chain import ordered_map
 from vidrestore.engine.plan import Clip, PlannedClip, colour_planes
@@ -28,7 +31,25 @@ COPIES = 4  # of a clip's float samples while it is restored: in, out, and what 
 
 T = TypeVar("T")
 R = TypeVar("R")
-RestoredClip: TypeAlias = tuple[Clip, list[Frame], list[Planes]]
+
+
+class EdgedClip(NamedTuple):
+    """A planned clip and its neighbours' edges: all frames outside [before, after) belong to two clips."""
+
+    clip: Clip
+    frames: list[Frame]
+    before: int  # where the clip before it stops
+    after: int  # first frame of the clip after it
+
+
+class Restored(NamedTuple):
+    """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that another clip is to fade into."""
+
+    frame: Frame
+    planes: Planes | None = None
+
+
+Piece: TypeAlias = tuple[Bounds, list[Restored]]
 
 
 class ClipRestorer:
@@ -49,16 +70,18 @@ class ClipRestorer:
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as in the whole run.
 
-        Keeps the clips that are being restored and one more.
+        Keeps the clips that are being restored and two more.
         """
-        first = next(clips, None)
+        edged = _edged(clips)
+        first = next(edged, None)
         if first is None:
             return
-        upcoming: deque[Clip] = deque()
-        every = _noted([first], clips, upcoming)
-        with closing(self.at_once(self.restore, every, first[1][0])) as restored:
-            del first  # nothing here keeps it in memory
-            yield from self._joined(_pieces(restored, upcoming), span)
+        waiting, frame = [first], first.frames[0]
+        del first  # nothing here keeps it in memory
+        with closing(self.at_once(self.restore, _chained(waiting, edged), frame)) as restored:
+            del frame
+            for item in join_clips(_pieces(restored), _fade, span):
+                yield self._finished(item).frame
 
     def at_once(self, work: Callable[[T], R], items: Iterable[T], frame: Frame) -> Generator[R]:
         """`map` of `work` over clips of frames like this one, as many at once as there are threads and memory for."""
@@ -71,17 +94,30 @@ class ClipRestorer:
         samples = self.restorer.clip * sum(plane.size for plane in frame.planes) * self.restorer.scale**2
         return max(1, min(self.threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
 
-    def restore(self, planned: PlannedClip) -> RestoredClip:
-        """Restore one clip. Raises VidRestoreError where the model gives what is no number."""
-        clip, frames = planned
+    def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+        """Restore one clip: the frames up to those that fade into the next clip, and those. Raises VidRestoreError where the model gives
+        what is no number.
+        """
+        clip, frames, before, after = edged
+        edge = min(max(before, after), clip.stop)
         with torch.inference_mode():
-            source = clip_planes(frames, self.pixels)
-            restored = self.restorer.restore(source, clip.sigma)
-            if not all_finite(restored):
-                restored = self._again(source, clip)
-            if self.strength < 1:
-                restored = tuple(before.lerp(after, self.strength) for before, after in zip(source, restored, strict=True))
-        return clip, frames, list(zip(*(plane.unbind(0) for plane in restored), strict=True))
+            planes = self._restored(clip, clip_planes(frames, self.pixels))
+            restored = []
+            for index, (frame, *each) in enumerate(zip(frames, *planes, strict=True), clip.first):
+                if before <= index < after:
+                    restored.append(self._finished(Restored(frame, tuple(each))))
+                else:
+                    restored.append(Restored(frame, tuple(plane.clone() for plane in each)))  # a view would keep the whole clip in memory
+        own = edge - clip.first
+        return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
+
+    def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        restored = self.restorer.restore(source, clip.sigma)
+        if not all_finite(restored):
+            restored = self._again(source, clip)
+        if self.strength < 1:
+            restored = tuple(before.lerp(after, self.strength) for before, after in zip(source, restored, strict=True))
+        return restored
 
     def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
         with self._counting:
@@ -94,14 +130,13 @@ class ClipRestorer:
             )
         return restored
 
-    def _joined(self, clips: Iterable[RestoredClip], span: Bounds | None) -> Iterator[Frame]:
-        """Join the clips and give each frame the time and the alpha plane of its source."""
-        sources: deque[Frame] = deque()
-        for planes in join_clips(_with_sources(clips, sources, span[0] if span else 0), span):
-            source = sources.popleft()
-            native = grey_to_planes(planes, self.pixels)
-            del planes  # a view of one frame would keep its whole clip in memory
-            yield replace(source, planes=(*native, *source.planes[len(native) :]))
+    def _finished(self, item: Restored) -> Restored:
+        """With the samples of the source's format, and its alpha."""
+        frame, planes = item
+        if planes is None:
+            return item
+        native = grey_to_planes(planes, self.pixels)
+        return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
@@ -138,38 +173,32 @@ def all_finite(planes: tuple[Tensor, ...]) -> bool:
     return all(bool(torch.isfinite(plane.sum())) for plane in planes)
 
 
-def _noted(first: list[PlannedClip], rest: Iterator[PlannedClip], upcoming: deque[Clip]) -> Iterator[PlannedClip]:
-    """The first clip and the rest, each noted in `upcoming` when its restoration begins."""
-    upcoming.append(first[0][0])
+def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
+    """Each clip with its neighbours' edges; reads one clip ahead."""
+    before = 0
+    held = next(clips, None)
+    while held is not None:
+        (clip, frames), held = held, next(clips, None)
+        yield EdgedClip(clip, frames, before, held[0].first if held else clip.stop)
+        del frames
+        before = clip.stop
+
+
+def _chained(first: list[T], rest: Iterator[T]) -> Iterator[T]:
+    """The first item, which is taken out of its list, and the rest."""
     yield first.pop()
-    for planned in rest:
-        upcoming.append(planned[0])
-        yield planned
-        del planned
+    yield from rest
 
 
-def _pieces(clips: Iterable[RestoredClip], upcoming: deque[Clip]) -> Iterator[RestoredClip]:
-    """Each clip in two: the frames that are its own, and a copy of those that fade into the next clip.
-
-    The next clip is known while it is still being restored (`ordered_map` reads ahead). So most frames go on at once, and their memory is
-    free before the next clip comes.
-    """
-    done = 0
-    for clip, frames, planes in clips:
-        upcoming.popleft()
-        edge = max(upcoming[0].first, done) if upcoming and upcoming[0].first < clip.stop else clip.stop
-        own = edge - clip.first
-        shared = [tuple(plane.clone() for plane in each) for each in planes[own:]]
-        yield replace(clip, stop=edge), frames[:own], planes[:own]
-        del planes
-        if shared:
-            yield replace(clip, first=edge), frames[own:], shared
-        done = clip.stop
+def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
+    """One piece after the other: most frames go on at once, and their memory is free before the next clip comes."""
+    for own, shared in clips:
+        yield own
+        del own
+        yield shared
+        del shared
 
 
-def _with_sources(clips: Iterable[RestoredClip], sources: deque[Frame], seen: int) -> Iterator[tuple[Bounds, list[Planes]]]:
-    """Pass the clips on, and put every source frame from index `seen` on into `sources`, once."""
-    for clip, frames, planes in clips:
-        sources.extend(frames[max(seen - clip.first, 0) :])
-        seen = max(seen, clip.stop)
-        yield (clip.first, clip.stop), planes
+def _fade(old: Restored, new: Restored, weight: float) -> Restored:
+    assert old.planes is not None and new.planes is not None
+    return Restored(new.frame, crossfade(old.planes, new.planes, weight))
