@@ -23,7 +23,9 @@ from scenery import landscape, table
 
 from vidrestore.colour import grey_to_planes, rgb_to_yuv
 from vidrestore.degrade import add_gaussian_noise
+from vidrestore.errors import VidRestoreError
 from vidrestore.frames import ColourTags, Frame, PixelFormat
+from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import EncoderOptions, choose_encoder
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import check_streams
@@ -51,11 +53,21 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=20.0)
     parser.add_argument("--overwrite", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        clean = arguments.clean or Path(folder) / "clean.mp4"
-        write_clean(clean)
-        write_noisy(clean, arguments.output, arguments.sigma, overwrite=arguments.overwrite)
+    try:
+        make(arguments.output, arguments.clean, arguments.sigma, overwrite=arguments.overwrite)
+    except VidRestoreError as error:
+        parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
+
+
+def make(output: Path, kept: Path | None, sigma: float, *, overwrite: bool) -> None:
+    """Write the noisy film, and the clean one where it is to be kept. Raises OutputExistsError before work."""
+    with tempfile.TemporaryDirectory() as folder:
+        clean = kept or Path(folder) / "clean.mp4"
+        check_output(str(clean), str(output), overwrite=overwrite)
+        check_output(str(output), str(clean), overwrite=overwrite)
+        write_clean(clean)
+        write_noisy(clean, output, sigma, overwrite=overwrite)
 
 
 def pictures() -> Iterator[tuple[NDArray[np.uint8], ...]]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import cos, floor, pi, sin
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]  # float32
 Colour = tuple[float, float, float]
 FINE = 2  # drawn pixels per pixel
 # Seven rows of five dots for each letter, as hexadecimal digits.
@@ -129,11 +130,16 @@ def smooth(values: Array, places: NDArray[np.float64]) -> Array:
     return values[lower] * (1 - part) + values[lower + 1] * part
 
 
-def painted(colour: Colour, light: Array | float, opacity: Array | NDArray[np.bool_]) -> Array:
+def painted(colour: Colour, light: Array | float, opacity: Array) -> Array:
     """A layer in one colour, lit by `light` (height, width) and covered by `opacity`."""
     cover = np.asarray(opacity, np.float32)
-    shades = np.clip(np.float32(colour) * np.broadcast_to(np.float32(light), cover.shape)[..., None], 0, 1)
+    shades = np.clip(np.array(colour, np.float32) * np.broadcast_to(np.float32(light), cover.shape)[..., None], 0, 1)
     return np.concatenate([shades * cover[..., None], cover[..., None]], axis=2)
+
+
+def solid(height: int, width: int) -> Array:
+    """The opacity of a rectangle."""
+    return np.ones((height, width), np.float32)
 
 
 def relief(field: Array, strength: float) -> Array:
@@ -168,7 +174,7 @@ def sky(width: int, height: int, random: np.random.Generator) -> Array:
     clouds = np.clip(fractal(height, width, (70, 190), random) * 3.2 - 1.35, 0, 1)
     blue = np.stack([0.30 + 0.55 * height_above, 0.50 + 0.38 * height_above, 0.80 + 0.12 * height_above], axis=2)
     cover = (clouds * (1 - 0.5 * height_above))[..., None]
-    colours = blue * (1 - cover) + np.float32((0.97, 0.96, 0.94)) * cover
+    colours = blue * (1 - cover) + np.array((0.97, 0.96, 0.94), np.float32) * cover
     return np.concatenate([colours, np.ones((height, width, 1), np.float32)], axis=2)
 
 
@@ -213,10 +219,10 @@ def viaduct(width: int, height: int, random: np.random.Generator) -> Array:
     mortar = (rows % 6 < 1) | ((columns + course % 2 * 7) % 14 < 1.5)
     light = np.where(mortar, 1.25, 0.72 + 0.4 * tones) * (0.9 + 0.2 * fractal(height, width, (30, 60), random))
     layer = painted((0.62, 0.36, 0.27), light, (rows > deck) & ~arch)
-    paste(layer, painted((0.80, 0.77, 0.70), 0.8 + 0.3 * fractal(9, width, (4, 5), random, 2), np.ones((9, width))), 0, deck - 4)
+    paste(layer, painted((0.80, 0.77, 0.70), 0.8 + 0.3 * fractal(9, width, (4, 5), random, 2), solid(9, width)), 0, deck - 4)
     for x in range(0, width, 26):  # a railing
-        paste(layer, painted((0.2, 0.2, 0.24), 1.0, np.ones((16, 3))), x, deck - 20)
-    paste(layer, painted((0.2, 0.2, 0.24), 1.0, np.ones((2, width))), 0, deck - 20)
+        paste(layer, painted((0.2, 0.2, 0.24), 1.0, solid(16, 3)), x, deck - 20)
+    paste(layer, painted((0.2, 0.2, 0.24), 1.0, solid(2, width)), 0, deck - 20)
     return layer
 
 
@@ -225,11 +231,11 @@ def railway(random: np.random.Generator) -> Array:
     layer = np.zeros((60, 560, 4), np.float32)
     for number, colour in enumerate(((0.75, 0.13, 0.12), (0.10, 0.33, 0.60), (0.93, 0.75, 0.20), (0.10, 0.45, 0.33))[::-1]):
         x = 4 + number * 138
-        shade = np.linspace(1.25, 0.65, 46, dtype=np.float32)[:, None] * np.ones((46, 130), np.float32)
-        paste(layer, painted(colour, shade, np.ones((46, 130))), x, 4)
+        shade = np.linspace(1.25, 0.65, 46, dtype=np.float32)[:, None] * solid(46, 130)
+        paste(layer, painted(colour, shade, solid(46, 130)), x, 4)
         for window in range(6):
             glass = 0.5 + 0.9 * fractal(13, 15, (9, 9), random, 2)
-            paste(layer, painted((0.55, 0.70, 0.80), glass, np.ones((13, 15))), x + 6 + window * 21, 9)
+            paste(layer, painted((0.55, 0.70, 0.80), glass, solid(13, 15)), x + 6 + window * 21, 9)
         write_on(layer, "VIDRESTORE", 2, x + 5, 28, (0.98, 0.97, 0.92))
         for wheel in (12, 34, 84, 106):
             _, _, inside = disc(15)
@@ -244,9 +250,9 @@ def balloon() -> Array:
     layer = np.zeros((108, 74, 4), np.float32)
     paste(layer, painted((0.90, 0.24, 0.18), light, inside & gores), 0, 0)
     paste(layer, painted((0.98, 0.86, 0.40), light, inside & ~gores), 0, 0)
-    paste(layer, painted((0.45, 0.30, 0.16), 1.0, np.ones((16, 20))), 27, 90)
+    paste(layer, painted((0.45, 0.30, 0.16), 1.0, solid(16, 20)), 27, 90)
     for x in (28, 45):
-        paste(layer, painted((0.2, 0.16, 0.1), 1.0, np.ones((22, 2))), x, 70)
+        paste(layer, painted((0.2, 0.16, 0.1), 1.0, solid(22, 2)), x, 70)
     return layer
 
 
@@ -260,7 +266,7 @@ def wood(width: int, height: int, random: np.random.Generator) -> Array:
     rings = np.sin(2 * pi * (rows / 26 + 7 * bend + plank * 0.37))
     pores = fractal(height, width, (1.6, 36), random, 2)
     light = 0.72 + 0.13 * rings + 0.55 * (pores - 0.5) + 0.08 * (plank % 3)
-    return painted((0.70, 0.46, 0.26), np.where(rows % 120 < 2, 0.3, light), np.ones((height, width)))
+    return painted((0.70, 0.46, 0.26), np.where(rows % 120 < 2, 0.3, light), solid(height, width))
 
 
 def cloth(width: int, height: int, random: np.random.Generator) -> Array:
@@ -277,7 +283,7 @@ def cloth(width: int, height: int, random: np.random.Generator) -> Array:
 
 def page(random: np.random.Generator) -> Array:
     paper = 0.96 + 0.08 * (fractal(330, 470, (3, 3), random, 2) - 0.5)
-    layer = painted((0.97, 0.96, 0.91), paper, np.ones((330, 470)))
+    layer = painted((0.97, 0.96, 0.91), paper, solid(330, 470))
     y = 22
     for number, line in enumerate(PAGE):
         scale = (6, 4)[number] if number < 2 else 2

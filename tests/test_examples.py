@@ -1,0 +1,207 @@
+"""What newcomers see first: the film in `examples/`, the scripts beside it, and the commands of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import av
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sample_videos import sample_planes, video_frame, write_video
+from test_cli_denoise import WITH_IDENTITY, frames_of
+from typer.main import get_command
+
+from vidrestore.cli.app import app
+from vidrestore.engine.inspection import inspect
+from vidrestore.engine.tasks import TASKS
+from vidrestore.events import Started
+
+SECOND_COMMAND = 'pip install -e ".[test]" && pytest'
+
+
+class Script(NamedTuple):
+    """One of the scripts of `examples/`, run in this process: torch takes seconds to load."""
+
+    name: str
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: object) -> tuple[int, str]:
+        """The exit code and what was said on stderr."""
+        self.monkeypatch.setattr(sys, "argv", [f"{self.name}.py", *map(str, arguments)])
+        code = 0
+        try:
+            import_module(self.name).main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, self.capsys.readouterr().err
+
+
+@pytest.fixture
+def script(repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Script]:
+    monkeypatch.syspath_prepend(repository / "examples")
+    return lambda name: Script(name, monkeypatch, capsys)
+
+
+def planes_of(path: Path) -> NDArray[np.float32]:
+    """All frames of a film as decoded, (frames, rows of Y, U and V, width)."""
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray().astype(np.float32) for frame in container.decode(video=0)])
+
+
+def rgb(path: Path, number: int = 0) -> NDArray[np.float32]:
+    with av.open(str(path)) as container:
+        return list(container.decode(video=0))[number].to_ndarray(format="rgb24").astype(np.float32)
+
+
+def test_the_film_is_what_its_script_makes(repository: Path, tmp_path: Path, script: Callable[[str], Script]) -> None:
+    shipped = planes_of(repository / "examples" / "noisy.mp4")
+    arguments = ("-o", tmp_path / "noisy.mp4", "--clean", tmp_path / "clean.mp4")
+    assert script("make_clip")(*arguments) == (0, "")
+    assert np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1  # of another machine's mathematics and encoder
+    noise = shipped - planes_of(tmp_path / "clean.mp4")
+    assert 18 < noise.std() < 20.5
+    assert abs((noise[1:] * noise[:-1]).mean() / noise.var()) < 0.05  # new in each frame
+    code, message = script("make_clip")(*arguments)
+    assert code == 1 and "clean.mp4" in message and "--overwrite" in message
+
+
+def test_the_film_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository: Path) -> None:
+    path = repository / "examples" / "noisy.mp4"
+    found = inspect(str(path))
+    assert path.stat().st_size < 1_000_000
+    assert [stream.kind for stream in found.info.streams] == ["video", "audio"]
+    colour = found.info.video.colour
+    assert (colour.matrix, colour.primaries, colour.transfer, colour.range) == (1, 1, 1, 1)
+    assert [(scene.first, scene.stop) for scene in found.scenes] == [(0, 24), (24, 44)]
+    assert all(17 < sigma < 22 for scene in found.scenes for sigma in scene.sigma)
+
+
+def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Script]) -> None:
+    for name, number in (("before.mkv", 1), ("after.mkv", 9)):
+        with av.open(str(tmp_path / name), "w") as container:
+            stream = container.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv444p"
+            for step in range(2):
+                smooth = tuple(plane // 4 + 90 for plane in sample_planes("yuv444p", number + step))
+                container.mux(stream.encode(video_frame("yuv444p", smooth, step)))
+            container.mux(stream.encode(None))
+    output = tmp_path / "picture.png"
+    arguments = (tmp_path / "before.mkv", tmp_path / "after.mkv", "--frame", 1, "--zoom", 3, "-o", output)
+    assert script("before_after")(*arguments) == (0, "")
+    picture = rgb(output)
+    assert picture.shape == (144, 192, 3)
+    assert (picture[:, 95:97] == 255).all()
+    assert np.abs(picture[1::3, 1:94:3] - rgb(tmp_path / "before.mkv", 1)[:, :31]).max() <= 2
+    assert np.abs(picture[1::3, 100::3] - rgb(tmp_path / "after.mkv", 1)[:, 33:]).max() <= 2
+
+
+def test_before_after_says_what_is_wrong(tmp_path: Path, script: Callable[[str], Script]) -> None:
+    write_video(tmp_path / "a.mkv", 2)
+    write_video(tmp_path / "b.mkv", 2, size=(32, 48))
+    code, message = script("before_after")(tmp_path / "a.mkv", tmp_path / "b.mkv", "--frame", 2)
+    assert code == 1 and "a.mkv: there is no frame 2" in message
+    code, message = script("before_after")(tmp_path / "a.mkv", tmp_path / "b.mkv")
+    assert code == 2 and "differ in size: (64, 48) and (32, 48)" in message
+
+
+@pytest.fixture
+def programs(tmp_path: Path, repository: Path) -> dict[str, str]:
+    """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the file $Y4M to a pipe."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    identity = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{WITH_IDENTITY}main()" "$@"\n'
+    copying = '#!/bin/sh\nfor last; do :; done\nif [ "$last" = - ]; then cat "$Y4M"; else cat > "$last"; fi\n'
+    for name, text in (("vidrestore", identity), ("ffmpeg", copying)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return os.environ | {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(repository),
+        "Y4M": str(tmp_path / "in.y4m"),
+    }
+
+
+def shell(repository: Path, programs: dict[str, str], name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(repository / "examples" / name), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=programs)
+
+
+def test_a_folder_is_denoised_and_done_films_are_left_out(repository: Path, tmp_path: Path, programs: dict[str, str]) -> None:
+    films, restored = tmp_path / "films", tmp_path / "restored"
+    films.mkdir()
+    write_video(films / "a.mkv", 3)
+    (films / "b.mkv").write_text("no film")
+    first = shell(repository, programs, "denoise_folder.sh", films, restored)
+    assert first.returncode == 3 and "b.mkv" in first.stderr and "could not be restored" in first.stderr
+    written = (restored / "a.denoised.mkv").stat().st_mtime_ns
+    write_video(films / "b.mkv", 2)
+    second = shell(repository, programs, "denoise_folder.sh", films, restored, "--sigma", 20)
+    assert (second.returncode, second.stdout.splitlines()[-1]) == (0, f"all done: {restored}")
+    assert (restored / "a.denoised.mkv").stat().st_mtime_ns == written
+    assert frames_of(restored / "b.denoised.mkv") == 2
+
+
+def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: dict[str, str]) -> None:
+    with av.open(programs["Y4M"], "w", format="yuv4mpegpipe") as container:
+        stream = container.add_stream("rawvideo", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(3):
+            container.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
+        container.mux(stream.encode(None))
+    result = shell(repository, programs, "through_a_pipe.sh", tmp_path / "film.mkv", tmp_path / "out.y4m")
+    assert result.returncode == 0, result.stderr
+    assert (planes_of(tmp_path / "out.y4m") == planes_of(tmp_path / "in.y4m")).all()
+
+
+def blocks(repository: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (repository / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_every_command_of_the_readme_is_understood(repository: Path) -> None:
+    group = get_command(app)
+    lines = [shlex.split(line, comments=True) for block in blocks(repository, "sh") for line in block.splitlines()]
+    commands = [line[line.index("vidrestore") + 1 :] for line in lines if "vidrestore" in line]
+    assert len(commands) > 15
+    for arguments in commands:
+        context = group.make_context("vidrestore", list(arguments), resilient_parsing=False)
+        name, command, rest = group.resolve_command(context, list(arguments))
+        command.make_context(name, rest, parent=context)
+
+
+def test_the_python_of_the_readme_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").mkdir()
+    write_video(tmp_path / "examples" / "noisy.mp4", 3, codec="libx264")
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks(repository, "python")
+    exec(code, {})
+    assert frames_of(tmp_path / "restored.mp4") == 3
+
+
+def test_the_files_that_the_readme_names_are_there(repository: Path) -> None:
+    links = re.findall(r"\]\(([^):]+)\)", (repository / "README.md").read_text(encoding="utf-8"))
+    assert len(links) > 4
+    assert [link for link in links if not (repository / link).exists()] == []
+
+
+def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path) -> None:
+    run = (repository / ".ci" / "run").read_text(encoding="utf-8")
+    first, second = (block.strip() for block in blocks(repository, "sh")[:2])
+    assert first.startswith("pip install . && vidrestore denoise") and first in run
+    assert second == SECOND_COMMAND and second in run
+
+
+def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
+    (line,) = blocks(repository, "json")
+    event = Started("film.mp4", "film.denoised.mp4", "denoise", "dust-denoise", "auto")
+    assert line.strip() == event.to_json()
