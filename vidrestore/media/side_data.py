@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import VideoInfo
 
 # FFmpeg's names of side data -> ours. Not here: what the writer carries over itself, an encoder's note on its settings, film grain that the
-# decoder has already drawn.
+# decoder has already drawn, the time codes that every MPEG-2 stream has.
 _LOST = {
     "A53_CC": "closed captions",
     "DYNAMIC_HDR_PLUS": "HDR10+",
@@ -22,7 +22,6 @@ _LOST = {
     "AFD": "the active format description",
     "PANSCAN": "pan and scan",
     "S12M_TIMECODE": "time codes",
-    "GOP_TIMECODE": "time codes",
     "ALPHA_LAYER": "the transparency of VP8 or VP9",
 }
 
