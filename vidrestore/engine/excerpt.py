@@ -8,8 +8,8 @@ from math import ceil
 
 from vidrestore.errors import OptionError
 from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.span import Span
+from vidrestore.media.reader import STDIN, VideoReader
+from vidrestore.media.span import WHOLE, Span
 
 
 def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | None) -> Span:
@@ -18,27 +18,37 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
     No start, or one of 0, leaves the beginning as it is, sound from before the first frame included. Raises OptionError where there is no
     such frame.
     """
-    video = reader.info.video
-    origin = video.start or 0
-    stop = None if duration is None else ceil(origin + ((start or 0) + duration) / video.time_base)
+    if not start and duration is None:
+        return WHOLE
+    tick, origin = reader.info.video.time_base, _first_pts(reader)
+    stop = None if duration is None else ceil(origin + ((start or 0) + duration) / tick)
     if not start:
         return Span(None, stop)
-    with closing(reader.frames(ceil(origin + start / video.time_base))) as frames:
+    with closing(reader.frames(ceil(origin + start / tick))) as frames:
         first = next(frames, None)
     if first is None:
         length = f" (it lasts {float(reader.info.duration):.3f} s)" if reader.info.duration else ""
         raise OptionError(f"{reader.source}: no frame begins at {float(start):g} s or later{length}; choose an earlier --start")
     if stop is not None and first.pts >= stop:
-        at = float((first.pts - origin) * video.time_base)
+        at = float((first.pts - origin) * tick)
         raise OptionError(f"{reader.source}: no frame begins in the part asked for, the next one at {at:.3f} s; choose a longer --duration")
     return Span(first.pts, stop)
+
+
+def _first_pts(reader: VideoReader) -> int:
+    """Of the first frame itself: what Matroska says of a stream's start is always 0."""
+    if reader.source == STDIN:
+        return 0
+    with closing(reader.frames()) as frames:
+        first = next(frames, None)
+    return first.pts if first else 0
 
 
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
     """How many frames to expect, for the progress display: the file's own claim, else time times rate."""
     video = info.video
     whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
-    if span == Span() or not video.rate:
+    if span == WHOLE or not video.rate:
         return whole
     origin = video.start or 0
     last = origin + round(info.duration / video.time_base) if info.duration else span.stop

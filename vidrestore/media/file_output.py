@@ -135,11 +135,12 @@ class FileOutput:
 
     def _still_true(self, metadata: dict[str, str]) -> dict[str, str]:
         """Without the time code of the film's first frame, where that is left out."""
-        if not (self.cut and self.cut.start is not None and "timecode" in metadata):
+        codes = [key for key in metadata if key.lower() == "timecode"]
+        if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        warning = f"{self.output}: the time code {metadata['timecode']} is that of the film's first frame, so it is left out"
+        warning = f"{self.output}: the time code {metadata[codes[0]]} is that of the film's first frame, so it is left out"
         self.warnings += [warning] if warning not in self.warnings else []
-        return {key: value for key, value in metadata.items() if key != "timecode"}
+        return {key: value for key, value in metadata.items() if key not in codes}
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""

@@ -165,10 +165,11 @@ def _named(info: StreamInfo, name: str | None) -> str:
     return f"stream {info.index} ({_kind(info)}: {details})"
 
 
-def add_copy(output: OutputContainer, template: Stream) -> Stream:
-    """Add a stream for copied packets, with the template's parameters, metadata and disposition."""
+def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -> Stream:
+    """Add a stream for copied packets, all of them if `whole`, with the template's parameters, metadata and disposition."""
     made: Stream = output.add_stream_from_template(template, opaque=True)
-    made.metadata.update(stream_metadata(template.metadata, output.format.name))
+    metadata = template.metadata if whole else without_stale(template.metadata)
+    made.metadata.update(stream_metadata(metadata, output.format.name))
     made.disposition = template.disposition
     return made
 
@@ -233,9 +234,7 @@ class StreamCopier:
         if output.format.name == "matroska" and template.disposition & Disposition.attached_pic:
             self._attach_picture(output, template)
             return
-        made = add_copy(output, template)
-        if self.cut:
-            made.metadata = without_stale(made.metadata)
+        made = add_copy(output, template, whole=self.cut is None)
         if template.type != "attachment":
             self.targets[index] = made
 
