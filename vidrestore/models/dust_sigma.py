@@ -9,6 +9,10 @@ Departures from the printed network (dust.py), each measured (README, "What was 
   token already;
 - the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so that detail below the
   threshold of a single frame is averaged before it is thresholded.
+- a token's distance to itself lacks the noise that keeps equal tokens apart: a learned self distance stands in for it, so that tau can be
+  small enough to tell different content;
+- thresholds follow the noise that is left: a mix with weights w has |w|_2 of a single frame's, so a token that found much of its kind is
+  thresholded less than one that stands alone.
 All blocks share D, V and P as in the paper; the curves differ per block.
 """
 
@@ -66,7 +70,10 @@ class SigmaDust(nn.Module):
         self.own = self._curve(later, 0.5)  # a
         self.attended = self._curve(later, 0.5)  # b
         self.log_gain = self._curve(1, 0.0)  # of the output's atoms
-        self.log_temperature = nn.Parameter(F.pad(torch.full((later, 1), math.log(0.3)), (0, config.degree)))
+        self.log_temperature = self._number(later, math.log(0.3))  # tau
+        self.self_distance = self._number(later, 0.3)
+        self.own_share = self._number(later, 0.0)  # of the noise that attention does not average, through a sigmoid
+        self.noise_power = self._number(later, 0.5)  # thresholds go with the noise that is left to this power
         if config.heads > 1:
             self.head_dictionaries = nn.Parameter(dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape))
 
@@ -80,6 +87,10 @@ class SigmaDust(nn.Module):
         """What the network is given of clean patches, as `Dust.measure`: here the patches themselves."""
         return patches
 
+    def _number(self, blocks: int, start: float) -> nn.Parameter:
+        """(blocks, degree + 1) coefficients of one number per block."""
+        return nn.Parameter(F.pad(torch.full((blocks, 1), start), (0, self.config.degree)))
+
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
         """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
         level = noise_level(sigma)
@@ -89,6 +100,8 @@ class SigmaDust(nn.Module):
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
         carried, own, attended = (self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended))
         inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
+        self_distances = self.config.patch**2 * (self.self_distance @ powers)
+        own_shares, noise_powers = (self.own_share @ powers).sigmoid(), self.noise_power @ powers
         heads = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
         blocks = [
             LevelBlock(
@@ -99,6 +112,9 @@ class SigmaDust(nn.Module):
                 own=own[block] * to_first[block].to(dtype),
                 attended=attended[block] * to_first[block].to(dtype),
                 inverse_temperature=inverse_temperatures[block],
+                self_distance=self_distances[block],
+                own_share=own_shares[block],
+                noise_power=noise_powers[block],
             )
             for block in range(self.config.blocks - 1)
         ]
@@ -121,11 +137,14 @@ class SigmaDust(nn.Module):
         data = (noisy - mean) / sigma @ self.analysis.mT  # V x
         code = soft_threshold(data, self._value(self.log_threshold[0], sigma).exp())
         for block in range(self.config.blocks - 1):
-            attention = self._attention(code, self._value(self.log_temperature[block], sigma).exp())
+            attention = self._attention(code, block, sigma)
             mixed, similar = attention @ code, attention @ data
             code = self._value(self.carried[block], sigma) * mixed + mixed @ self.dictionary.mT @ self.correction.mT  # U z
             code = code + self._value(self.own[block], sigma) * data + self._value(self.attended[block], sigma) * similar
-            code = soft_threshold(code, self._value(self.log_threshold[block + 1], sigma).exp())
+            share = self._value(self.own_share[block], sigma).sigmoid()
+            mix = share * torch.eye(noisy.shape[-2]) + (1 - share) * attention
+            left = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
+            code = soft_threshold(code, left * self._value(self.log_threshold[block + 1], sigma).exp())
         restored: Tensor = (code * self._value(self.log_gain[0], sigma).exp()) @ self.dictionary.mT * sigma + mean
         return restored
 
@@ -135,13 +154,15 @@ class SigmaDust(nn.Module):
         level = noise_level(sigma)
         return torch.stack([coefficient * level**power for power, coefficient in enumerate(coefficients)]).sum(0)
 
-    def _attention(self, code: Tensor, temperature: Tensor) -> Tensor:
+    def _attention(self, code: Tensor, block: int, sigma: float) -> Tensor:
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        temperature = self._value(self.log_temperature[block], sigma).exp()
+        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(code.shape[-2])
         maps = []
         for dictionary in dictionaries:
             tokens = code @ dictionary.mT
             squared = (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
-            maps.append((-squared / temperature).softmax(-1))
+            maps.append((-(squared + to_itself) / temperature).softmax(-1))
         return torch.stack(maps).mean(0)
 
 
@@ -155,12 +176,16 @@ class LevelBlock:
     carried: Tensor  # (K,), as the next two
     own: Tensor
     attended: Tensor
-    inverse_temperature: Tensor
+    inverse_temperature: Tensor  # a number, as the next three
+    self_distance: Tensor
+    own_share: Tensor
+    noise_power: Tensor
 
 
 @dataclass
 class LevelDust:
-    """`SigmaDust` at one sigma, in the order that computes best: every threshold is 1, and one batched product mixes codes and data."""
+    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is left, and one batched product
+    mixes codes and data."""
 
     sigma: float
     dtype: torch.dtype
@@ -181,10 +206,13 @@ class LevelDust:
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
         tokens = _rows(block.tokens, code)
         heads = [_rows(head, code) for head in block.heads] or [tokens]
-        attention = torch.stack([_distance_attention(head, block.inverse_temperature) for head in heads]).mean(0).to(code.dtype)
-        pull = _rows(block.correction, torch.bmm(attention, tokens))
+        maps = [_distance_attention(head, block) for head in heads]
+        attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
+        left, mixing = _noise_left(attention, block).to(code.dtype), attention.to(code.dtype)
+        pull = _rows(block.correction, torch.bmm(mixing, tokens))
         values = torch.addcmul(code * block.carried, data, block.attended)
-        return F.softshrink(torch.addcmul(torch.baddbmm(pull, attention, values), data, block.own), 1.0)
+        mixed = torch.addcmul(torch.baddbmm(pull, mixing, values), data, block.own)
+        return mixed - torch.maximum(torch.minimum(mixed, left), -left)
 
 
 def _rows(linear: Linear, groups: Tensor) -> Tensor:
@@ -192,8 +220,17 @@ def _rows(linear: Linear, groups: Tensor) -> Tensor:
     return linear(groups.flatten(0, 1)).view(*groups.shape[:2], -1)
 
 
-def _distance_attention(tokens: Tensor, inverse_temperature: Tensor) -> Tensor:
+def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
     """(B, T, T) softmax of minus squared distance; the part that is the same along a row is left out."""
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
-    return ((2 * products - norms[:, None]) * inverse_temperature).softmax(-1)
+    near = 2 * products - norms[:, None] - block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
+    return (near * block.inverse_temperature).softmax(-1)
+
+
+def _noise_left(attention: Tensor, block: LevelBlock) -> Tensor:
+    """(B, T, 1) what a token's mix leaves of a single frame's noise, to the block's power."""
+    averaged = 1 - block.own_share
+    own = attention.diagonal(dim1=1, dim2=2)
+    squared = averaged**2 * attention.square().sum(-1) + 2 * averaged * block.own_share * own + block.own_share**2
+    return (squared ** (0.5 * block.noise_power)).unsqueeze(-1)
