@@ -26,7 +26,7 @@ def film(
         if path.suffix == ".mkv":
             audio.metadata.update({"language": "ita", "BPS": "256000"})
         texts = output.add_mux_stream(text) if text else None
-        second = output.add_stream("mpeg4", rate=1, options={"g": "3", "bf": "2"}) if angle else None
+        second = output.add_stream("mpeg4", rate=1, options={"g": "9", "bf": "2"}) if angle else None
         if second:
             second.width, second.height, second.pix_fmt = 32, 16, "yuv420p"
         if texts:
