@@ -77,7 +77,7 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
         return ()
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
-        wanted = [info for info in _others(source) if _kind(info) not in unwanted and not _is_chapter_text(opened.streams[info.index])]
+        wanted = [info for info in _others(source) if _kind(info) not in unwanted and not _is_made_anew(opened.streams[info.index])]
         samples = _first_packets(opened)
         refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
         if refused:
@@ -104,11 +104,11 @@ def _kind(info: StreamInfo) -> str:
     return "cover" if info.attached_picture else info.kind
 
 
-def _is_chapter_text(stream: Stream) -> bool:
-    """QuickTime keeps chapters in a hidden text track; they are copied as chapters, and the new file gets a track of its own."""
+def _is_made_anew(stream: Stream) -> bool:
+    """Tracks that QuickTime makes of what we copy in another way: chapters are a hidden text track, a time code one with a single entry."""
     from av.stream import Discard
 
-    return stream.type == "data" and stream.discard == Discard.all
+    return stream.type == "data" and (stream.discard == Discard.all or "timecode" in stream.metadata)
 
 
 def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: Samples) -> str | None:
