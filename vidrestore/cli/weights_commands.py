@@ -46,7 +46,7 @@ def verify(names: Names = None) -> None:
 
 @app.command()
 def pull(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit[/file].")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file].")],
     quiet: Quiet = False,
 ) -> None:
     """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are."""
