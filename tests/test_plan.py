@@ -12,7 +12,7 @@ from vidrestore.clips import clip_bounds, overlapping_clips
 from vidrestore.engine.plan import Clip, Plan, SourceIdentity, Timeline, planned_clips, planned_range
 from vidrestore.errors import PlanError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoders import EncoderChoice
+from vidrestore.media.encoding import EncoderChoice
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2

@@ -19,7 +19,7 @@ from vidrestore.engine.job import check_side_data
 from vidrestore.engine.tasks import TASKS
 from vidrestore.errors import PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.media.encoders import EncoderChoice
+from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import probe
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.streams import StreamCopier

@@ -19,7 +19,7 @@ from typing import Any
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import PlanError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoders import EncoderChoice
+from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise import NoiseEstimator
 from vidrestore.scenes import SceneDetector

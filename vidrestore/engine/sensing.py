@@ -32,7 +32,8 @@ from vidrestore.errors import CheckpointError, MediaError, OptionError, VidResto
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.atomic import check_output
-from vidrestore.media.encoders import PIPE, EncoderChoice, choose_encoder
+from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.measurements import SUFFIX, Measured, MeasurementReader, MeasurementWriter
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader

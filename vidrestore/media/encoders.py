@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat
-from vidrestore.media.encoding import try_encoder
+from vidrestore.media.encoding import THREADS, EncoderChoice, try_encoder
 from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.y4m_output import colour_space
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PIPE = "-"
 DEFAULT_CRF = 16.0
-THREADS = 4  # a constant: more threads are other bits, and the same command is to give the same file on every machine
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 SUBSAMPLINGS = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (0, 1): "440", (2, 0): "411", (2, 2): "410"}
@@ -42,22 +41,6 @@ class EncoderOptions:
     options: Mapping[str, str] = field(default_factory=dict)
     lossless: bool = False
     threads: int = 0
-
-
-@dataclass(frozen=True)
-class EncoderChoice:
-    """An encoder with everything needed to open it; plain values, so that it can be written into a plan.
-
-    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the encoder's, all of them.
-    """
-
-    encoder: str
-    pix_fmt: str
-    container: str
-    options: Mapping[str, str]
-    codec_tag: str | None = None
-    threads: int = THREADS
-    lossless: bool = False
 
 
 @dataclass(frozen=True)

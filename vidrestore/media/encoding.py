@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,30 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from vidrestore.media.encoders import EncoderChoice
     from vidrestore.media.probe import VideoInfo
 
 # Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
 _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
+
+THREADS = 4  # a constant: more threads are other bits, and the same command is to give the same file on every machine
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """An encoder with everything needed to open it; plain values, so that it can be written into a plan.
+
+    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the encoder's, all of them.
+    """
+
+    encoder: str
+    pix_fmt: str
+    container: str
+    options: Mapping[str, str]
+    codec_tag: str | None = None
+    threads: int = THREADS
+    lossless: bool = False
 
 
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
 
-    from vidrestore.media.encoders import EncoderChoice
+    from vidrestore.media.encoding import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1

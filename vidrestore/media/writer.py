@@ -17,7 +17,7 @@ from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
 
 if TYPE_CHECKING:
-    from vidrestore.media.encoders import EncoderChoice
+    from vidrestore.media.encoding import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 
