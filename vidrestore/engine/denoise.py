@@ -24,21 +24,25 @@ from vidrestore.weights import load_model
 if TYPE_CHECKING:
     from vidrestore.engine.options import RestoreOptions
 
-DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much work per frame: patch stride of the first plane and of smaller ones, and whether patches follow the motion."""
+    """How much work per frame: the weights, patch stride of the first plane and of smaller ones, and whether patches follow the motion."""
 
+    model: str
     stride: int
     chroma_stride: int
     match: bool
 
 
-PRESETS = {"fast": Preset(16, 16, False), "default": Preset(12, 12, True), "best": Preset(4, 6, True)}
+PRESETS = {
+    "fast": Preset("dust-fast-denoise", 16, 16, False),
+    "default": Preset("dust-denoise", 12, 16, True),
+    "best": Preset("dust-denoise", 4, 6, True),
+}
 
 
 class DenoiseRestorer:
@@ -53,11 +57,11 @@ class DenoiseRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
+        self.preset = PRESETS[options.quality]
+        model = load_model(options.model or self.preset.model, device=str(self.device))
         self.name = model.card.name
         self.network = _denoiser(model.network, self.name)
         self.patch = self.network.config.patch
-        self.preset = PRESETS[options.quality]
         self.match = self.preset.match and options.match
         self.precision = options.precision
         self.parallel = 0 if self.device.type == "cpu" else 1
