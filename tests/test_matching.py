@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
-from vidrestore.models.matching import Grid, _assigned, fixed_places, gather, matched_places
+from vidrestore.models.matching import Grid, _assigned, _median_of_nine, fixed_places, gather, matched_places
 
 
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -68,6 +68,11 @@ def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes
     wishes = torch.tensor([[0, 1], [0, 2], [0, 1]])
     cells, holder = _assigned(wishes, torch.tensor([3.0, 1.0, 2.0]))
     assert cells.tolist() == [-1, 0, 1] and holder.tolist() == [1, 2, -1]
+
+
+def test_the_median_of_nine_is_the_median():
+    values = torch.randint(-5, 6, (2, 9, 400), generator=torch.Generator().manual_seed(0)).float()
+    assert torch.equal(_median_of_nine(values), values.median(1).values)
 
 
 def test_matching_is_the_same_every_time():
