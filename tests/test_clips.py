@@ -35,14 +35,15 @@ def values(frames):
     return [float(planes[0][0, 0]) for planes in frames]
 
 
-def test_bounds_cover_the_video_and_the_last_reaches_back_to_full_length():
+def test_bounds_cover_the_video_and_the_last_takes_a_short_rest_in():
     assert clip_bounds(20, [], 8, 2) == [(0, 8), (6, 14), (12, 20)]
-    assert clip_bounds(21, [], 8, 2) == [(0, 8), (6, 14), (12, 20), (13, 21)]
+    assert clip_bounds(23, [], 8, 2) == [(0, 8), (6, 14), (12, 23)]
+    assert clip_bounds(24, [], 8, 2) == [(0, 8), (6, 14), (12, 20), (18, 24)]
     assert clip_bounds(0, [], 8, 2) == []
 
 
 def test_bounds_never_cross_a_cut():
-    assert clip_bounds(14, [3], 8, 2) == [(0, 3), (3, 11), (6, 14)]
+    assert clip_bounds(15, [3], 8, 2) == [(0, 3), (3, 11), (9, 15)]
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
@@ -79,7 +80,7 @@ def test_shared_frames_fade_linearly_from_one_clip_to_the_next():
 
 
 def test_no_frame_is_blended_from_three_clips():
-    bounds = clip_bounds(15, [], 8, 2)  # (0, 8), (6, 14), (7, 15)
+    bounds = [(0, 8), (6, 14), (7, 15)]
     joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 9, 100), strict=True)], crossfade))
     assert joined[:8] == pytest.approx([0] * 6 + [3, 6])  # frame 7 without the third clip
     assert joined[8:] == pytest.approx([9 + 91 * (i + 1) / 7 for i in range(6)] + [100])

@@ -54,7 +54,7 @@ def values(frames: Iterator[Frame]) -> list[int]:
         (20, [], [1] * 20),
         (38, [], [1] * 18 + [1, 2] + [2] * 18),  # 1 1/3 and 1 2/3, rounded
         (39, [20], [1] * 20 + [2] * 19),
-        (39, [], [1] * 18 + [1, 2] + [2] * 9 + [3] * 10),  # clips 1 and 2 share 18 frames: the fade goes from 2 to 3
+        (39, [], [1] * 18 + [1, 2] + [2] * 19),  # the last clip takes the rest in
     ],
 )
 def test_frames_are_faded_only_where_two_clips_have_them(count: int, cuts: list[int], added: list[int]) -> None:

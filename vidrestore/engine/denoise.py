@@ -24,24 +24,25 @@ from vidrestore.weights import load_model
 if TYPE_CHECKING:
     from vidrestore.engine.options import RestoreOptions
 
+DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much work per frame: the weights, patch stride of the first plane and of smaller ones, and whether patches follow the motion."""
+    """How much work per frame: patch stride of the first plane and of smaller ones, and whether their patches follow the motion."""
 
-    model: str
     stride: int
-    chroma_stride: int
+    smaller_stride: int
     match: bool
+    match_smaller: bool
 
 
 PRESETS = {
-    "fast": Preset("dust-fast-denoise", 16, 16, False),
-    "default": Preset("dust-denoise", 12, 16, True),
-    "best": Preset("dust-denoise", 4, 6, True),
+    "fast": Preset(14, 16, match=False, match_smaller=False),
+    "default": Preset(14, 16, match=True, match_smaller=False),
+    "best": Preset(5, 8, match=True, match_smaller=True),
 }
 
 
@@ -58,11 +59,11 @@ class DenoiseRestorer:
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
-        model = load_model(options.model or self.preset.model, device=str(self.device))
+        model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
         self.name = model.card.name
         self.network = _denoiser(model.network, self.name)
         self.patch = self.network.config.patch
-        self.match = self.preset.match and options.match
+        self.match = options.match
         self.precision = options.precision
         self.parallel = 0 if self.device.type == "cpu" else 1
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
@@ -92,13 +93,14 @@ class DenoiseRestorer:
         guide = _at_least(guide, self.patch)
         first = guide.shape == plane.shape
         grid = self._grid(height, width, first)
-        if not self.match or frames == 1:
+        follow = self.match and (self.preset.match if first else self.preset.match_smaller)
+        if not follow or frames == 1:
             return origins_of(fixed_places(frames, grid, plane.device), height, width)
         guide = guide if first else F.interpolate(guide[None], size=(height, width), mode="area")[0]
         return origins_of(matched_places(guide, grid), height, width)
 
     def _grid(self, height: int, width: int, first: bool) -> Grid:
-        stride = self.preset.stride if first else self.preset.chroma_stride
+        stride = self.preset.stride if first else self.preset.smaller_stride
         return Grid(height, width, self.patch, max(1, stride * self.patch // 16))
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:

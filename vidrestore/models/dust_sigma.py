@@ -212,7 +212,7 @@ class LevelDust:
         pull = _rows(block.correction, torch.bmm(mixing, tokens))
         values = torch.addcmul(code * block.carried, data, block.attended)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values), data, block.own)
-        return mixed - torch.clamp(mixed, -left, left)
+        return mixed - torch.maximum(torch.minimum(mixed, left), -left)  # torch.clamp with tensors as bounds takes four times as long
 
 
 def _rows(linear: Linear, groups: Tensor) -> Tensor:
