@@ -13,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from vidrestore.errors import CheckpointError, ConfigError, OptionError
+from vidrestore.engine.devices import torch_device
+from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
@@ -80,7 +81,7 @@ def train(
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
     diverges; CheckpointError for weights that don't fit; OptionError for a device that isn't there; KeyboardInterrupt after Ctrl-C.
     """
-    run = Run(config, output, pick_device(device))
+    run = Run(config, output, torch_device(device))
     resumes = run.checkpoint.exists()
     if resumes and not resume:
         raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
@@ -91,17 +92,6 @@ def train(
     listen(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
     run.go(listen)
     return run.save_weights()
-
-
-def pick_device(name: str) -> torch.device:
-    """The device called "auto" (a GPU if there is one), "cpu" or "cuda". Raises OptionError for others, and for one that isn't there."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise OptionError(f"device must be auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise OptionError("device cuda: torch sees no GPU here; use --device cpu, or install torch for your GPU")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 class Run:
