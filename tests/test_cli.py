@@ -121,7 +121,10 @@ def test_weights_import_wants_its_config_as_a_json_object(capsys: pytest.Capture
     arguments = ("weights", "import", "a.pth", "-o", str(tmp_path / "a.safetensors"), "--family", "dust", "--task", "denoise", "--config")
     assert run(*arguments, "{patch: 16}") == 2
     assert run(*arguments, "[16]") == 2
+    assert run(*arguments, str(tmp_path / "none.json")) == 2
     assert "--config" in capsys.readouterr().err
+    (tmp_path / "list.json").write_text("[16]")
+    assert run(*arguments, str(tmp_path / "list.json")) == 2
 
 
 # How events are shown

@@ -404,11 +404,9 @@ def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
 # Checkpoints of other code
 
 
-def imported(tmp_path: Path, content: Any) -> Card:
+def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None) -> Card:
     torch.save(content, tmp_path / "other.pth")
-    return weights.import_checkpoint(
-        tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config={"width": 4}, task="denoise"
-    )
+    return weights.import_checkpoint(tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config=config or {"width": 4})
 
 
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])
@@ -420,9 +418,21 @@ def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path: Path, wrapp
 
 
 def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.upstream.RENAMES, "tiny", ((r"^fc\.", "linear."),))
-    imported(tmp_path, {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()})
+    monkeypatch.setitem(weights.upstream.ADOPTERS, "tiny", "tiny_family:adopt")
+    card = imported(tmp_path, {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()}, {"size": 4})
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.bias, tiny().linear.bias)
+    assert (card.config, card.task, card.parameters) == ({"width": 4}, "count", {"scale": 2})
+    with pytest.raises(CheckpointError, match="other.pth: size is -1, expected 1 or more"):
+        imported(tmp_path, tiny().state_dict(), {"size": -1})
+
+
+def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(tiny().state_dict(), tmp_path / "other.safetensors")
+    arguments = {"family": "tiny", "config": {"width": 4}}
+    assert weights.import_checkpoint(tmp_path / "other.safetensors", tmp_path / "ours.safetensors", **arguments).task == "restore"
+    assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
 
 
 def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from vidrestore.weights.adopted import Adopted
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,11 @@ class Tiny(nn.Module):
 
 def build(config: dict[str, Any]) -> Tiny:
     return Tiny(TinyConfig(**config))
+
+
+def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
+    """The checkpoint of imagined authors, who say `fc` and `size`."""
+    if arguments["size"] < 1:
+        raise ValueError(f"size is {arguments['size']}, expected 1 or more")
+    renamed = {name.replace("fc.", "linear."): tensor for name, tensor in tensors.items()}
+    return Adopted({"width": arguments["size"]}, renamed, "count", {"scale": 2})

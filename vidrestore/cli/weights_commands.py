@@ -58,18 +58,21 @@ def pull(
 
 @app.command("import")
 def import_weights(
-    source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt) of other code.")],
+    source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
     family: Annotated[str, typer.Option(help="Model family of the checkpoint.")],
-    task: Annotated[str, typer.Option(help="What the weights are for.")],
-    config: Annotated[str, typer.Option(metavar="JSON", help="The family's config.")] = "{}",
-    parameters: Annotated[str, typer.Option(metavar="JSON", help="What the task may ask of them.")] = "{}",
+    task: Annotated[str | None, typer.Option(help="What the weights are for, where the family doesn't say.")] = None,
+    config: Annotated[
+        str, typer.Option(metavar="F.json|JSON", help="Arguments of the authors' constructor; worked out from the tensors where possible.")
+    ] = "{}",
+    parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
 ) -> None:
     """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as .safetensors."""
-    settings = {"config": _json_object("--config", config), "parameters": _json_object("--parameters", parameters)}
+    settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
+    asked = None if parameters is None else _json_object("--parameters", parameters)
     from vidrestore.weights import import_checkpoint
 
-    card = import_checkpoint(source, output, family=family, task=task, **settings)
+    card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked)
     typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
@@ -93,6 +96,13 @@ def add(
 
     card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
     typer.echo(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--config: {path} can't be read ({error})") from error
 
 
 def _json_object(option: str, text: str) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def save_model(
 def read_card(path: str | Path) -> Card:
     """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours."""
     path = Path(path)
-    with _opened(path) as stream:
+    with opened(path) as stream:
         metadata = stream.metadata() or {}
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`")
@@ -106,7 +106,7 @@ def load_network(path: str | Path, card: Card) -> nn.Module:
     path = Path(path)
     network = build_network(card.family, card.config)
     expected = network.state_dict()
-    with _opened(path) as stream:
+    with opened(path) as stream:
         check_names(path, set(stream.keys()), set(expected))
         for name, tensor in expected.items():
             stored = stream.get_slice(name)
@@ -116,7 +116,8 @@ def load_network(path: str | Path, card: Card) -> nn.Module:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
+    """A safetensors file to read from; CheckpointError says why it can't be."""
     from safetensors import SafetensorError, safe_open
 
     if path.suffix != ".safetensors":

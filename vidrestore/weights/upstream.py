@@ -1,14 +1,16 @@
-"""Checkpoints of other code (`.pth`, `.pt`): read without running anything in them, renamed once, written as ours."""
+"""Checkpoints of other code (`.pth`, `.pt`, `.safetensors`): read without running anything in them, renamed once, written as ours."""
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights.checkpoint import build_network, check_names, check_tensor, dtype_name, save_model
+from vidrestore.weights.adopted import Adopted
+from vidrestore.weights.checkpoint import FAMILIES, build_network, check_names, check_tensor, dtype_name, opened, save_model
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "params_ema", "params")  # under which trainers put the tensors
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")  # what DataParallel, torch.compile and Lightning put before each name
 
-# Family -> (pattern, replacement) pairs applied in order to each name.
-RENAMES: dict[str, tuple[tuple[str, str], ...]] = {"dust": ()}
+# Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the config that it is given.
+ADOPTERS: dict[str, str] = {}
 
 
 def import_checkpoint(
@@ -26,38 +28,56 @@ def import_checkpoint(
     output: str | Path,
     *,
     family: str,
-    config: Mapping[str, Any],
-    task: str,
+    config: Mapping[str, Any] | None = None,
+    task: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Card:
     """Bring the checkpoint `source` in as `output` (.safetensors) and return its card.
 
-    The tensors must be exactly those of the network that `config` builds, after renaming; CheckpointError names what differs.
+    `config` holds the arguments of the authors' constructor for families with an adopter, the family's own config for others. `task` and
+    `parameters` say what the weights are for, where the adopter doesn't or is to be overruled. After renaming, the tensors must be exactly
+    those of the network; CheckpointError names what differs.
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
         raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
-    network = build_network(family, config)
-    tensors = {_rename(name, family): tensor for name, tensor in _read_tensors(source).items()}
+    adopted = _adopt(source, family, config or {})
+    network = build_network(family, adopted.config)
     expected = network.state_dict()
-    check_names(source, set(tensors), set(expected))
-    for name, tensor in tensors.items():
+    check_names(source, set(adopted.tensors), set(expected))
+    for name, tensor in adopted.tensors.items():
         check_tensor(f"{source}, {name}", list(tensor.shape), dtype_name(tensor), expected[name])
-    network.load_state_dict(tensors, strict=True)
+    network.load_state_dict(dict(adopted.tensors), strict=True)
     return save_model(
-        output, network, family=family, config=config, task=task, parameters=parameters, extra={"training": {"source": source.name}}
+        output,
+        network,
+        family=family,
+        config=adopted.config,
+        task=task or adopted.task,
+        parameters=adopted.parameters if parameters is None else parameters,
+        extra={"training": {"source": source.name}},
     )
 
 
+def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
+    if family not in FAMILIES:
+        raise CheckpointError(f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}")
+    tensors = {_PREFIXES.sub("", name): tensor for name, tensor in _read_tensors(source).items()}
+    if family not in ADOPTERS:
+        return Adopted(config, tensors)
+    module, function = ADOPTERS[family].split(":")
+    adopter = cast("Callable[[dict[str, Tensor], dict[str, Any]], Adopted]", getattr(importlib.import_module(module), function))
+    try:
+        return adopter(tensors, dict(config))
+    except ValueError as error:
+        raise CheckpointError(f"{source}: {error}") from error
+
+
 def _read_tensors(source: Path) -> dict[str, Tensor]:
-    """Name -> tensor of a pickled state dict, wherever its trainer put it. Only tensors and plain containers are unpickled."""
+    """Name -> tensor of a state dict, wherever its trainer put it. Only tensors and plain containers are unpickled."""
     import torch
 
-    try:
-        content = torch.load(source, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle raises whatever the file makes it raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{source}: can't be read as a checkpoint of tensors only ({type(error).__name__}: {reason})") from error
+    content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -66,8 +86,16 @@ def _read_tensors(source: Path) -> dict[str, Tensor]:
     return content
 
 
-def _rename(name: str, family: str) -> str:
-    name = _PREFIXES.sub("", name)
-    for pattern, replacement in RENAMES.get(family, ()):
-        name = re.sub(pattern, replacement, name)
-    return name
+def _read_safetensors(source: Path) -> Any:
+    with opened(source) as stream:
+        return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+
+
+def _unpickle(source: Path) -> Any:
+    import torch
+
+    try:
+        return torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle raises whatever the file makes it raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{source}: can't be read as a checkpoint of tensors only ({type(error).__name__}: {reason})") from error
