@@ -1,0 +1,107 @@
+"""SPyNet: optical flow from coarse to fine, each level of a pyramid correcting the flow of the one before.
+
+A. Ranjan, M. J. Black, "Optical Flow Estimation using a Spatial Pyramid Network", CVPR 2017. Coordinates and borders are those of the form
+that VSR networks load (mmediting's): colours are normalised with the means of ImageNet, sides are brought up to a multiple of the coarsest
+level's pixels and back, flows are doubled with corners aligned, frames are warped with their border continued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours
+INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), flow (2)
+
+
+@dataclass(frozen=True)
+class SpynetConfig:
+    """Sizes of a network; the defaults are the published ones.
+
+    `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is corrected; 1 stops at half
+    resolution, for a quarter of the work. `widths`: channels between the convolutions of a level.
+    """
+
+    levels: int = 6
+    finest: int = 0
+    widths: tuple[int, ...] = (32, 64, 32, 16)
+    kernel: int = 7
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))  # a list where it comes from a file
+        if not 0 <= self.finest < self.levels:
+            raise ValueError(f"finest must be in [0, {self.levels}) for {self.levels} levels, got {self.finest}")
+        if self.kernel % 2 == 0 or min(self.widths, default=0) < 1:
+            raise ValueError(f"kernel must be odd and widths at least 1, got {self.kernel} and {self.widths}")
+
+
+class Spynet(nn.Module):
+    """forward: reference and supporting frames (B, 3, H, W), RGB in [0, 1], any size -> flow (B, 2, H, W) in pixels, x then y.
+
+    `warp(supporting, flow)` looks like `reference`.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: SpynetConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or SpynetConfig()
+        self.levels = nn.ModuleList(_level(self.config) for _ in range(self.config.levels - self.config.finest))  # coarse to fine
+        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
+
+    def forward(self, reference: Tensor, supporting: Tensor) -> Tensor:
+        height, width = reference.shape[-2:]
+        references, supports = self._pyramid(reference), self._pyramid(supporting)
+        flow = references[0].new_zeros(len(reference), 2, *references[0].shape[-2:])
+        for index, level in enumerate(self.levels):
+            if index:
+                flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=True)
+            seen = warp(supports[index], flow, border="border")
+            flow = flow + level(torch.cat([references[index], seen, flow], 1))
+        return _resized_flow(flow, height, width)
+
+    def _pyramid(self, frames: Tensor) -> list[Tensor]:
+        """The levels that are looked at, coarsest first, normalised."""
+        coarsest = 2 ** (self.config.levels - 1)
+        height, width = (-(-side // coarsest) * coarsest for side in frames.shape[-2:])
+        if frames.shape[-2:] != (height, width):
+            frames = F.interpolate(frames, size=(height, width), mode="bilinear", align_corners=False)
+        levels = [(frames - self.mean) / self.std]
+        for _ in range(self.config.levels - 1):
+            levels.append(F.avg_pool2d(levels[-1], 2))
+        return levels[self.config.finest :][::-1]
+
+
+def _level(config: SpynetConfig) -> nn.Sequential:
+    channels = (INPUTS, *config.widths, 2)
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(channels):
+        layers += [nn.Conv2d(inputs, outputs, config.kernel, padding=config.kernel // 2), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers[:-1])
+
+
+def _resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
+    """A flow at another size: interpolated, and its vectors in pixels of that size."""
+    if flow.shape[-2:] == (height, width):
+        return flow
+    scale = flow.new_tensor([width / flow.shape[-1], height / flow.shape[-2]]).view(1, 2, 1, 1)
+    return F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False) * scale
+
+
+def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros") -> Tensor:
+    """`maps` (B, C, H, W) sampled at each pixel plus `flow` (B, 2, H, W), bilinear; what lies outside is zero or the border continued.
+
+    Half precision is sampled in single, since positions need it.
+    """
+    height, width = flow.shape[-2:]
+    x = torch.arange(width, device=flow.device, dtype=flow.dtype)
+    y = torch.arange(height, device=flow.device, dtype=flow.dtype)[:, None]
+    grid = torch.stack(((x + flow[:, 0]) * (2 / max(width - 1, 1)) - 1, (y + flow[:, 1]) * (2 / max(height - 1, 1)) - 1), dim=-1)
+    return F.grid_sample(maps.to(flow.dtype), grid, mode="bilinear", padding_mode=border, align_corners=True).to(maps.dtype)

@@ -1,0 +1,50 @@
+"""The families `vsr-transformer` and `spynet`: which network a configuration means."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from vidrestore.models.spynet import Spynet, SpynetConfig
+from vidrestore.models.vsr_attention import Locality
+from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
+
+# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 80 GFLOP for a frame of 180x320 pixels;
+# S for GPUs, about ten times as much.
+SIZES = {
+    "reds": VsrConfig(),
+    "vimeo": VsrConfig(frames=7, blocks=7),
+    "s": VsrConfig(blocks=3, extraction=5, propagation=8, reconstruction=15, tail=32, local=Locality()),
+    "t": VsrConfig(
+        features=32,
+        blocks=2,
+        extraction=3,
+        propagation=4,
+        reconstruction=5,
+        tail=0,
+        local=Locality(),
+        flow=SpynetConfig(finest=1, widths=(32, 32, 32, 16)),
+    ),
+}
+
+
+def build(config: dict[str, Any]) -> VsrTransformer:
+    """Network from the configuration that its file carries: `size`, one of SIZES ("reds" unless told), and fields that differ from it."""
+    settings = dict(config)
+    size = settings.pop("size", "reds")
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
+    settings = asdict(SIZES[size]) | settings
+    settings["local"] = Locality(**settings["local"]) if settings["local"] else None
+    settings["flow"] = SpynetConfig(**settings["flow"])
+    return VsrTransformer(VsrConfig(**settings))
+
+
+def build_flow(config: dict[str, Any]) -> Spynet:
+    """The flow network of a configuration: fields of SpynetConfig, the published ones unless given."""
+    return Spynet(SpynetConfig(**config))
+
+
+def config_of(network: VsrTransformer) -> dict[str, Any]:
+    """What `build` takes to make the network again, whatever becomes of SIZES."""
+    return asdict(network.config)

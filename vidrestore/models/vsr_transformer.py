@@ -1,0 +1,271 @@
+"""VSR-Transformer: frames four times larger, restored from a window of frames.
+
+J. Cao, Y. Li, K. Zhang, J. Liang, L. Van Gool, "Video Super-Resolution Transformer", arXiv 2106.06847. Numbers of equations and tables are
+the paper's. Where paper and release differ, the release stands, so that its checkpoints can be run:
+- norms come before each layer (paper: after, Eq. 8 and 13), over a whole map of 64x64 pixels with a weight for each value, which ties the
+  networks to that size;
+- positions: see `positional_encoding`; attention: see `Attention`;
+- the branches of the feed-forward layer are fused by a 1x1 convolution of both, not of their sum (Eq. 14);
+- the leaky slope is 0.1 (appendix: 0.01), residual blocks have a plain ReLU (tables: leaky);
+- behind the pixel shuffles come two convolutions, with a leaky ReLU between them only (Table 5: one, and a leaky ReLU behind it);
+- frames are enlarged bilinearly under the residual (the paper doesn't say how).
+
+Compact networks (`local`) are ours, of the same class: any size that is a multiple of the patch. Layer norms have one weight per channel;
+attention is among windows of neighbouring frames, with a learned bias for their distance instead of positions; a frame at the end of a
+clip takes itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
+
+Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, channels last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vidrestore.models.spynet import Spynet, SpynetConfig, warp
+from vidrestore.models.vsr_attention import SIDE, Attention, Locality, layer_norm, normalised, positional_encoding
+
+SCALE = 4
+SLOPE = 0.1  # of the leaky ReLUs
+RESIDUAL_GAIN = 0.1  # of fresh weights in residual blocks, so that a deep stack starts near the identity
+
+
+@dataclass(frozen=True)
+class VsrConfig:
+    """Sizes of a network; the defaults are those released for REDS.
+
+    `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: attention and feed-forward layers.
+    The next three count residual blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction.
+    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `local`: what a token of a compact network sees; None
+    is the released form.
+    """
+
+    frames: int = 5
+    features: int = 64
+    blocks: int = 5
+    heads: int = 1
+    patch: int = 8
+    extraction: int = 5
+    propagation: int = 30
+    reconstruction: int = 30
+    tail: int = 64
+    local: Locality | None = None
+    flow: SpynetConfig = field(default_factory=SpynetConfig)
+
+    def __post_init__(self) -> None:
+        counts = (self.frames, self.features, self.blocks, self.heads, self.patch)
+        if min(counts) < 1 or min(self.extraction, self.propagation, self.reconstruction, self.tail) < 0:
+            raise ValueError(f"frames, features, blocks, heads and patch must be at least 1, the others at least 0, got {self}")
+        if self.features % self.heads:
+            raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
+        if self.local is None and SIDE % self.patch:
+            raise ValueError(f"patch must divide {SIDE}, the side that the released form is tied to, got {self.patch}")
+
+    @property
+    def radius(self) -> int:
+        """Frames before and after that a restored frame depends on; in the released form, of a window of `frames`."""
+        return self.blocks * (self.local.reach + 1) if self.local else self.frames // 2
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(ReLU(conv(x)))."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(features, features, 3, padding=1)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1)
+        for conv in (self.conv1, self.conv2):
+            nn.init.kaiming_normal_(conv.weight)
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+            with torch.no_grad():
+                conv.weight *= RESIDUAL_GAIN
+
+    def forward(self, maps: Tensor) -> Tensor:
+        change: Tensor = self.conv2(F.relu(self.conv1(maps), inplace=True))
+        return change.add_(maps)
+
+
+def residual_blocks(count: int, features: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(features) for _ in range(count)))
+
+
+class Direction(nn.Module):
+    """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
+
+    def __init__(self, features: int, depth: int) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(features + 3, features, 3, padding=1)
+        self.stack = residual_blocks(depth, features)
+
+    def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
+        joined = torch.cat((frames, warped), 1).contiguous(memory_format=torch.channels_last)
+        maps: Tensor = self.stack(F.leaky_relu(self.head(joined), SLOPE, inplace=True))
+        return maps
+
+
+class FeedForward(nn.Module):
+    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it.
+
+    forward: maps (B, C, H, W), their frames (B, 3, H, W), and the warped normalised maps of the frames after and before -> maps.
+    """
+
+    def __init__(self, features: int, depth: int, local: Locality | None) -> None:
+        super().__init__()
+        self.norm = layer_norm(features, local)
+        self.later = Direction(features, depth)
+        self.earlier = Direction(features, depth)
+        self.fusion = nn.Conv2d(2 * features, features, 1)
+
+    def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
+        both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
+        return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, called one by one."""
+
+    def __init__(self, config: VsrConfig, index: int) -> None:
+        super().__init__()
+        self.attention = Attention(config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1)
+        self.feed_forward = FeedForward(config.features, config.propagation, config.local)
+
+
+class Extractor(nn.Sequential):
+    """Frames (B, 3, H, W) -> features (B, C, H, W)."""
+
+    def __init__(self, features: int, depth: int) -> None:
+        super().__init__(nn.Conv2d(3, features, 3, padding=1), nn.LeakyReLU(SLOPE, inplace=True), residual_blocks(depth, features))
+
+
+class Tail(nn.Sequential):
+    """Features (B, C, H, W) -> RGB (B, 3, 4H, 4W), to be added to the enlarged frame."""
+
+    HALO = 2  # rows above and below that a row depends on: 1 + 1/2 + 1/4 + 1/4
+
+    def __init__(self, features: int, tail: int) -> None:
+        if tail:
+            super().__init__(
+                *_enlarged(features, tail),
+                *_enlarged(tail, tail),
+                *(nn.Conv2d(tail, tail, 3, padding=1), nn.LeakyReLU(SLOPE, inplace=True)),
+                nn.Conv2d(tail, 3, 3, padding=1),
+            )
+        else:
+            super().__init__(nn.Conv2d(features, 3 * SCALE**2, 3, padding=1), nn.PixelShuffle(SCALE))
+
+    def in_strips(self, maps: Tensor, rows: int) -> Tensor:
+        """The same, `rows` rows of the input at a time: enlarged maps are the largest there are."""
+        height = maps.shape[-2]
+        strips = []
+        for top in range(0, height, rows):
+            first, last = max(0, top - self.HALO), min(height, top + rows + self.HALO)
+            strips.append(self(maps[..., first:last, :])[..., SCALE * (top - first) :, :][..., : SCALE * min(rows, height - top), :])
+        return torch.cat(strips, -2)
+
+
+def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
+    """Twice the size. The leaky ReLU, which knows no places, stands before the shuffle, where memory is read in order."""
+    return nn.Conv2d(features, 4 * outputs, 3, padding=1), nn.LeakyReLU(SLOPE, inplace=True), nn.PixelShuffle(2)
+
+
+def neighbours(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Of maps (T * B, ...) of B = `count` clips, those of the frames after and before; at an end of a clip a frame is its own neighbour."""
+    return torch.cat((maps[count:], maps[-count:])), torch.cat((maps[:count], maps[:-count]))
+
+
+class VsrTransformer(nn.Module):
+    """forward: clips (B, T, 3, H, W), RGB in [0, 1] -> all frames (B, T, 3, 4H, 4W), not clamped.
+
+    The released form takes 64x64 pixels and at most `frames` frames; compact ones any number, and sides that are multiples of the patch.
+    `VsrClip` restores single frames of a clip, with what they share computed once.
+    """
+
+    def __init__(self, config: VsrConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.flow = Spynet(config.flow)
+        self.extractor = Extractor(config.features, config.extraction)
+        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.blocks))
+        self.reconstruction = residual_blocks(config.reconstruction, config.features)
+        self.tail = Tail(config.features, config.tail)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        count, frames = clips.shape[:2]
+        self.check_size(frames, *clips.shape[-2:])
+        pictures = clips.transpose(0, 1).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        later, earlier = self.flows(pictures, count)
+        small = pictures.to(self.dtype)
+        maps = self.extract(small)
+        if self.config.local is None:
+            maps = torch.cat([own + wave for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)])
+        for block in map(self.block, range(self.config.blocks)):
+            maps = block.attention(maps, frames)
+            after, before = neighbours(normalised(maps, block.feed_forward.norm), count)
+            maps = block.feed_forward(maps, small, warp(after, later), warp(before, earlier))
+        restored: Tensor = self.finish(maps, pictures).unflatten(0, (frames, count))
+        return restored.transpose(0, 1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What features are computed in; flow and frames stay in float32 or better."""
+        return next(self.extractor.parameters()).dtype
+
+    def extract(self, pictures: Tensor) -> Tensor:
+        """Features (B, C, H, W) of frames (B, 3, H, W) in the network's precision."""
+        features: Tensor = self.extractor(pictures)
+        return features
+
+    def block(self, depth: int) -> Block:
+        """One of the blocks, from 0."""
+        return cast("Block", self.blocks[depth])
+
+    def for_inference(self, dtype: torch.dtype = torch.float32) -> Self:
+        """Turn this network into its form for evaluation in `dtype`, all but the flow; returns itself."""
+        for part in self.children():
+            part.to(torch.float32 if part is self.flow else dtype)
+        if self.flow.mean.is_cuda:  # a CPU reorders weights anyway
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self.eval()
+
+    def check_size(self, frames: int, height: int, width: int) -> None:
+        """ValueError for a window that the network can't take."""
+        config = self.config
+        if config.local is None and ((height, width) != (SIDE, SIDE) or frames > config.frames):
+            raise ValueError(
+                f"this network takes {SIDE}x{SIDE} pixels and at most {config.frames} frames, got {width}x{height} and {frames} frames"
+            )
+        if height % config.patch or width % config.patch:
+            raise ValueError(f"sides must be multiples of {config.patch}, got {width}x{height}")
+
+    def positions(self, frames: int, like: Tensor) -> list[Tensor]:
+        """For each frame of a window, what the released form adds to its features, which are `like` (B, C, H, W)."""
+        return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
+
+    def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Flows (T * B, 2, H, W) of `count` clips from each frame to the one after it and to the one before it (Eq. 12).
+
+        At the ends of a clip a frame is paired with itself, which the released form takes for a pair like any other; compact ones take it
+        to be at rest.
+        """
+        after, before = neighbours(pictures, count)
+        later, earlier = self.pair_flow(pictures, after), self.pair_flow(pictures, before)
+        if self.config.local is None:
+            return later, earlier
+        rest = torch.zeros_like(later[:count])
+        return torch.cat((later[:-count], rest)), torch.cat((rest, earlier[count:]))
+
+    def pair_flow(self, reference: Tensor, supporting: Tensor) -> Tensor:
+        """Flow (B, 2, H, W) from frames (B, 3, H, W) to others, never in half precision."""
+        with torch.autocast(reference.device.type, enabled=False):
+            flow: Tensor = self.flow(reference, supporting)
+        return flow
+
+    def finish(self, maps: Tensor, pictures: Tensor, rows: int | None = None) -> Tensor:
+        """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves; the tail `rows` rows at a time, or all at once."""
+        enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+        detail = self.tail.in_strips(self.reconstruction(maps), rows or maps.shape[-2])
+        return enlarged + detail
