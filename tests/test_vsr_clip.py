@@ -1,0 +1,137 @@
+"""Single frames of a clip: equal to the network's own forward, and nothing computed twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+from vsr_networks import compact, golden, released
+
+from vidrestore.models.vsr_attention import Attention, Locality
+from vidrestore.models.vsr_clip import Recent, VsrClip
+from vidrestore.models.vsr_transformer import VsrTransformer
+
+CLIP = golden("vsr_tiny.safetensors")["input"]  # (1, 5, 3, 64, 64)
+
+
+def restored(network: VsrTransformer, clips: Tensor, window: tuple[int, ...], at: int) -> Tensor:
+    """A frame by the network's own forward."""
+    return network(clips[:, window])[:, at]
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def test_the_centre_of_a_released_window_is_that_of_all_frames():
+    network = released()
+    found = VsrClip(network, CLIP.transpose(0, 1)).restore(range(5), 2)
+    torch.testing.assert_close(found, network(CLIP)[:, 2], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[..., 96:160, 96:160].double(), golden("vsr_tiny.safetensors")["output_c"], atol=1e-4, rtol=0)
+
+
+def test_released_windows_that_share_frames_stay_those_of_the_forward():
+    network = released()
+    clip = VsrClip(network, CLIP.transpose(0, 1))
+    for window, at in [((4, 3, 0, 1, 2), 2), ((4, 0, 1, 2, 3), 2), ((0, 1, 2), 1), ((3,), 0)]:
+        torch.testing.assert_close(clip.restore(window, at), restored(network, CLIP, window, at), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("tail", [0, 4])
+@pytest.mark.parametrize("local", [Locality(3, 1), Locality(2, 0), Locality(4, 2)], ids=str)
+def test_frames_of_a_compact_network_are_those_of_the_forward_in_any_order(local, tail):
+    network, clips = compact(local=local, blocks=3, tail=tail), torch.rand(2, 9, 3, 20, 28, dtype=torch.float64)
+    expected = network(clips)
+    clip = VsrClip(network, clips.transpose(0, 1))
+    for frame in (0, 1, 2, 3, 8, 7, 4, 4, 0):
+        torch.testing.assert_close(clip.restore(range(9), frame), expected[:, frame], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_short_clips_are_restored(frames):
+    network, clips = compact(), torch.rand(1, frames, 3, 12, 16, dtype=torch.float64)
+    clip = VsrClip(network, clips.transpose(0, 1))
+    for frame in range(frames):
+        torch.testing.assert_close(clip.restore(range(frames), frame), network(clips)[:, frame], atol=1e-12, rtol=0)
+
+
+def test_frames_beyond_the_radius_need_not_be_there():
+    network, clips = compact(), torch.rand(1, 12, 3, 12, 16, dtype=torch.float64)
+    assert network.config.radius == 4
+    near = VsrClip(network, clips[:, 2:11].transpose(0, 1)).restore(range(9), 4)
+    torch.testing.assert_close(near, network(clips)[:, 6], atol=1e-12, rtol=0)
+
+
+def counted(network: VsrTransformer, parts: dict[str, nn.Module]) -> Counter[str]:
+    """How often parts of a network are called from now on."""
+    calls: Counter[str] = Counter()
+    for name, part in parts.items():
+        part.register_forward_hook(lambda part, given, output, name=name: calls.update([name]))
+    return calls
+
+
+def parts_of(network: VsrTransformer) -> dict[str, nn.Module]:
+    first, last = network.blocks[0], network.blocks[-1]
+    named = {"extractor": network.extractor, "flow": network.flow, "recon": network.reconstruction}
+    named |= {"first attention": first.attention.output, "first feed-forward": first.feed_forward}
+    return named | {"last attention": last.attention.output, "last feed-forward": last.feed_forward, "last keys": last.attention.key}
+
+
+def test_a_released_window_computes_only_what_its_centre_needs():
+    network = released()
+    calls = counted(network, parts_of(network))
+    clip = VsrClip(network, torch.cat([CLIP, CLIP], 1).transpose(0, 1))
+    clip.restore(range(5), 2)
+    assert calls == {
+        "extractor": 5, "flow": 10, "first attention": 5, "first feed-forward": 5,
+        "last keys": 5, "last attention": 3, "last feed-forward": 1, "recon": 1,
+    }  # fmt: skip
+    calls.clear()
+    clip.restore(range(1, 6), 2)
+    assert calls["extractor"] == 1 and calls["flow"] == 4  # a pair to the new frame and back, and the ends with themselves
+
+
+def test_a_scene_of_a_compact_network_computes_every_layer_of_every_frame_once():
+    network = compact(blocks=3, local=Locality(3, 1))
+    parts, frames = parts_of(network), 14
+    calls = counted(network, parts)
+    clip = VsrClip(network, torch.rand(frames, 1, 3, 12, 16, dtype=torch.float64))
+    for frame in range(frames):
+        clip.restore(range(frames), frame)
+    assert calls == dict.fromkeys(parts, frames) | {"flow": 2 * (frames - 1)}
+
+
+def test_a_compact_network_keeps_the_states_of_few_frames():
+    network, frames = compact(), 30
+    clip = VsrClip(network, torch.rand(frames, 1, 3, 12, 16, dtype=torch.float64))
+    for frame in range(frames):
+        clip.restore(range(frames), frame)
+    window = clip._window
+    kept = [len(each.results) for stage in (window._prepared, window._attended, window._fed) for each in stage]
+    assert max([*kept, len(clip._features.results)]) <= 3 and len(clip._flows.results) <= 2 * (2 * network.config.radius + 3)
+
+
+def test_the_oldest_result_is_let_go_first():
+    made: list[int] = []
+    recent = Recent[int](2)
+    for key in (1, 2, 1, 3, 1, 2):
+        assert recent.get(key, lambda key=key: made.append(key) or key) == key
+    assert made == [1, 2, 3, 2]
+
+
+def test_windows_that_a_network_can_t_take_are_refused():
+    with pytest.raises(ValueError, match="at most 5 frames"):
+        VsrClip(released(), CLIP.transpose(0, 1)).restore((0, 1, 2, 3, 4, 3), 2)
+
+
+def test_attention_is_the_same_whether_frames_come_together_or_one_by_one():
+    attention: Attention = compact().blocks[1].attention
+    maps = torch.randn(5, 8, 20, 28, dtype=torch.float64)
+    ready = [attention.prepare(frame) for frame in maps.split(1)]
+    bias = attention.bias(2, range(1, 4), 20, 28)
+    tokens = attention.mix(attention.queries(ready[2].normal), [each.key for each in ready[1:4]], [each.value for each in ready[1:4]], bias)
+    torch.testing.assert_close(attention.finish(maps[2:3], ready[2].normal, tokens), attention(maps, 5)[2:3], atol=1e-12, rtol=0)
