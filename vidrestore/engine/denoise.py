@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,10 @@ from vidrestore.engine.devices import torch_device, uses_bf16
 from vidrestore.errors import CheckpointError
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
-from vidrestore.models.grouping import GROUP, origins_of, restore_patches
+from vidrestore.models.grouping import GROUP, restore_patches
+from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.linear import PackedLinear
-from vidrestore.models.matching import Grid, fixed_places, matched_places
+from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
@@ -29,20 +30,33 @@ BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf1
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
-@dataclass(frozen=True)
-class Preset:
-    """How much work per frame: patch stride of the first plane and of smaller ones, and whether their patches follow the motion."""
+class Sampling(NamedTuple):
+    """Where groups are taken: the patches' stride, in sixteenths of a patch, and what their places follow."""
 
     stride: int
-    smaller_stride: int
-    match: bool
-    match_smaller: bool
+    places: Places
 
 
+@dataclass(frozen=True)
+class Preset:
+    """How much work per frame.
+
+    Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches that show detail at full size
+    too, as `colour` says. With `first_detail` that goes for the first plane as well: it is the power, in powers of the noise, from which a
+    group of its patches shows detail.
+    """
+
+    first: Sampling
+    half: Sampling
+    colour: Sampling
+    first_detail: float | None = None
+
+
+COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
 PRESETS = {
-    "fast": Preset(14, 16, match=False, match_smaller=False),
-    "default": Preset(14, 16, match=True, match_smaller=False),
-    "best": Preset(5, 8, match=True, match_smaller=True),
+    "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12),
+    "default": Preset(Sampling(14, "matched"), Sampling(14, "camera"), Sampling(16, "camera")),
+    "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
 }
 
 
@@ -70,38 +84,45 @@ class DenoiseRestorer:
         self._lock = Lock()
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
-        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the matching of all. A plane with sigma 0 is left as it is."""
-        guide, origins = clip[0].to(self.device), dict[torch.Size, Tensor]()
+        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with sigma 0 is left as it is."""
+        places = ClipPlaces(_at_least(clip[0].to(self.device), self.patch), self.patch, follow=self.match)
         restored = []
         for plane, level in zip(clip, sigma, strict=True):
             here = _at_least(plane.to(self.device), self.patch)
-            if level and here.shape not in origins:
-                origins[here.shape] = self._origins(here, guide)
-            work = self._level(level, precision or self.precision) if level else None
-            done = restore_patches(here, origins[here.shape], self.patch, work) if work else here
+            done = self._restored(here, level, places, precision or self.precision) if level else here
             restored.append(done[:, : plane.shape[1], : plane.shape[2]].to(plane.device))
         return tuple(restored)
 
+    def _restored(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        preset, first = self.preset, plane.shape == places.luma.shape
+        origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
+        work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
+        if detail is None or sigma / 2 < SIGMA_RANGE[0]:
+            return restore_patches(plane, origins, self.patch, work)
+        small = half_size(plane)
+        detailed = detailed_groups(plane, small, origins, self.patch, detail * DETAIL_NOISE * sigma**2)
+        base = double_size(self._half(small, sigma / 2, places, precision), *plane.shape[1:])
+        return restore_patches(plane, detailed, self.patch, work, base)
+
+    def _half(self, small: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        """A plane at half its size, restored there."""
+        here = _at_least(small, self.patch)
+        origins = places.origins(here.shape, *self.preset.half)
+        return restore_patches(here, origins, self.patch, self._level(sigma, precision))[:, : small.shape[1], : small.shape[2]]
+
     def operations(self, sizes: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Products of the network for one frame, where no holes have to be filled; see `engine.tasks.Counted`."""
-        grids = [self._grid(max(height, self.patch), max(width, self.patch), index == 0) for index, (height, width) in enumerate(sizes)]
-        tokens = sum(grid.rows * grid.columns for grid in grids) * self.clip / (self.clip - self.overlap)
-        return {"bf16" if uses_bf16(self.precision, self.device) else "fp32": tokens * self.network.operations(self.clip)}
-
-    def _origins(self, plane: Tensor, guide: Tensor) -> Tensor:
-        frames, height, width = plane.shape
-        guide = _at_least(guide, self.patch)
-        first = guide.shape == plane.shape
-        grid = self._grid(height, width, first)
-        follow = self.match and (self.preset.match if first else self.preset.match_smaller)
-        if not follow or frames == 1:
-            return origins_of(fixed_places(frames, grid, plane.device), height, width)
-        guide = guide if first else F.interpolate(guide[None], size=(height, width), mode="area")[0]
-        return origins_of(matched_places(guide, grid), height, width)
-
-    def _grid(self, height: int, width: int, first: bool) -> Grid:
-        stride = self.preset.stride if first else self.preset.smaller_stride
-        return Grid(height, width, self.patch, max(1, stride * self.patch // 16))
+        """Products of the network for one frame, where no holes have to be filled and smaller planes show no detail; see
+        `engine.tasks.Counted`.
+        """
+        still, preset = ClipPlaces(torch.zeros(1, *_sides(sizes[0], self.patch)), self.patch, follow=False), self.preset
+        tokens = 0
+        for size in sizes:
+            first = size == sizes[0]
+            shape = size if first else (-(-size[0] // 2), -(-size[1] // 2))
+            origins = still.origins(torch.Size((1, *_sides(shape, self.patch))), (preset.first if first else preset.half).stride, "fixed")
+            tokens += origins.numel()
+        each = self.network.operations(self.clip) * self.clip / (self.clip - self.overlap)
+        return {"bf16" if uses_bf16(self.precision, self.device) else "fp32": tokens * each}
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
         """The network at one sigma, worked out once and kept for a while."""
@@ -121,6 +142,10 @@ def _denoiser(network: object, name: str) -> Dust | SigmaDust:
     if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
         return network
     raise CheckpointError(f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights list`)")
+
+
+def _sides(size: tuple[int, int], least: int) -> tuple[int, int]:
+    return max(size[0], least), max(size[1], least)
 
 
 def _at_least(plane: Tensor, side: int) -> Tensor:

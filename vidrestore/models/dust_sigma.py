@@ -204,15 +204,19 @@ class LevelDust:
 
     @staticmethod
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
+        """One later block. Without gradients it works in the memory of `code` and of the pull: fresh memory costs as much as the sums."""
         tokens = _rows(block.tokens, code)
         heads = [_rows(head, code) for head in block.heads] or [tokens]
         maps = [_distance_attention(head, block) for head in heads]
         attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
         left, mixing = _noise_left(attention, block).to(code.dtype), attention.to(code.dtype)
         pull = _rows(block.correction, torch.bmm(mixing, tokens))
-        values = torch.addcmul(code * block.carried, data, block.attended)
-        mixed = torch.addcmul(torch.baddbmm(pull, mixing, values), data, block.own)
-        return mixed - torch.maximum(torch.minimum(mixed, left), -left)  # torch.clamp with tensors as bounds takes four times as long
+        spare, result = (None, None) if torch.is_grad_enabled() else (code, pull)
+        values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
+        mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
+        # torch.clamp with tensors as bounds takes four times as long
+        bounded = torch.maximum(torch.minimum(mixed, left, out=spare), -left, out=spare)
+        return torch.sub(mixed, bounded, out=result)
 
 
 def _rows(linear: Linear, groups: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
-CHUNK = 64  # groups restored at once: their activations stay in the processor's cache
+CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -40,34 +40,47 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     They come sorted by place, then time, so that neighbours make a group.
     """
     frames, height, width = counts.shape
+    if counts.amin() > 0:
+        return torch.empty(0, dtype=torch.long, device=counts.device)
     rows, columns = -(-height // patch), -(-width // patch)
     holes = F.pad(counts == 0, (0, columns * patch - width, 0, rows * patch - height)).view(frames, rows, patch, columns, patch)
-    top = holes.any(4).to(torch.uint8).argmax(2)  # (frames, rows, columns): first row of the block with a hole
-    left = holes.any(2).to(torch.uint8).argmax(3)
-    row, column, frame = holes.any(4).any(2).permute(1, 2, 0).nonzero().unbind(1)
-    y = (row * patch + top[frame, row, column]).clamp(max=height - patch)
-    x = (column * patch + left[frame, row, column]).clamp(max=width - patch)
+    in_rows = holes.any(4)
+    row, column, frame = in_rows.any(2).permute(1, 2, 0).nonzero().unbind(1)
+    top = in_rows[frame, row, :, column].to(torch.uint8).argmax(1)  # first row of the block with a hole
+    left = holes[frame, row, :, column].any(1).to(torch.uint8).argmax(1)
+    y, x = (row * patch + top).clamp(max=height - patch), (column * patch + left).clamp(max=width - patch)
     return (frame * height + y) * width + x
 
 
-def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore) -> Tensor:
-    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins; holes that they leave are filled by groups of their own.
+def windows(plane: Tensor, patch: int) -> Tensor:
+    """The patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a contiguous plane."""
+    width = plane.shape[2]
+    last = plane.numel() - (patch - 1) * (width + 1)
+    return plane.as_strided((last, patch, patch), (1, width, 1))
 
-    Every pixel becomes the mean of the estimates that hold it.
+
+def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None) -> Tensor:
+    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins.
+
+    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an estimate of the plane;
+    without `base` such holes are filled by groups of their own.
     """
     frames, height, width = plane.shape
+    plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = patches_over_holes(counts, patch)
+    extra = patches_over_holes(counts, patch) if base is None else origins.new_empty(0)
     total = torch.zeros(plane.numel(), device=plane.device)
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
-    flat = plane.reshape(-1)
+    patches = windows(plane, patch)
     full = len(extra) // GROUP * GROUP
     for groups in (*origins.split(CHUNK), *extra[:full].view(-1, GROUP).split(CHUNK), extra[full:][None]):
         if groups.numel():
-            index = (groups[..., None] + offsets).flatten()
-            restored = restore(flat.index_select(0, index).view(*groups.shape, -1))
-            total.index_add_(0, index, restored.flatten())
+            noisy = patches.index_select(0, groups.flatten()).view(*groups.shape, -1)
+            total.scatter_add_(0, (groups[..., None] + offsets).flatten(), restore(noisy).flatten())
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
+    if base is not None:
+        total.view_as(plane).add_(base.where(counts == 0, 0))
+        counts.clamp_(min=1)
     return total.view_as(plane).div_(counts)

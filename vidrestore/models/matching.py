@@ -16,8 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.pyramid import blurred, halved
+
 RADIUS = (4, 2, 1)  # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
-RELUCTANCE = 0.25  # how much of the median cost a slot's own motion must save to leave its neighbours'
+RELUCTANCE = 1.0  # how much of the median cost a slot's own motion must save to leave its neighbours'
 REACH = 2  # how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
 MEMORY = 4  # a template is the mean of about so many frames of its patch
 
@@ -120,28 +122,14 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
 
     Blocks are as large as the patch, but twice that at the quarter, where few pixels would be left.
     """
-    full = _blur(guide)
-    half = _blur(_halved(full))
+    full = blurred(guide)
+    half = blurred(halved(full))
     sides, margins = (patch // 2, patch // 2, patch), (patch // 2, 0, 0)
-    pictures = [_padded(picture, side, radius) for picture, side, radius in zip((_halved(half), half, full), sides, RADIUS, strict=True)]
+    pictures = [_padded(picture, side, radius) for picture, side, radius in zip((halved(half), half, full), sides, RADIUS, strict=True)]
     return [
         _Level(4 >> index, side, RADIUS[index], picture, _box_mean(picture.square(), side), margin)
         for index, (picture, side, margin) in enumerate(zip(pictures, sides, margins, strict=True))
     ]
-
-
-def _halved(picture: Tensor) -> Tensor:
-    """Means of 2 x 2 pixels; an odd last row or column counts twice."""
-    height, width = picture.shape
-    even = F.pad(picture[None], (0, width % 2, 0, height % 2), mode="replicate")[0]
-    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
-
-
-def _blur(picture: Tensor) -> Tensor:
-    """Binomial [1 2 1] in both directions."""
-    padded = F.pad(picture[None], (1, 1, 1, 1), mode="replicate")[0]
-    rows = padded[:-2] + 2 * padded[1:-1] + padded[2:]
-    return (rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 16
 
 
 def _padded(picture: Tensor, side: int, radius: int) -> Tensor:

@@ -1,0 +1,49 @@
+"""Where the groups of a clip's planes are taken: fixed, following the camera, or matched patch by patch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models.camera import camera_motion, camera_places
+from vidrestore.models.grouping import origins_of
+from vidrestore.models.matching import Grid, fixed_places, matched_places
+
+Places = Literal["fixed", "camera", "matched"]
+
+
+class ClipPlaces:
+    """Places for all planes of a clip, found in its noisy luma (T, H, W) and worked out once for each size and way.
+
+    Without `follow` they are fixed, whatever is asked for.
+    """
+
+    def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
+        self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
+        self._known: dict[tuple[torch.Size, int, Places], Tensor] = {}
+
+    def origins(self, shape: torch.Size, stride: int, places: Places) -> Tensor:
+        """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a patch."""
+        key = shape, stride, places
+        if key not in self._known:
+            frames, height, width = shape
+            grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
+            self._known[key] = origins_of(self._corners(frames, grid, places), height, width)
+        return self._known[key]
+
+    def _corners(self, frames: int, grid: Grid, places: Places) -> Tensor:
+        size = (grid.height, grid.width)
+        if places == "fixed" or not self.follow:
+            return fixed_places(frames, grid, self.luma.device)
+        if places == "camera":
+            return camera_places(self._motion * self._motion.new_tensor(size) / self._motion.new_tensor(self.luma.shape[1:]), grid)
+        same = self.luma.shape[1:] == size
+        return matched_places(self.luma if same else F.interpolate(self.luma[None], size=size, mode="area")[0], grid)
+
+    @cached_property
+    def _motion(self) -> Tensor:
+        return camera_motion(self.luma)
