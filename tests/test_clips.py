@@ -73,17 +73,17 @@ def test_joining_clips_gives_every_frame_back_in_order(count, cuts, length, over
     assert values(join_clips(clips, crossfade)) == list(range(count))
 
 
-def test_shared_frames_fade_linearly_from_one_clip_to_the_next():
-    clips = [((0, 4), [number(0)] * 4), ((1, 5), [number(8)] * 4)]
-    assert values(join_clips(clips, crossfade)) == pytest.approx([0, 2, 4, 6, 8])
+def test_shared_frames_fade_steeply_from_one_clip_to_the_next():
+    clips = [((0, 4), [number(0)] * 4), ((1, 5), [number(82)] * 4)]
+    assert values(join_clips(clips, crossfade)) == pytest.approx([0, 1, 41, 81, 82])  # 1 : 3^4, even, 3^4 : 1
     assert crossfade_weights(1) == [0.5]
 
 
 def test_no_frame_is_blended_from_three_clips():
     bounds = [(0, 8), (6, 14), (7, 15)]
-    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 9, 100), strict=True)], crossfade))
-    assert joined[:8] == pytest.approx([0] * 6 + [3, 6])  # frame 7 without the third clip
-    assert joined[8:] == pytest.approx([9 + 91 * (i + 1) / 7 for i in range(6)] + [100])
+    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 17, 100), strict=True)], crossfade))
+    assert joined[:8] == pytest.approx([0] * 6 + [1, 16])  # frame 7 without the third clip
+    assert joined[8:] == pytest.approx([17 + 83 * weight for weight in crossfade_weights(6)] + [100])
 
 
 def test_a_cut_is_not_faded_over():

@@ -46,9 +46,6 @@ def test_a_clean_film_keeps_the_mean_of_its_planes(dog):
     assert shift.abs().max() < 0.1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="frames that two blocks share are the mean of two estimates, and 0.3 to 0.4 dB better than their neighbours"
-)
 def test_there_is_no_step_in_quality_between_blocks(dog):
     noisy = add_gaussian_noise(dog, 20.0, 1)
     difference = psnr(denoised(noisy, 20.0), dog) - psnr(denoised(noisy, 20.0, offset=9), dog)
