@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
-FAMILIES: dict[str, str] = {"dust": "vidrestore.models.dust_family:build"}
+FAMILIES: dict[str, str] = {
+    "dust": "vidrestore.models.dust_family:build",
+    "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
+    "spynet": "vidrestore.models.vsr_family:build_flow",
+    "vsr-transformer": "vidrestore.models.vsr_family:build",
+}
 
 _HALVES = ("F16", "BF16")
 _DTYPES = {

@@ -20,7 +20,11 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "params_ema",
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")  # what DataParallel, torch.compile and Lightning put before each name
 
 # Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the config that it is given.
-ADOPTERS: dict[str, str] = {}
+ADOPTERS: dict[str, str] = {
+    "mb-taylorformer": "vidrestore.weights.mb_taylorformer:adopt",
+    "spynet": "vidrestore.weights.vsr_transformer:adopt_flow",
+    "vsr-transformer": "vidrestore.weights.vsr_transformer:adopt",
+}
 
 
 def import_checkpoint(
@@ -69,7 +73,7 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
     adopter = cast("Callable[[dict[str, Tensor], dict[str, Any]], Adopted]", getattr(importlib.import_module(module), function))
     try:
         return adopter(tensors, dict(config))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{source}: {error}") from error
 
 

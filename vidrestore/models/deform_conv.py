@@ -1,0 +1,87 @@
+"""Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel reads its channel at a place of its own.
+
+J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (no mask: that is version 2). The rule is torchvision.ops.deform_conv2d's with
+padding 1: offset channel 2k moves tap k (taps row by row) down, channel 2k + 1 to the right, in pixels, the same for all channels of the
+image; samples are bilinear, and the image is zero outside.
+
+    output(c, i, j) = sum over taps k of weight(c, k) * sample(c, i + k // 3 - 1 + offset(2k, i, j), j + k % 3 - 1 + offset(2k + 1, i, j))
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models.strips import Span, window
+
+TAPS = 9
+
+
+def deformable_depthwise(maps: Tensor, offsets: Tensor, weight: Tensor, span: Span | None = None, reach: float | None = None) -> Tensor:
+    """(B, C, H, W) maps by (B, 18, rows, W) offsets in pixels and a (C, 1, 3, 3) weight -> (B, C, rows, W), with gradients to all three.
+
+    `span` says which rows of the map the offsets belong to (all of them unless told). `reach` promises that no offset is longer, so that
+    a span needs few rows around it. Half precision is sampled in float32.
+    """
+    span = span or (0, maps.shape[2])
+    if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
+        return kernel(maps, offsets, weight, padding=1)
+    computed = torch.promote_types(maps.dtype, torch.float32)
+    table, indices, weights = _samples(maps.to(computed), offsets.to(computed), span, reach)
+    taps = weight.to(computed).flatten(1).mT  # (9, C)
+    output = _bag(indices[0], weights[0], table) * taps[0]
+    for tap in range(1, TAPS):
+        output = output.addcmul_(_bag(indices[tap], weights[tap], table), taps[tap])
+    return output.to(maps.dtype).view(len(maps), -1, maps.shape[3], maps.shape[1]).permute(0, 3, 1, 2)
+
+
+def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
+    """torchvision's own kernel where it is installed and the faster one: on a GPU."""
+    if maps.device.type != "cuda" or maps.dtype not in (torch.float32, torch.float16, torch.float64):
+        return None
+    try:
+        return cast("Callable[..., Tensor]", importlib.import_module("torchvision.ops").deform_conv2d)
+    except ImportError:
+        return None
+
+
+def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+    """(M, C) sums of four rows of the table each, weighted: M bilinear samples of all channels at once."""
+    return F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights)
+
+
+def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The pixels that a span may read as rows (M, C) of a table, then for all taps the (9, B rows W, 4) rows to mix, and their weights.
+
+    The table has margins of zeros: a place is first moved to the nearest one between -1 and the size, where the sample is zero as well.
+    """
+    batch, channels, height, width = maps.shape
+    source, halo = (span, int(reach) + 2) if reach is not None else ((0, height), 2)
+    padded = window(maps, source, halo, columns=(1, 2))
+    table = padded.permute(0, 2, 3, 1).reshape(-1, channels)
+    top, pitch = source[0] - halo, width + 3
+    y, x = _places(offsets, span)  # (9, B, rows, W) each
+    y, x = y.clamp(-1, height).sub_(top), x.clamp(-1, width).add_(1)
+    row, column = y.detach().floor(), x.detach().floor()
+    first = row.int().mul_(pitch).add_(column.int())
+    first += torch.arange(batch, dtype=torch.int32, device=maps.device).view(-1, 1, 1) * (padded.shape[2] * pitch)
+    down, right = y - row, x - column
+    both = down * right
+    weights = torch.stack((1 - down - right + both, right - both, down - both, both), -1)
+    indices = torch.stack((first, first + 1, first + pitch, first + (pitch + 1)), -1)
+    return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
+
+
+def _places(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+    """Row and column, (9, B, rows, W) each, where each tap reads; rows count from the top of the whole map."""
+    batch, _, rows, width = offsets.shape
+    moved = offsets.contiguous().view(batch, TAPS, 2, rows, width)
+    taps = torch.arange(TAPS, device=offsets.device).view(-1, 1, 1, 1)
+    y = torch.arange(*span, device=offsets.device).view(-1, 1) + (taps // 3 - 1)
+    x = torch.arange(width, device=offsets.device) + (taps % 3 - 1)
+    return moved[:, :, 0].transpose(0, 1) + y, moved[:, :, 1].transpose(0, 1) + x

@@ -1,0 +1,421 @@
+"""MB-TaylorFormer V2: a multi-branch linear transformer that removes haze, rain, snow, blur and camera noise.
+
+Z. Jin, Y. Qiu, K. Zhang, H. Li, W. Luo, "MB-TaylorFormer V2: Improved Multi-branch Linear Transformer Expanded by Taylor Formula for Image
+Restoration". Equation and section numbers are the paper's. An encoder of four levels (each half the size), a decoder of three, and a
+refinement at full size. At every level a chain of deformable convolutions makes one map per branch, each of wider reach than the last;
+every branch has a transformer of its own; selective kernel fusion puts them together.
+
+The released code differs from the paper. Its way is the default, for its weights need it; `MBTaylorFormerConfig` and `AttentionRule` name
+each difference. Beyond options: the decoder's last level and the refinement are twice as wide as Table I says, the feed-forward is
+Restormer's gated one, and norms divide by the deviation of a pixel's channels but take no mean away.
+
+Written for speed: maps are channels_last, and without gradients every block works in place through strips of rows that stay in the
+processor's cache; one branch after the other, so no grouped convolution is needed and only one branch's queries and values are held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vidrestore.models.deform_conv import deformable_depthwise
+from vidrestore.models.strips import Span, strip_spans, window
+from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
+
+Levels = tuple[int, int, int, int]
+
+MULTIPLE = 8  # sides of the input are multiples of it: three halvings
+NORM_EPS = 1e-5
+
+# Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
+POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
+
+
+@dataclass(frozen=True)
+class MBTaylorFormerConfig:
+    """Sizes for the four levels, from full size to an eighth, and how paper and release differ. The defaults are the released B.
+
+    The decoder has the encoder's sizes; its last level and the refinement have the branches, blocks and heads of level 1 at the width of
+    level 2.
+    """
+
+    widths: Levels = (24, 48, 72, 96)
+    blocks: Levels = (2, 3, 3, 4)
+    branches: Levels = (2, 2, 2, 2)
+    heads: Levels = (1, 2, 4, 8)
+    expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
+    offset_limit: tuple[float, float] | None = (-3.0, 3.0)  # pixels a tap may move (paper and released nets; the code's own default 1)
+    first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
+    attention: AttentionRule = field(default_factory=AttentionRule)
+
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("widths", "blocks", "branches", "heads")}
+        for name, values in sizes.items():
+            if len(values) != 4 or min(values) < 1:
+                raise ValueError(f"{name} must be four numbers of at least 1, got {values}")
+        if self.widths[1] != 2 * self.widths[0] or any(width % 4 for width in self.widths[1:]):
+            raise ValueError(f"widths must double from level 1 to 2 and be multiples of 4 from there, got {self.widths}")
+        for width, heads in zip((*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True):
+            if heads not in POSITION_WINDOWS or width % heads:
+                raise ValueError(f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got {heads} for {width}")
+        if self.offset_limit is not None and self.offset_limit[0] >= self.offset_limit[1]:
+            raise ValueError(f"offset_limit must rise, got {self.offset_limit}")
+
+
+B = MBTaylorFormerConfig()
+L = replace(B, blocks=(4, 6, 6, 8), branches=(2, 3, 3, 3))
+XL = replace(L, widths=(28, 56, 112, 160))
+T = MBTaylorFormerConfig(  # ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
+    widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
+)
+VARIANTS = {"T": T, "B": B, "L": L, "XL": XL}
+
+
+def weight(*shape: int, fan_in: int) -> nn.Parameter:
+    """A parameter with PyTorch's usual start for convolutions: uniform within 1 / sqrt(fan_in)."""
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
+
+
+def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
+    """(B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes slowly on one thread."""
+    return maps_of(F.linear(tokens_of(maps), matrix), maps)
+
+
+def depthwise(maps: Tensor, kernels: Tensor) -> Tensor:
+    """(B, C, H, W) by (C, 1, 3, 3) kernels, in a frame of zeros."""
+    return F.conv2d(maps, kernels, padding=1, groups=len(kernels))
+
+
+def within(maps: Tensor, kernels: Tensor) -> Tensor:
+    """As `depthwise` for a window with a halo of one row, which is used up."""
+    return F.conv2d(maps, kernels, padding=(0, 1), groups=len(kernels))
+
+
+def tokens_of(maps: Tensor) -> Tensor:
+    """(B, C, H, W) -> (B, H W, C), a view where the maps are channels_last."""
+    return maps.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
+    """The way back, to the rows and columns of `like`."""
+    return tokens.view(len(tokens), *like.shape[2:], -1).permute(0, 3, 1, 2)
+
+
+def normalised(maps: Tensor) -> Tensor:
+    """Every pixel divided by the standard deviation of its channels. Their mean stays: the "bias-free" norm of Restormer."""
+    wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
+    centred = wide - wide.mean(1, keepdim=True)
+    return maps * centred.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)
+
+
+class Position(nn.Module):
+    """The positional term of one block: convolutions of the values around a pixel, wider ones for later heads (Eq. 12, 13).
+
+    Released: one filter with bias per head over all its channels; its sigmoid is added to every channel of the head. Paper: one filter per
+    channel, added as it is.
+    """
+
+    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
+        super().__init__()
+        self.per_head, width = rule.position == "gate", channels // heads
+        self.windows = POSITION_WINDOWS[heads]
+        self.halo = max(side for side, _ in self.windows) // 2
+        shapes = [(count, width, side) if self.per_head else (count * width, 1, side) for side, count in self.windows]
+        self.weights = nn.ParameterList(weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes)
+        if self.per_head:
+            fan_ins = (shape[1] * shape[2] ** 2 for shape in shapes)
+            self.biases = nn.ParameterList(weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True))
+        self.widths = [count * width for _, count in self.windows]
+
+    def forward(self, values: Tensor, branch: int) -> Tensor:
+        """A window (B, C, rows + 2 halo, W) of values -> (B, heads or C, rows, W)."""
+        parts = values.split(self.widths, 1)
+        terms = [self._term(part, number, branch) for number, part in enumerate(parts)]
+        return torch.cat(terms, 1).sigmoid() if self.per_head else torch.cat(terms, 1)
+
+    def _term(self, values: Tensor, number: int, branch: int) -> Tensor:
+        kernels: Tensor = self.weights[number][branch]
+        rows, side = values.shape[2] - 2 * self.halo, kernels.shape[-1]
+        if self.per_head:
+            term: Tensor = few_filters(values, kernels) + self.biases[number][branch][:, None, None]
+        else:
+            term = F.conv2d(values, kernels, padding=side // 2, groups=len(kernels))
+        return term[:, :, self.halo : self.halo + rows]
+
+
+def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
+    """(B, n d, H, W) by (n, d, side, side) kernels, each for d channels of its own -> (B, n, H, W), in a frame of zeros.
+
+    A convolution with so few outputs keeps a processor's vectors empty. Here one product gives what every pixel adds to each place around
+    it, and folding adds that up.
+    """
+    count, width, side, _ = kernels.shape
+    taps = kernels.flip(2, 3).flatten(2).mT  # (n, side^2, d)
+    added = taps @ maps.flatten(2).unflatten(1, (count, width))
+    return F.fold(added.flatten(1, 2), maps.shape[2:], side, padding=side // 2)
+
+
+class Attention(nn.Module):
+    """x + T-MSA++(norm(x)), one set of weights per branch (Section III-C; the sums and products are in `taylor_attention`)."""
+
+    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
+        super().__init__()
+        self.rule, self.channels, self.heads = rule, channels, heads
+        self.norm = nn.Parameter(torch.ones(branches, channels))
+        self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
+        self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
+        self.project = weight(branches, channels, channels, fan_in=channels)
+        self.remainder = nn.Parameter(torch.full((branches, heads), 1.0 if rule.remainder == "sigmoid" else 0.5))
+        if rule.temperature:
+            self.temperature = nn.Parameter(torch.ones(branches, heads))
+        self.one = nn.Parameter(torch.ones(1), requires_grad=False)  # times N in the denominator; frozen, and so in released files
+        self.position = Position(channels, heads, branches, rule)
+
+    def queries_keys_values(self, maps: Tensor, branch: int) -> tuple[Tensor, ...]:
+        """A window (B, C, rows + 2, W) of the stream -> three of (B, C, rows, W)."""
+        expanded = pointwise(normalised(maps), self.qkv[branch] * self.norm[branch])
+        return within(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
+
+    def tokens(self, maps: Tensor) -> Tensor:
+        """(B, C, rows, W) -> (B, N, heads, d), in float32 where the maps are in half precision."""
+        wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
+        return wide.view(*wide.shape[:2], self.heads, -1)
+
+    def mixer(self, sums: Sums, branch: int, pixels: int) -> Mixer:
+        remainder = self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
+        temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
+        wide = sums.values.dtype
+        return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
+
+    def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
+        """Queries (B, C, rows, W) and a window of values -> what is added to the stream."""
+        numerators, scale = mixer(self.tokens(queries))
+        position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT  # (B, heads, N, 1 or d)
+        mixed = torch.addcmul(position.to(scale.dtype), numerators, scale).transpose(1, 2).flatten(2)
+        return maps_of(F.linear(mixed.to(queries.dtype), self.project[branch]), queries)
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """(B, C, H, W) -> the same, all at once, with gradients."""
+        whole = (0, maps.shape[2])
+        queries, keys, values = self.queries_keys_values(window(maps, whole, 1), branch)
+        mixer = self.mixer(Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel())
+        return maps + self.output(queries, window(values, whole, self.position.halo), mixer, branch)
+
+    def add_to(self, maps: Tensor, branch: int, scratch: tuple[Tensor, Tensor]) -> None:
+        """The same in place, in strips; `scratch` are two maps for queries and values."""
+        queries, values = scratch
+        strips = strip_spans(maps, 3 * self.channels)
+        total: Sums | None = None
+        for start, stop in strips:
+            q, k, v = self.queries_keys_values(window(maps, (start, stop), 1), branch)
+            queries[:, :, start:stop], values[:, :, start:stop] = q, v
+            sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
+            total = total + sums if total else sums
+        assert total is not None
+        mixer = self.mixer(total, branch, maps[0, 0].numel())
+        for start, stop in strips:
+            around = window(values, (start, stop), self.position.halo)
+            maps[:, :, start:stop] += self.output(queries[:, :, start:stop], around, mixer, branch)
+
+
+class FeedForward(nn.Module):
+    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, one set of weights per branch."""
+
+    def __init__(self, channels: int, hidden: int, branches: int) -> None:
+        super().__init__()
+        self.hidden, self.spare = hidden, -hidden % 8
+        self.norm = nn.Parameter(torch.ones(branches, channels))
+        self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)  # a, then b
+        self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
+        self.contract = weight(branches, channels, hidden, fan_in=hidden)
+
+    def change(self, maps: Tensor, branch: int) -> Tensor:
+        """A window (B, C, rows + 2, W) of the stream -> what is added to its inner rows."""
+        stream = normalised(maps)
+        a, b = (within(pointwise(stream, matrix), kernels) for matrix, kernels in self._halves(branch))
+        return pointwise(F.gelu(a).mul_(b), F.pad(self.contract[branch], (0, self.spare)))
+
+    def _halves(self, branch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Matrix and kernels for a, then for b, with channels of zeros that fill the processor's vectors."""
+        expand, kernels = self.expand[branch] * self.norm[branch], self.expand_depthwise[branch]
+        for matrix, kernel in zip(expand.chunk(2), kernels.chunk(2), strict=True):
+            yield F.pad(matrix, (0, 0, 0, self.spare)), F.pad(kernel, (0, 0, 0, 0, 0, 0, 0, self.spare))
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """(B, C, H, W) -> the same, all at once, with gradients."""
+        return maps + self.change(window(maps, (0, maps.shape[2]), 1), branch)
+
+    def add_to(self, maps: Tensor, branch: int) -> None:
+        """The same in place, in strips: each is worked out before the one above it is written, whose last row it reads."""
+        waiting: tuple[slice, Tensor] | None = None
+        for start, stop in strip_spans(maps, 2 * self.hidden):
+            change = self.change(window(maps, (start, stop), 1), branch)
+            if waiting:
+                maps[:, :, waiting[0]] += waiting[1]
+            waiting = slice(start, stop), change
+        assert waiting is not None
+        maps[:, :, waiting[0]] += waiting[1]
+
+
+class Block(nn.Module):
+    """One transformer block of all branches of a stage."""
+
+    def __init__(self, channels: int, heads: int, branches: int, config: MBTaylorFormerConfig) -> None:
+        super().__init__()
+        self.attention = Attention(channels, heads, branches, config.attention)
+        self.feed_forward = FeedForward(channels, int(channels * config.expansion), branches)
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """(B, C, H, W) of one branch -> the same."""
+        return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))
+
+
+class DeformableEmbedding(nn.Module):
+    """A 3x3 depthwise convolution whose taps go where the map tells them, then a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
+
+    def __init__(self, channels: int, limit: tuple[float, float] | None) -> None:
+        super().__init__()
+        self.limit = limit
+        self.offset_depthwise = _normal(channels, 1, 3, 3, fan_out=9 * channels)
+        self.offset_pointwise = _normal(18, channels, fan_out=18)
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, H, W) -> the same; in strips where no gradient is wanted."""
+        if torch.is_grad_enabled():
+            return self.rows(maps, (0, maps.shape[2]))
+        embedded = torch.empty_like(maps)
+        for start, stop in strip_spans(maps, 4 * maps.shape[1]):
+            embedded[:, :, start:stop] = self.rows(maps, (start, stop))
+        return embedded
+
+    def rows(self, maps: Tensor, span: Span) -> Tensor:
+        offsets = pointwise(within(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise)
+        reach = None
+        if self.limit:
+            offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
+        return F.hardswish(pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise))
+
+
+def _normal(*shape: int, fan_out: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
+
+
+class Fusion(nn.Module):
+    """Selective kernel fusion: branches added up by weights that their means over the picture ask for (Section III-D)."""
+
+    def __init__(self, channels: int, branches: int) -> None:
+        super().__init__()
+        squeezed = max(channels // 8, 4)
+        self.squeeze = weight(squeezed, channels, fan_in=channels)
+        self.slope = nn.Parameter(torch.tensor([0.25]))
+        self.excite = weight(branches, channels, squeezed, fan_in=squeezed)
+
+    def forward(self, branches: list[Tensor]) -> Tensor:
+        """(B, C, H, W) of each branch -> the same of them together; without gradients in the place of the first."""
+        mean = torch.stack([maps.mean((2, 3)) for maps in branches]).sum(0)
+        squeezed = F.prelu(mean @ self.squeeze.mT, self.slope)
+        shares = (squeezed @ self.excite.mT).softmax(0)[..., None, None]  # (branches, B, C, 1, 1)
+        fused = branches[0] * shares[0] if torch.is_grad_enabled() else branches[0].mul_(shares[0])
+        for maps, share in zip(branches[1:], shares[1:], strict=True):
+            fused.addcmul_(maps, share)
+        return fused
+
+
+class Stage(nn.Module):
+    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input added (if `residual`)."""
+
+    def __init__(self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True) -> None:
+        super().__init__()
+        heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
+        self.embeddings = nn.ModuleList(DeformableEmbedding(channels, config.offset_limit) for _ in range(self.branches))
+        self.blocks = nn.ModuleList(Block(channels, heads, self.branches, config) for _ in range(config.blocks[level]))
+        if self.branches > 1:
+            self.fusion = Fusion(channels, self.branches)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        branches = list(self.embedded(maps))
+        if torch.is_grad_enabled():
+            for block in self.transformer():
+                branches = [block(branch, number) for number, branch in enumerate(branches)]
+        else:
+            self.transform(branches)
+        fused = self.fusion(branches) if self.branches > 1 else branches[0]
+        if not self.residual:
+            return fused
+        return fused + maps if torch.is_grad_enabled() else fused.add_(maps)
+
+    def transformer(self) -> Iterable[Block]:
+        return cast("Iterable[Block]", self.blocks)
+
+    def embedded(self, maps: Tensor) -> Iterator[Tensor]:
+        """One map per branch."""
+        for embedding in self.embeddings:
+            maps = embedding(maps)
+            yield maps
+
+    def transform(self, branches: list[Tensor]) -> None:
+        """Every block of every branch, in place."""
+        scratch = torch.empty_like(branches[0]), torch.empty_like(branches[0])
+        for number, branch in enumerate(branches):
+            for block in self.transformer():
+                block.attention.add_to(branch, number, scratch)
+                block.feed_forward.add_to(branch, number)
+
+
+class Resample(nn.Module):
+    """A depthwise and a 1x1 convolution, then halves the sides by moving pixels into channels, or doubles them the other way."""
+
+    def __init__(self, channels: int, wanted: int, *, up: bool) -> None:
+        super().__init__()
+        self.up = up
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = weight(4 * wanted if up else wanted // 4, channels, fan_in=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, wanted, 2 H, 2 W) or (B, wanted, H / 2, W / 2)."""
+        mixed = pointwise(depthwise(maps, self.depthwise), self.pointwise)
+        moved = F.pixel_shuffle(mixed, 2) if self.up else F.pixel_unshuffle(mixed, 2)
+        return moved.contiguous(memory_format=torch.channels_last)
+
+
+class MBTaylorFormer(nn.Module):
+    """forward: RGB (B, 3, H, W) in [0, 1], sides multiples of 8 -> restored, same shape, not clamped. ValueError for other sides.
+
+    Attention is over the whole picture, so every pixel of it counts a little for every other.
+    """
+
+    def __init__(self, config: MBTaylorFormerConfig) -> None:
+        super().__init__()
+        self.config, widths = config, config.widths
+        self.stem = weight(widths[0], 3, 3, 3, fan_in=27)
+        self.encoder = nn.ModuleList(Stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4))
+        self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
+        self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
+        self.reduce = nn.ParameterList(weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2))
+        self.decoder = nn.ModuleList(Stage(level, widths[max(level, 1)], config) for level in range(3))
+        self.refinement = Stage(0, widths[1], config)
+        self.head = weight(3, widths[1], 3, 3, fan_in=9 * widths[1])
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.shape[1] != 3 or any(side % MULTIPLE for side in images.shape[2:]):
+            raise ValueError(f"images must be (B, 3, H, W) with sides that are multiples of {MULTIPLE}, got {tuple(images.shape)}")
+        maps = F.conv2d(images, self.stem, padding=1).contiguous(memory_format=torch.channels_last)
+        skipped = []
+        for level in range(3):
+            skipped.append(self.encoder[level](maps))
+            maps = self.down[level](skipped[-1])
+        maps = self.encoder[3](maps)
+        for level in (2, 1, 0):
+            maps = torch.cat((self.up[level](maps), skipped.pop()), 1)
+            if level:
+                maps = pointwise(maps, self.reduce[level - 1])
+            maps = self.decoder[level](maps)
+        return images + F.conv2d(self.refinement(maps), self.head, padding=1)

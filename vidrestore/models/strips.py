@@ -1,0 +1,31 @@
+"""Maps worked through in strips of rows: what a strip needs stays in the processor's cache, and memory is that of one strip."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+CPU_STRIP = 2**20  # values in the widest map of a strip (4 MB in float32); the best of 2^17 to 2^21 on a core with 1 MB of its own
+GPU_STRIP = 2**28  # there a strip only bounds memory
+
+Span = tuple[int, int]
+
+
+def spans(height: int, rows: int) -> list[Span]:
+    """(start, stop) of strips of `rows` rows that cover `height`, as even as they can be."""
+    count = -(-height // max(1, min(rows, height)))
+    return [(height * number // count, height * (number + 1) // count) for number in range(count)]
+
+
+def strip_spans(maps: Tensor, channels: int) -> list[Span]:
+    """Strips of (B, C, H, W) maps of which something `channels` wide is to be made."""
+    budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
+    return spans(maps.shape[2], budget // (channels * maps.shape[0] * maps.shape[3]))
+
+
+def window(maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)) -> Tensor:
+    """The rows of a span of (B, C, H, W) maps with `halo` more on either side; zeros beyond the map, also `columns` left and right."""
+    (start, stop), height = span, maps.shape[2]
+    rows = maps[:, :, max(start - halo, 0) : min(stop + halo, height)]
+    margins = (*columns, max(halo - start, 0), max(stop + halo - height, 0))
+    return F.pad(rows, margins) if any(margins) else rows
