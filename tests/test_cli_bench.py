@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from vidrestore.cli import main
 from vidrestore.engine import bench as benchmarks
-from vidrestore.engine.bench import Benchmark, Stage
+from vidrestore.engine.bench import Benchmark, Rate, Stage, network_rate
+from vidrestore.engine.denoise import DenoiseRestorer
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.tasks import Sample
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +43,22 @@ def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
     stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
-    found = Benchmark("film", "dust", 2, {"fp32": 1e9, "bf16": 2e9}, stages, Stage("whole", 0.045, 0.025), {"bf16": 2e7}, None, 0.5)
+    found = Benchmark("film", "dust", 2, {"fp32": 1e9, "bf16": 2e9}, stages, Stage("whole", 0.045, 0.025), Rate(1.5e9, "bf16"), None, 0.5)
     assert found.bound == pytest.approx(50)
     assert found.share == pytest.approx(0.8)
-    assert found.model_share == pytest.approx(0.5)
+    assert found.network_share == pytest.approx(0.75)
+
+
+def test_the_rate_of_the_network_alone_counts_every_call_once() -> None:
+    calls: list[int] = []
+    found = network_rate(Sample(lambda: (time.sleep(0.002), calls.append(1)), 6e6, "bf16"), 2)
+    per_thread = len(calls) / benchmarks.PEAK_TRIES / 2
+    assert per_thread == benchmarks.NETWORK_CALLS
+    assert 1e9 < found.operations <= 2 * 6e6 / 0.002 and found.numbers == "bf16"
+
+
+def test_the_network_of_denoising_is_measured_alone() -> None:
+    sample = DenoiseRestorer(RestoreOptions(device="cpu")).sample()
+    sample.work()
+    macs = 4 * 256 * 1024 + 20 * (256 + 256 + 1024)  # V, D, P, D of every token; similarities and two mixes with 20 tokens
+    assert sample.operations == 2 * macs * 32 * 20

@@ -59,7 +59,8 @@ def lines(found: Benchmark) -> Iterator[str]:
     total = sum(stage.cpu for stage in found.stages)
     bound = f"{found.cores} / {1e3 * total:.2f} ms = {found.bound:.1f} fps"
     yield f"whole: {found.fps:.1f} fps, {found.share:.0%} of cores / sum of the stages ({bound})"
-    if found.model_share is not None:
-        yield f"model alone: {found.model_share:.0%} of the matrix product peak"
+    if found.network is not None:
+        rate = f"{found.network.operations / 1e9:.0f} * 10^9 operations per second"
+        yield f"network alone: {rate}, {found.network_share:.0%} of the peak of {found.network.numbers} products"
     memory = f"{found.memory / 1e6:.0f} MB" if found.memory else "unknown"
     yield f"peak memory {memory}; loading the model {found.loading:.2f} s"

@@ -21,10 +21,10 @@ from vidrestore.clips import crossfade, join_clips
 from vidrestore.colour import grey_to_planes
 from vidrestore.engine.job import Job, available_cores, ignore, prepare, restore_source
 from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.plan import PlannedClip, colour_planes, planned_clips
+from vidrestore.engine.plan import PlannedClip, planned_clips
 from vidrestore.engine.progress import peak_memory
-from vidrestore.engine.restoring import ClipRestorer, clip_planes
-from vidrestore.engine.tasks import Counted, Restorer, load_restorer
+from vidrestore.engine.restoring import ClipRestorer, at_once, clip_planes
+from vidrestore.engine.tasks import Restorer, Sample, Sampled, load_restorer
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import EncoderOptions, choose_encoder
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
@@ -35,6 +35,7 @@ T = TypeVar("T")
 NOISE = 20.0  # of the film that is made up, 0-255 scale
 PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
 PEAK_TRIES = 8
+NETWORK_CALLS = 20  # of the network alone in one try, some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ class Stage:
     name: str
     cpu: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Operations per second of the network alone, on all cores, in the number format of its products."""
+
+    operations: float
+    numbers: str
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,13 @@ class Benchmark:
     peaks: dict[str, float]
     stages: tuple[Stage, ...]
     whole: Stage
-    operations: dict[str, float]  # of the model per frame, by number format; empty where the restorer doesn't say
+    network: Rate | None  # None where the restorer doesn't say
     memory: int | None
     loading: float  # seconds until the model is there
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON knows them."""
-        return asdict(self) | {"fps": self.fps, "bound": self.bound, "share": self.share, "model_share": self.model_share}
+        return asdict(self) | {"fps": self.fps, "bound": self.bound, "share": self.share, "network_share": self.network_share}
 
     @property
     def fps(self) -> float:
@@ -81,10 +90,9 @@ class Benchmark:
         return self.fps / self.bound
 
     @property
-    def model_share(self) -> float | None:
-        """How much of the machine's peak the model alone reaches."""
-        least = sum(count / self.peaks[kind] for kind, count in self.operations.items())
-        return least / next(stage.seconds for stage in self.stages if stage.name == "model") if least else None
+    def network_share(self) -> float | None:
+        """How much of the machine's peak the network alone reaches, its steps between the products counted in."""
+        return self.network.operations / self.peaks[self.network.numbers] if self.network else None
 
 
 def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
@@ -106,8 +114,8 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
         with VideoReader(film) as reader:
             job = prepare(reader.info, output, task, options, lambda: restorer)
             stages = _stages(job, reader, frames)
-            operations = operations_per_frame(restorer, reader.info.video)
-    return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, operations, memory, loading)
+    network = network_rate(restorer.sample(), threads) if isinstance(restorer, Sampled) else None
+    return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, network, memory, loading)
 
 
 def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer: Restorer) -> Stage:
@@ -166,6 +174,23 @@ def _encode(frames: list[Frame], job: Job) -> None:
             writer.write(frame)
 
 
+def network_rate(sample: Sample, threads: int) -> Rate:
+    """The best of some tries of the network alone, called in as many threads at once."""
+
+    def run(_: int) -> None:
+        with torch.inference_mode():
+            for _ in range(NETWORK_CALLS):
+                sample.work()
+
+    def once() -> None:
+        with closing(at_once(run, range(threads), threads, threads)) as results:
+            for _ in results:
+                pass
+
+    seconds = min(_seconds(once) for _ in range(PEAK_TRIES))
+    return Rate(threads * NETWORK_CALLS * sample.operations / seconds, sample.numbers)
+
+
 def peaks(threads: int) -> dict[str, float]:
     """Operations per second of large matrix products in each number format, the best of some tries."""
     torch.set_num_threads(threads)
@@ -207,13 +232,6 @@ def _seconds(work: Callable[[], Any]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
-
-
-def operations_per_frame(restorer: Restorer, video: VideoInfo) -> dict[str, float]:
-    """Operations of the model for one frame by number format, where the restorer counts them."""
-    if not isinstance(restorer, Counted):
-        return {}
-    return restorer.operations([video.format.plane_size(plane, video.height, video.width) for plane in range(colour_planes(video.format))])
 
 
 def write_film(path: str, width: int, height: int, frames: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.engine.devices import torch_device, uses_bf16
+from vidrestore.engine.tasks import Sample
 from vidrestore.errors import CheckpointError
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
-from vidrestore.models.grouping import GROUP, restore_patches
+from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.linear import PackedLinear
 from vidrestore.models.places import ClipPlaces, Places
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
+SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
@@ -110,19 +111,12 @@ class DenoiseRestorer:
         origins = places.origins(here.shape, *self.preset.half)
         return restore_patches(here, origins, self.patch, self._level(sigma, precision))[:, : small.shape[1], : small.shape[2]]
 
-    def operations(self, sizes: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Products of the network for one frame, where no holes have to be filled and smaller planes show no detail; see
-        `engine.tasks.Counted`.
-        """
-        still, preset = ClipPlaces(torch.zeros(1, *_sides(sizes[0], self.patch)), self.patch, follow=False), self.preset
-        tokens = 0
-        for size in sizes:
-            first = size == sizes[0]
-            shape = size if first else (-(-size[0] // 2), -(-size[1] // 2))
-            origins = still.origins(torch.Size((1, *_sides(shape, self.patch))), (preset.first if first else preset.half).stride, "fixed")
-            tokens += origins.numel()
-        each = self.network.operations(self.clip) * self.clip / (self.clip - self.overlap)
-        return {"bf16" if uses_bf16(self.precision, self.device) else "fp32": tokens * each}
+    def sample(self) -> Sample:
+        """The network on one chunk of groups; see `engine.tasks.Sampled`."""
+        work, groups = self._level(SAMPLE_SIGMA, self.precision), torch.empty(CHUNK, GROUP, self.patch**2, device=self.device)
+        groups.uniform_(0, 255)
+        numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
+        return Sample(lambda: work(groups), CHUNK * GROUP * self.network.operations(GROUP), numbers)
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
         """The network at one sigma, worked out once and kept for a while."""
@@ -142,10 +136,6 @@ def _denoiser(network: object, name: str) -> Dust | SigmaDust:
     if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
         return network
     raise CheckpointError(f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights list`)")
-
-
-def _sides(size: tuple[int, int], least: int) -> tuple[int, int]:
-    return max(size[0], least), max(size[1], least)
 
 
 def _at_least(plane: Tensor, side: int) -> Tensor:

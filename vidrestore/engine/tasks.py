@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from vidrestore.errors import OptionError
 
@@ -40,15 +40,20 @@ class Restorer(Protocol):
         ...
 
 
+class Sample(NamedTuple):
+    """A call of a network as restorations make it, over and over: the network alone."""
+
+    work: Callable[[], object]
+    operations: float  # of its products; a multiply and an add are two
+    numbers: str  # their format: "fp32", "bf16" or "int8"
+
+
 @runtime_checkable
-class Counted(Protocol):
-    """A restorer that knows its work, so that `vidrestore bench` can hold it against the machine's peak."""
+class Sampled(Protocol):
+    """A restorer whose network can be held against the machine's peak by `vidrestore bench`."""
 
-    def operations(self, sizes: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Operations for one frame with planes of these sizes (height, width), by number format: "fp32", "bf16", "int8".
-
-        A multiply and an add are two; frames that clips share count as often as they are restored.
-        """
+    def sample(self) -> Sample:
+        """May be called from several threads at once, each with one thread of its own for the products."""
         ...
 
 

@@ -118,7 +118,8 @@ class SigmaDust(nn.Module):
             )
             for block in range(self.config.blocks - 1)
         ]
-        return LevelDust(sigma, dtype, linear(self.analysis / thresholds[0, :, None], dtype), blocks, linear(self.dictionary * gain, dtype))
+        analysis, synthesis = self.analysis / (sigma * thresholds[0, :, None]), self.dictionary * (sigma * gain)
+        return LevelDust(dtype, linear(analysis, dtype), blocks, linear(synthesis, dtype))
 
     @staticmethod
     def _at(powers: Tensor, curve: Tensor) -> Tensor:
@@ -184,10 +185,9 @@ class LevelBlock:
 
 @dataclass
 class LevelDust:
-    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is left, and one batched product
-    mixes codes and data."""
+    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is left, one batched product mixes
+    codes and data, and the first and last product change to noise units and back."""
 
-    sigma: float
     dtype: torch.dtype
     analysis: Linear  # V (K, N)
     blocks: list[LevelBlock]
@@ -196,11 +196,11 @@ class LevelDust:
     def __call__(self, noisy: Tensor) -> Tensor:
         """(B, T, N) noisy groups -> (B, T, N) float32."""
         mean = noisy.mean((1, 2), keepdim=True)
-        data = _rows(self.analysis, ((noisy - mean) / self.sigma).to(self.dtype))
+        data = _rows(self.analysis, (noisy - mean).to(self.dtype))
         code = F.softshrink(data, 1.0)
         for block in self.blocks:
             code = self._step(block, code, data)
-        return torch.add(mean, _rows(self.synthesis, code).float(), alpha=self.sigma)
+        return mean + _rows(self.synthesis, code)
 
     @staticmethod
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
