@@ -74,7 +74,7 @@ XL = replace(L, widths=(28, 56, 112, 160))
 T = MBTaylorFormerConfig(  # ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
-VARIANTS = {"T": T, "B": B, "L": L, "XL": XL}
+SIZES = {"t": T, "b": B, "l": L, "xl": XL}
 
 
 def weight(*shape: int, fan_in: int) -> nn.Parameter:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from vidrestore.models.mb_taylorformer import VARIANTS, MBTaylorFormer, MBTaylorFormerConfig
+from vidrestore.models.mb_taylorformer import SIZES, MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.models.taylor_attention import AttentionRule
 
 
@@ -16,16 +16,16 @@ def build(config: dict[str, Any]) -> MBTaylorFormer:
 
 
 def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
-    """Fields of MBTaylorFormerConfig as JSON has them, on top of a `variant` ("T", "B", "L", "XL") where one is named."""
+    """`size`, one of SIZES ("b" unless told), and fields of MBTaylorFormerConfig that differ from it, as JSON has them."""
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    variant = values.pop("variant", "B")
-    if variant not in VARIANTS:
-        raise ValueError(f"no variant {variant!r}; there are {', '.join(VARIANTS)}")
+    size = values.pop("size", "b")
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
     if "attention" in values:
         values["attention"] = AttentionRule(**values["attention"])
-    return replace(VARIANTS[variant], **values)
+    return replace(SIZES[size], **values)
 
 
 def settings_of(config: MBTaylorFormerConfig) -> dict[str, Any]:
-    """What `build` takes to make the network again, as JSON has it."""
+    """What `build` takes to make the network again, whatever becomes of SIZES, as JSON has it."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}

@@ -122,8 +122,10 @@ def _options(arguments: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]])
         known = sorted([*_SIZES, *_IGNORED, *_FIXED, "offset_clamp"])
         raise ValueError(f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes {', '.join(known)}")
     for theirs, name in _SIZES.items():
-        if theirs in arguments and tuple(arguments[theirs]) != sizes[name]:
-            raise ValueError(f"the config has {theirs} {list(arguments[theirs])}, but the tensors are those of {list(sizes[name])}")
+        if not isinstance(given := arguments.get(theirs, sizes[name]), list | tuple):
+            raise ValueError(f"the config's {theirs} is {given}, expected four numbers")
+        if tuple(given) != sizes[name]:
+            raise ValueError(f"the config has {theirs} {list(given)}, but the tensors are those of {list(sizes[name])}")
     for theirs, value in _FIXED.items():
         if arguments.get(theirs, value) != value:
             raise ValueError(f"the config has {theirs} {arguments[theirs]}, but only {value} is supported, as in all released networks")

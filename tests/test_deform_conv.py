@@ -1,0 +1,132 @@
+"""Deformable convolution against its definition, pixel by pixel, and against the ordinary convolution that it is without offsets."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models import deform_conv
+from vidrestore.models.deform_conv import deformable_depthwise
+
+
+def problem(reach: float = 3.0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps (2, 3, 6, 5), offsets that lead out of them on every side, a weight."""
+    torch.manual_seed(7)
+    offsets = (torch.randn(2, 18, 6, 5, dtype=dtype) * reach).clamp(-reach, reach)
+    return torch.randn(2, 3, 6, 5, dtype=dtype), offsets, torch.randn(3, 1, 3, 3, dtype=dtype)
+
+
+def sample(plane: Tensor, y: float, x: float) -> float:
+    """Bilinear between the four pixels around, zero outside the plane."""
+    height, width = plane.shape
+    total, top, left = 0.0, math.floor(y), math.floor(x)
+    for row in (top, top + 1):
+        for column in (left, left + 1):
+            if 0 <= row < height and 0 <= column < width:
+                total += float(plane[row, column]) * (1 - abs(y - row)) * (1 - abs(x - column))
+    return total
+
+
+def by_definition(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
+    output = torch.zeros_like(maps)
+    for b, c, i, j in torch.cartesian_prod(*map(torch.arange, maps.shape)).tolist():
+        for k in range(9):
+            y, x = i + k // 3 - 1 + float(offsets[b, 2 * k, i, j]), j + k % 3 - 1 + float(offsets[b, 2 * k + 1, i, j])
+            output[b, c, i, j] += weight[c, 0, k // 3, k % 3] * sample(maps[b, c], y, x)
+    return output
+
+
+@pytest.mark.parametrize("reach", [0.4, 3.0, 9.0])
+def test_every_output_pixel_is_the_sum_over_taps_that_the_definition_says(reach):
+    maps, offsets, weight = problem(reach)
+    torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
+
+
+def test_whole_numbers_and_places_on_and_beyond_the_border_follow_the_definition():
+    maps, offsets, weight = problem()
+    offsets = offsets.round()
+    offsets[:, :4], offsets[:, 4:8] = -40.0, 40.0
+    torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
+
+
+def test_without_offsets_it_is_the_ordinary_depthwise_convolution():
+    maps, offsets, weight = problem()
+    expected = F.conv2d(maps, weight, padding=1, groups=3)
+    torch.testing.assert_close(deformable_depthwise(maps, 0 * offsets, weight), expected)
+
+
+@pytest.mark.parametrize("reach, promised", [(3.0, 3.0), (2.5, 2.5), (9.0, None)])
+@pytest.mark.parametrize("span", [(0, 1), (2, 5), (5, 6), (0, 6)])
+def test_a_span_of_rows_is_that_part_of_the_whole(span, reach, promised):
+    maps, offsets, weight = problem(reach)
+    part = deformable_depthwise(maps, offsets[:, :, slice(*span)], weight, span, promised)
+    torch.testing.assert_close(part, deformable_depthwise(maps, offsets, weight)[:, :, slice(*span)])
+
+
+def test_the_layout_of_maps_and_offsets_does_not_matter():
+    maps, offsets, weight = problem(dtype=torch.float32)
+    other = (values.contiguous(memory_format=torch.channels_last) for values in (maps, offsets))
+    torch.testing.assert_close(deformable_depthwise(*other, weight), deformable_depthwise(maps, offsets, weight))
+
+
+def test_gradients_to_maps_offsets_and_weight_are_those_of_finite_differences():
+    maps, offsets, weight = problem(reach=2.0)
+    parts = (maps[:1, :2], 0.9 * offsets[:1], weight[:2])  # no place where two pixels meet, for there is a kink
+    inputs = [part.requires_grad_() for part in parts]
+    assert torch.autograd.gradcheck(deformable_depthwise, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_sampled_at_places_of_full_precision(dtype):
+    """On a ramp of 1 per column, a place that is wrong by a hundredth of a pixel shows."""
+    ramp = torch.arange(600.0)[None, None, None].expand(1, 1, 4, 600) / 600
+    offsets, weight = torch.full((1, 18, 4, 600), 0.5), torch.zeros(1, 1, 3, 3)
+    weight[..., 1, 1] = 1
+    found = deformable_depthwise(ramp.to(dtype), offsets.to(dtype), weight.to(dtype))
+    assert found.dtype == dtype
+    expected = (torch.arange(599.0) + 0.5) / 600
+    torch.testing.assert_close(found[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0)
+
+
+# torchvision's kernel, imitated: it is not among our requirements
+
+
+@pytest.fixture
+def imitation(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """A torchvision that notes its calls."""
+    calls: list[tuple] = []
+
+    def deform_conv2d(maps: Tensor, offsets: Tensor, weight: Tensor, *, padding: int) -> Tensor:
+        calls.append((offsets.shape, weight.shape, padding))
+        return maps + 1
+
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torchvision.ops", SimpleNamespace(deform_conv2d=deform_conv2d))
+    return calls
+
+
+def test_torchvisions_kernel_is_asked_on_a_gpu_and_only_there(imitation):
+    on_gpu = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float16)
+    assert deform_conv._torchvision_kernel(on_gpu) is sys.modules["torchvision.ops"].deform_conv2d
+    assert deform_conv._torchvision_kernel(torch.zeros(1)) is None
+    assert deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16)) is None
+
+
+def test_without_torchvision_a_gpu_does_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    monkeypatch.delitem(sys.modules, "torchvision.ops", raising=False)
+    assert deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)) is None
+
+
+def test_torchvisions_kernel_gets_whole_maps_and_never_a_span(imitation, monkeypatch):
+    maps, offsets, weight = problem()
+    monkeypatch.setattr(deform_conv, "_torchvision_kernel", lambda maps: sys.modules["torchvision.ops"].deform_conv2d)
+    assert torch.equal(deformable_depthwise(maps, offsets, weight), maps + 1)
+    deformable_depthwise(maps, offsets[:, :, 1:3], weight, (1, 3))
+    assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]
