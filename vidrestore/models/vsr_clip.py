@@ -20,8 +20,6 @@ from vidrestore.models.vsr_transformer import VsrTransformer
 
 T = TypeVar("T")
 
-STRIP = 8  # rows of features that a CPU enlarges at once, where a tail has maps of the enlarged size
-
 
 class Recent(Generic[T]):
     """The `size` results that were asked for last; others are made again when they are wanted."""
@@ -50,7 +48,6 @@ class VsrClip:
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
         self.network = network
         self.frames: list[Tensor] = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
-        self.rows = STRIP if network.config.tail and frames.device.type == "cpu" else None
         local, window = network.config.local, 2 * network.config.radius + 1
         self._features = Recent[Tensor](2 * local.reach + 1 if local else window + 2)
         self._flows = Recent[Tensor](2 * (window + 2))
@@ -69,7 +66,7 @@ class VsrClip:
             self._window = None  # its states make room
             self._window = Window(self, window)
         maps = self._window.maps(self.network.config.blocks, at)
-        return self.network.finish(maps, self.frames[window[at]], self.rows)
+        return self.network.finish(maps, self.frames[window[at]])
 
     def features(self, index: int) -> Tensor:
         """The extractor's features of one frame of the clip."""
@@ -93,7 +90,7 @@ class Window:
         self.positions = None if local else self.network.positions(len(indices), clip.features(indices[0]))
         sight, depth = 2 * local.reach + 1 if local else len(indices), self.network.config.blocks
         self._prepared = [Recent[Prepared](sight) for _ in range(depth)]
-        self._attended = [Recent[tuple[Tensor, Tensor]](3) for _ in range(depth)]
+        self._attended = [Recent[tuple[Tensor, Tensor]](2) for _ in range(depth)]
         self._fed = [Recent[Tensor](sight) for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:

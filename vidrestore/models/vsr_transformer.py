@@ -19,6 +19,7 @@ Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self, cast
 
@@ -27,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
+from vidrestore.models.strips import Span, strip_spans
 from vidrestore.models.vsr_attention import SIDE, Attention, Locality, layer_norm, normalised, positional_encoding
 
 SCALE = 4
@@ -157,13 +159,13 @@ class Tail(nn.Sequential):
         else:
             super().__init__(nn.Conv2d(features, 3 * SCALE**2, 3, padding=1), nn.PixelShuffle(SCALE))
 
-    def in_strips(self, maps: Tensor, rows: int) -> Tensor:
-        """The same, `rows` rows of the input at a time: enlarged maps are the largest there are."""
-        height = maps.shape[-2]
+    def in_strips(self, maps: Tensor, spans: Sequence[Span]) -> Tensor:
+        """The same for rows `spans` of the maps, one span after the other: enlarged maps are the largest there are."""
         strips = []
-        for top in range(0, height, rows):
-            first, last = max(0, top - self.HALO), min(height, top + rows + self.HALO)
-            strips.append(self(maps[..., first:last, :])[..., SCALE * (top - first) :, :][..., : SCALE * min(rows, height - top), :])
+        for start, stop in spans:
+            first = max(0, start - self.HALO)
+            enlarged = self(maps[..., first : stop + self.HALO, :])
+            strips.append(enlarged[..., SCALE * (start - first) : SCALE * (stop - first), :])
         return torch.cat(strips, -2)
 
 
@@ -264,8 +266,10 @@ class VsrTransformer(nn.Module):
             flow: Tensor = self.flow(reference, supporting)
         return flow
 
-    def finish(self, maps: Tensor, pictures: Tensor, rows: int | None = None) -> Tensor:
-        """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves; the tail `rows` rows at a time, or all at once."""
+    def finish(self, maps: Tensor, pictures: Tensor) -> Tensor:
+        """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves."""
+        maps = self.reconstruction(maps)
         enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
-        detail = self.tail.in_strips(self.reconstruction(maps), rows or maps.shape[-2])
-        return enlarged + detail
+        widest = 2 * SCALE**2 * max(3, self.config.tail)  # values per pixel of the maps before and after a shuffle
+        spans = [(0, maps.shape[-2])] if torch.is_grad_enabled() else strip_spans(maps, widest)
+        return enlarged + self.tail.in_strips(maps, spans)
