@@ -32,6 +32,7 @@ Levels = tuple[int, int, int, int]
 
 MULTIPLE = 8  # sides of the input are multiples of it: three halvings
 NORM_EPS = 1e-5
+LEAST_ROWS = 16  # of a strip where taps reach five rows beyond it
 
 # Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
 POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
@@ -114,6 +115,30 @@ def normalised(maps: Tensor) -> Tensor:
     return maps * centred.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)
 
 
+def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span]) -> Iterator[tuple[Span, list[Tensor]]]:
+    """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip and one row on either side.
+
+    Every row is worked out once, however low the strips, and before the rows above it are handed out: they may be overwritten then. The
+    windows are, too, by the next step. Not for gradients.
+    """
+    batch, _, height, width = maps.shape
+    rows, done = max(stop - start for start, stop in strips) + 2, 0
+    buffers = [maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices]  # row r of the map at r - start + 1
+    for start, stop in strips:
+        upto, shift = min(stop + 1, height), 1 - start
+        if upto > done:
+            fresh = tokens_of(normalised(maps[:, :, done:upto]))
+            for matrix, buffer in zip(matrices, buffers, strict=True):
+                torch.bmm(fresh, matrix.mT.expand(batch, -1, -1), out=buffer[:, done + shift : upto + shift].flatten(1, 2))
+        if stop == height:
+            for buffer in buffers:
+                buffer[:, stop + shift] = 0
+        yield (start, stop), [buffer[:, : stop + shift + 1].permute(0, 3, 1, 2) for buffer in buffers]
+        for buffer in buffers:
+            buffer[:, :2] = buffer[:, stop + shift - 1 : stop + shift + 1].clone()
+        done = upto
+
+
 class Position(nn.Module):
     """The positional term of one block: convolutions of the values around a pixel, wider ones for later heads (Eq. 12, 13).
 
@@ -177,11 +202,6 @@ class Attention(nn.Module):
         self.one = nn.Parameter(torch.ones(1), requires_grad=False)  # times N in the denominator; frozen, and so in released files
         self.position = Position(channels, heads, branches, rule)
 
-    def queries_keys_values(self, maps: Tensor, branch: int) -> tuple[Tensor, ...]:
-        """A window (B, C, rows + 2, W) of the stream -> three of (B, C, rows, W)."""
-        expanded = pointwise(normalised(maps), self.qkv[branch] * self.norm[branch])
-        return within(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
-
     def tokens(self, maps: Tensor) -> Tensor:
         """(B, C, rows, W) -> (B, N, heads, d), in float32 where the maps are in half precision."""
         wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
@@ -203,17 +223,18 @@ class Attention(nn.Module):
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
         whole = (0, maps.shape[2])
-        queries, keys, values = self.queries_keys_values(window(maps, whole, 1), branch)
+        expanded = pointwise(normalised(maps), self.qkv[branch] * self.norm[branch])
+        queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
         mixer = self.mixer(Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel())
         return maps + self.output(queries, window(values, whole, self.position.halo), mixer, branch)
 
     def add_to(self, maps: Tensor, branch: int, scratch: tuple[Tensor, Tensor]) -> None:
         """The same in place, in strips; `scratch` are two maps for queries and values."""
         queries, values = scratch
-        strips = strip_spans(maps, 3 * self.channels)
+        strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
         total: Sums | None = None
-        for start, stop in strips:
-            q, k, v = self.queries_keys_values(window(maps, (start, stop), 1), branch)
+        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips):
+            q, k, v = within(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
             queries[:, :, start:stop], values[:, :, start:stop] = q, v
             sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
             total = total + sums if total else sums
@@ -235,32 +256,24 @@ class FeedForward(nn.Module):
         self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
         self.contract = weight(branches, channels, hidden, fan_in=hidden)
 
-    def change(self, maps: Tensor, branch: int) -> Tensor:
-        """A window (B, C, rows + 2, W) of the stream -> what is added to its inner rows."""
-        stream = normalised(maps)
-        a, b = (within(pointwise(stream, matrix), kernels) for matrix, kernels in self._halves(branch))
-        return pointwise(F.gelu(a).mul_(b), F.pad(self.contract[branch], (0, self.spare)))
-
-    def _halves(self, branch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Matrix and kernels for a, then for b, with channels of zeros that fill the processor's vectors."""
-        expand, kernels = self.expand[branch] * self.norm[branch], self.expand_depthwise[branch]
-        for matrix, kernel in zip(expand.chunk(2), kernels.chunk(2), strict=True):
-            yield F.pad(matrix, (0, 0, 0, self.spare)), F.pad(kernel, (0, 0, 0, 0, 0, 0, 0, self.spare))
-
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
-        return maps + self.change(window(maps, (0, maps.shape[2]), 1), branch)
+        stream, (matrices, kernels, contract) = normalised(maps), self._filled(branch)
+        a, b = (depthwise(pointwise(stream, matrix), kernel) for matrix, kernel in zip(matrices, kernels, strict=True))
+        return maps + pointwise(F.gelu(a) * b, contract)
 
     def add_to(self, maps: Tensor, branch: int) -> None:
-        """The same in place, in strips: each is worked out before the one above it is written, whose last row it reads."""
-        waiting: tuple[slice, Tensor] | None = None
-        for start, stop in strip_spans(maps, 2 * self.hidden):
-            change = self.change(window(maps, (start, stop), 1), branch)
-            if waiting:
-                maps[:, :, waiting[0]] += waiting[1]
-            waiting = slice(start, stop), change
-        assert waiting is not None
-        maps[:, :, waiting[0]] += waiting[1]
+        """The same in place, in strips."""
+        matrices, kernels, contract = self._filled(branch)
+        for (start, stop), expanded in expanded_strips(maps, matrices, strip_spans(maps, 2 * self.hidden)):
+            a, b = (within(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
+            maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
+
+    def _filled(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Matrices for a and b, kernels for both, and the matrix back, with channels of zeros that fill the processor's vectors."""
+        matrices = [F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)]
+        kernels = [F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)]
+        return matrices, kernels, F.pad(self.contract[branch], (0, self.spare))
 
 
 class Block(nn.Module):
@@ -292,7 +305,7 @@ class DeformableEmbedding(nn.Module):
         if torch.is_grad_enabled():
             return self.rows(maps, (0, maps.shape[2]))
         embedded = torch.empty_like(maps)
-        for start, stop in strip_spans(maps, 4 * maps.shape[1]):
+        for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):
             embedded[:, :, start:stop] = self.rows(maps, (start, stop))
         return embedded
 

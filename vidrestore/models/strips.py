@@ -17,10 +17,10 @@ def spans(height: int, rows: int) -> list[Span]:
     return [(height * number // count, height * (number + 1) // count) for number in range(count)]
 
 
-def strip_spans(maps: Tensor, channels: int) -> list[Span]:
-    """Strips of (B, C, H, W) maps of which something `channels` wide is to be made."""
+def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
+    """Strips of (B, C, H, W) maps, of `least` rows or more, of which something `channels` wide is to be made."""
     budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
-    return spans(maps.shape[2], budget // (channels * maps.shape[0] * maps.shape[3]))
+    return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 
 
 def window(maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)) -> Tensor:
