@@ -177,6 +177,14 @@ def test_mixed_precision_trains_with_finite_gradients():
     assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters() if parameter.requires_grad)
 
 
+def test_mixed_precision_restores_as_it_trains():
+    network, images = small(), torch.rand(1, 3, 16, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        trained = network(images)
+        with torch.no_grad():
+            torch.testing.assert_close(network(images), trained.detach(), atol=0.1, rtol=0.1)
+
+
 # Parts
 
 

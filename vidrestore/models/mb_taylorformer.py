@@ -129,7 +129,7 @@ def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span]) ->
         if upto > done:
             fresh = tokens_of(normalised(maps[:, :, done:upto]))
             for matrix, buffer in zip(matrices, buffers, strict=True):
-                torch.bmm(fresh, matrix.mT.expand(batch, -1, -1), out=buffer[:, done + shift : upto + shift].flatten(1, 2))
+                torch.bmm(fresh, matrix.mT.to(fresh.dtype).expand(batch, -1, -1), out=buffer[:, done + shift : upto + shift].flatten(1, 2))
         if stop == height:
             for buffer in buffers:
                 buffer[:, stop + shift] = 0
