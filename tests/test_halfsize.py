@@ -44,10 +44,10 @@ def test_groups_with_detail_are_told_from_groups_of_noise(height, width):
 def test_where_no_group_is_restored_the_base_stands():
     plane, base = torch.rand(2, 40, 40), torch.rand(2, 40, 40)
     origins = origins_of(torch.tensor([[[3, 5], [10, 9]], [[3, 5], [11, 9]]]), 40, 40)
-    restored = restore_patches(plane, origins, 16, lambda groups: groups, base)
+    restored = restore_patches(plane, origins, 16, lambda groups: groups, base.clone())
     expected = base.clone()
     for frame, low in ((0, 10), (1, 11)):
         expected[frame, 3:19, 5:21] = plane[frame, 3:19, 5:21]
         expected[frame, low : low + 16, 9:25] = plane[frame, low : low + 16, 9:25]
     torch.testing.assert_close(restored, expected)
-    assert torch.equal(restore_patches(plane, origins[:0], 16, lambda groups: groups, base), base)
+    assert torch.equal(restore_patches(plane, origins[:0], 16, lambda groups: groups, base.clone()), base)

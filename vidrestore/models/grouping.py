@@ -10,6 +10,7 @@ from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
+STEP = 16  # the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -62,25 +63,29 @@ def windows(plane: Tensor, patch: int) -> Tensor:
 def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None) -> Tensor:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins.
 
-    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an estimate of the plane;
-    without `base` such holes are filled by groups of their own.
+    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an estimate of the plane whose
+    memory is used for the result; without `base` such holes are filled by groups of their own.
     """
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
     extra = patches_over_holes(counts, patch) if base is None else origins.new_empty(0)
-    total = torch.zeros(plane.numel(), device=plane.device)
+    total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(-1)
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
     full = len(extra) // GROUP * GROUP
     for groups in (*origins.split(CHUNK), *extra[:full].view(-1, GROUP).split(CHUNK), extra[full:][None]):
         if groups.numel():
-            noisy = patches.index_select(0, groups.flatten()).view(*groups.shape, -1)
-            total.scatter_add_(0, (groups[..., None] + offsets).flatten(), restore(noisy).flatten())
+            filled = _filled(groups)
+            restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[: len(groups)]
+            total.scatter_add_(0, (groups[..., None] + offsets).flatten(), restored.flatten())
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
-    if base is not None:
-        total.view_as(plane).add_(base.where(counts == 0, 0))
-        counts.clamp_(min=1)
-    return total.view_as(plane).div_(counts)
+    return total.view_as(plane).div_(counts.clamp_(min=1))
+
+
+def _filled(groups: Tensor) -> Tensor:
+    """Groups up to a multiple of `STEP`: the last one repeated. One group alone, of what is left over, stays alone."""
+    missing = -len(groups) % STEP if len(groups) > 1 else 0
+    return torch.cat([groups, groups[-1:].expand(missing, -1)]) if missing else groups

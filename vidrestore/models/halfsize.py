@@ -29,7 +29,7 @@ def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, l
     Seen by blocks of 2 x 2 pixels: a patch at an odd place is judged by the blocks that begin within it.
     """
     height, width = plane.shape[1:]
-    power = half_size(plane.square()).sub_(small.square())
+    power = torch.cat([half_size(frame.square()) for frame in plane.split(1)]).sub_(small.square())
     row, column = origins.div(width, rounding_mode="floor"), origins % width
     frame, row = row.div(height, rounding_mode="floor"), row % height
     side = patch // 2

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 2560  # rows that the packed layout is tuned for; others work as well
+STEP = 160  # rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it has seen
 
 
 class Linear(Protocol):
@@ -41,5 +43,7 @@ class PackedLinear:
 
     def __call__(self, rows: Tensor) -> Tensor:
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(rows, self.weight, None, "none", [], "")  # type: ignore[no-any-return]
+            missing = -len(rows) % STEP
+            filled = F.pad(rows, (0, 0, 0, missing)) if missing else rows
+            return torch.ops.mkldnn._linear_pointwise(filled, self.weight, None, "none", [], "")[: len(rows)]  # type: ignore[no-any-return]
         return rows @ self.weight.mT  # type: ignore[no-any-return]
