@@ -15,6 +15,7 @@ from typing import NamedTuple
 import av
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 from test_cli_denoise import WITH_IDENTITY, frames_of
@@ -103,6 +104,16 @@ def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Sc
     assert (picture[:, 95:97] == 255).all()
     assert np.abs(picture[1::3, 1:94:3] - rgb(tmp_path / "before.mkv", 1)[:, :31]).max() <= 2
     assert np.abs(picture[1::3, 100::3] - rgb(tmp_path / "after.mkv", 1)[:, 33:]).max() <= 2
+
+
+def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(repository / "examples")
+    compare = import_module("compare_denoisers")
+    clean = torch.from_numpy(planes_of(repository / "examples" / "noisy.mp4")[:2, :64, :80]).mean(0).expand(3, -1, -1)
+    found = {places: compare.measure([clean], "dust-denoise", places, 16, 20.0) for places in ("fixed", "camera", "matched")}
+    noisy = 10 * np.log10(255**2 / 20.0**2)
+    assert all(noisy + 1 < quality < noisy + 15 and cost > 0 for quality, cost in found.values())
+    assert compare.measure([clean], "dust-denoise", "fixed", 16, 20.0)[0] == found["fixed"][0]
 
 
 def test_before_after_says_what_is_wrong(tmp_path: Path, script: Callable[[str], Script]) -> None:

@@ -1,11 +1,40 @@
-"""Frames restored in overlapping tiles, blended so that no seam shows."""
+"""Frames restored in overlapping tiles: blended so that no seam shows, or the centre of each kept. And frames made to fit a network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
+
+Side = tuple[int, int]  # [start, stop) in pixels
+
+
+def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
+    """Frames (..., C, H, W) continued on the right and at the bottom until their sides are multiples of `multiple` and at least `least`.
+
+    By reflection about the last pixel; where a side is too short for that, by repeating it.
+    """
+    height, width = frames.shape[-2:]
+    below, right = (max(least - side, -side % multiple) for side in (height, width))
+    for below_or_right, dim in ((below, -2), (right, -1)):
+        if below_or_right:
+            index = torch.arange(frames.shape[dim] + below_or_right, device=frames.device)
+            last = frames.shape[dim] - 1
+            index = torch.where(index > last, 2 * last - index, index) if below_or_right <= last else index.clamp(max=last)
+            frames = frames.index_select(dim, index)
+    return frames
+
+
+def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
+    """The side of the smallest tiles, multiples of `multiple`, that are as many as tiles of `most` pixels would have to be.
+
+    `length` and `most` are multiples of `multiple` themselves. Raises ValueError where overlap is not in [0, most).
+    """
+    count = len(tile_spans(length, most, overlap))
+    even = -(-(length + (count - 1) * overlap) // count)
+    return min(most, -(-even // multiple) * multiple)
 
 
 def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
@@ -32,17 +61,18 @@ def _ramps(length: int, overlap: int) -> Tensor:
     return (torch.minimum(to_edge, to_edge.flip(0)) / (overlap + 1)).clamp(max=1)
 
 
-def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1) -> Tensor:
+def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Side, overlap: int, scale: int = 1) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale * W), on the clip's device.
 
-    `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input.
+    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input.
     Half precision is summed in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another size.
     """
     height, width = clip.shape[-2:]
-    rows, columns = tile_spans(height, tile, overlap), tile_spans(width, tile, overlap)
+    high, wide = (tile, tile) if isinstance(tile, int) else tile
+    rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
-    window = blend_window(scale * min(tile, height), scale * min(tile, width), scale * overlap).to(clip.device)
+    window = blend_window(scale * min(high, height), scale * min(wide, width), scale * overlap).to(clip.device)
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
     for top, bottom in rows:
@@ -55,6 +85,36 @@ def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, over
             weights[place] += window
     assert total is not None  # there is always a tile
     return total.div_(weights)
+
+
+def apply_by_centres(
+    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1
+) -> Tensor:
+    """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C', scale * H, scale * W).
+
+    `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile). Neighbours are cut in the
+    middle of what they share; nothing is blended. Sides of the clip are at least `tile`. Raises ValueError for an output of another size.
+    """
+    rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
+    tiles = list(product(zip(rows, _centres(rows), strict=True), zip(columns, _centres(columns), strict=True)))
+    total: Tensor | None = None
+    for at in range(0, len(tiles), batch):
+        several = tiles[at : at + batch]
+        pieces = torch.stack([clip[..., slice(*down), slice(*across)] for (down, _), (across, _) in several])
+        restored = _run(model, pieces, scale)
+        if total is None:
+            total = restored.new_empty((*restored.shape[1:-2], *(scale * side for side in clip.shape[-2:])))
+        for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in ((*place, piece) for place, piece in zip(several, restored, strict=True)):
+            kept = piece[..., scale * (first - top) : scale * (stop - top), scale * (begin - left) : scale * (end - left)]
+            total[..., scale * first : scale * stop, scale * begin : scale * end] = kept
+    assert total is not None  # there is always a tile
+    return total
+
+
+def _centres(spans: Sequence[Side]) -> list[Side]:
+    """What each of the overlapping spans keeps: up to the middle of what it shares with its neighbours."""
+    cuts = [(after[0] + before[1]) // 2 for before, after in zip(spans, spans[1:], strict=False)]
+    return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:

@@ -6,6 +6,9 @@ import torch
 
 from vidrestore.errors import OptionError
 
+CPU_MEMORY = 3 << 30  # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays under 4 GB
+GPU_SHARE = 0.7  # of what is free
+
 
 def torch_device(name: str) -> torch.device:
     """The device that an option names; "auto" is a GPU where there is one. Raises OptionError for one that isn't there."""
@@ -27,3 +30,11 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
     if precision != "auto":
         return precision == "bf16"
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
+
+
+def memory_for(device: torch.device) -> int:
+    """Bytes that networks may hold at once: tiles, clips and how many of them are restored at a time follow from it."""
+    if device.type == "cpu":
+        return CPU_MEMORY
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(GPU_SHARE * free)

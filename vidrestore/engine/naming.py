@@ -15,7 +15,15 @@ VIDEO_SUFFIXES = frozenset(
     | {".mxf", ".nut", ".3gp", ".y4m", ".ivf", ".h264", ".264", ".hevc", ".265", ".gif", ".dv", ".rm"}
 )
 # What a task's outputs are called: in.mp4 -> in.denoised.mp4
-SUFFIXES = {"denoise": "denoised", "<identity>": "identity"}
+SUFFIXES = {
+    "denoise": "denoised",
+    "dehaze": "dehazed",
+    "derain": "derained",
+    "desnow": "desnowed",
+    "deblur": "deblurred",
+    "sr": "x4",
+    "<identity>": "identity",
+}
 PREVIEW = "preview"
 ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
 

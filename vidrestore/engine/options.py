@@ -15,6 +15,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
+LEAST_TILE = 64
 
 
 def _encoder_options() -> EncoderOptions:
@@ -31,6 +32,9 @@ class RestoreOptions:
     restored picture, 0 the source, a mix between. `threads`:
     CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
     not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
+    `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles share, None
+    for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it flickers less.
+    `scale`: how many times larger the task `sr` makes the film, in both directions.
     `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
     leaves out.
     """
@@ -48,6 +52,10 @@ class RestoreOptions:
     drop: frozenset[str] = frozenset()
     start: Fraction | None = None
     duration: Fraction | None = None
+    tile: int | None = None
+    tile_overlap: int | None = None
+    steady: bool = False
+    scale: int = 4
     deinterlace: bool = False
     strict: bool = False
     encoder: EncoderOptions = field(default_factory=_encoder_options)
@@ -65,6 +73,9 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
+        if self.scale != 4:
+            raise OptionError(f"scale must be 4, the networks' own (-x4), got {self.scale}")
+        _check_tiles(self.tile, self.tile_overlap)
         if self.start is not None and self.start < 0:
             raise OptionError(f"start must be 0 s or later, got {float(self.start):g}")
         if self.duration is not None and self.duration <= 0:
@@ -126,6 +137,15 @@ def quality(fast: bool, best: bool) -> Quality:
 def _check_threads(threads: int) -> None:
     if threads < 0:
         raise OptionError(f"threads must be 0 (all) or more, got {threads}")
+
+
+def _check_tiles(tile: int | None, overlap: int | None) -> None:
+    if tile is not None and tile < LEAST_TILE:
+        raise OptionError(f"tile must be {LEAST_TILE} pixels or more, got {tile}")
+    if overlap is not None and overlap < 0:
+        raise OptionError(f"tile_overlap must be 0 pixels or more, got {overlap}")
+    if tile is not None and overlap is not None and overlap > tile // 2:
+        raise OptionError(f"tile_overlap must be at most half a tile, {tile // 2} pixels, got {overlap}")
 
 
 def _check_rate(cfr: Fraction | None) -> None:

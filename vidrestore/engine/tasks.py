@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -11,6 +11,7 @@ from vidrestore.errors import OptionError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vidrestore.clips import Bounds
     from vidrestore.engine.options import RestoreOptions
 
 
@@ -33,9 +34,37 @@ class Restorer(Protocol):
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`; the same comes out.
+        With `pixels` "rgb" the clip is one tensor instead, see `RgbRestorer`.
 
         `precision` "fp32" asks for full precision whatever the options say. May be called from several threads at once. The clip is
         not altered.
+        """
+        ...
+
+
+@runtime_checkable
+class RgbRestorer(Restorer, Protocol):
+    """A restorer whose `pixels` are "rgb": frames are R'G'B' in [0, 1] (what video holds beyond black and white goes beyond), with the
+    transfer of the file.
+
+    A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the frames that it sees all
+    neighbours of, or that are at an end of their scene. So frames are the same however long the clips are.
+    """
+
+    team: int  # CPU threads that one clip makes good use of
+
+    def clip_length(self, height: int, width: int) -> int:
+        """Frames of a clip, for sources of this size: as many as are good for speed, as few as memory asks for."""
+        ...
+
+    def memory(self, height: int, width: int) -> int:
+        """Bytes that restoring one clip takes at its peak, weights apart; estimated from the network's sizes."""
+        ...
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored: each (3, scale * H, scale * W), float32, not clamped.
+
+        Where the clip ends, the scene ends. `precision` as in `restore`; may be called from several threads at once.
         """
         ...
 
@@ -59,9 +88,15 @@ class Sampled(Protocol):
 
 # Loaded when asked for: importing this module stays quick. Names in angle brackets are no commands.
 TASKS = {
-    "denoise": "vidrestore.engine.denoise:DenoiseRestorer",
+    "denoise": "vidrestore.engine.denoisers:denoiser",
+    "dehaze": "vidrestore.engine.images:dehazer",
+    "derain": "vidrestore.engine.images:derainer",
+    "desnow": "vidrestore.engine.images:desnower",
+    "deblur": "vidrestore.engine.images:deblurrer",
+    "sr": "vidrestore.engine.enlarging:VsrRestorer",
     "<identity>": "vidrestore.engine.identity:IdentityRestorer",
 }
+SCALES = {"sr": 4}  # of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
 
 
 def load_restorer(task: str, options: RestoreOptions) -> Restorer:

@@ -27,6 +27,7 @@ __all__ = [
     "Verdict",
     "add_weights",
     "build_network",
+    "family_of",
     "import_checkpoint",
     "load_model",
     "locate",
@@ -57,6 +58,12 @@ def load_model(source: str | Path, device: str = "cpu", folder: Path | None = No
     """
     path, listed = _resolve(str(source), folder)
     return _load(path, listed, device)
+
+
+def family_of(source: str | Path, folder: Path | None = None) -> str:
+    """The family of weights named as for `load_model`, without loading them. CheckpointError where there are none."""
+    path, listed = _resolve(str(source), folder)
+    return (listed or read_card(path)).family
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:

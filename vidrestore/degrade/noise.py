@@ -1,0 +1,65 @@
+"""Noise: white and Gaussian on samples as they are stored, and a camera's, in light.
+
+Camera noise is of a variance that grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise modeling and fitting for
+single-image raw-data", TIP 2008), of levels as T. Brooks et al. fitted them ("Unprocessing images for learned raw denoising", CVPR 2019),
+spread more widely.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.degrade.light import from_light, to_light
+
+SHOT = (1e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
+
+
+def add_gaussian_noise(
+    samples: Tensor, sigma: float, generator: torch.Generator | int, clip_and_round: bool = True, depth: int = 8
+) -> Tensor:
+    """White Gaussian noise of standard deviation `sigma` (0-255 scale) on samples of any shape; same shape, dtype and device back.
+
+    `samples` are integers of `depth` bits, or floats on their scale. `generator` draws the noise, on its own device; a seed stands for a
+    new one on the CPU, which draws the same on every machine. Frames of a video need one generator: with the same seed for each, their
+    noise would stand still. `clip_and_round` gives what a file can hold, whole samples in [0, 2^depth - 1]; integers can't do without it
+    (ValueError).
+    """
+    if not (clip_and_round or samples.dtype.is_floating_point):
+        raise ValueError(f"noise on {samples.dtype} samples has to be clipped and rounded; convert to float to keep it as drawn")
+    if isinstance(generator, int):
+        generator = torch.Generator().manual_seed(generator)
+    noise = torch.randn(samples.shape, generator=generator, device=generator.device).to(samples.device)
+    noisy = noise.mul_(sigma * 2 ** (depth - 8)).add_(samples.to(torch.float32))
+    if clip_and_round:
+        noisy = noisy.round_().clamp_(0, 2**depth - 1)
+    return noisy.to(samples.dtype)
+
+
+def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
+    """(T, 3, H, W) with noise of variance shot * light + read, each (3,) for R, G, B; `noise` is normal, of unit variance."""
+    light = to_light(clip)
+    return from_light(light + noise * (shot[:, None, None] * light + read[:, None, None]).sqrt())
+
+
+def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; sometimes smoothed a little, as demosaicing does."""
+    level = draw.uniform(*map(math.log, SHOT))
+    gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
+    read = math.exp(2.18 * level + 1.2 + draw.normal(0, 0.8))
+    noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
+    if draw.random() < 0.6:
+        noise = smoothed(noise, draw.uniform(0, 0.5))
+    return add_camera_noise(clip, math.exp(level) * gains, read * gains**2, noise)
+
+
+def smoothed(noise: Tensor, share: float) -> Tensor:
+    """White noise (T, 3, H, W) with `share` of each sample given to either neighbour across and down, of the same variance again."""
+    line = torch.tensor([share, 1.0, share])
+    kernel = torch.outer(line, line) / line.square().sum()
+    padded = F.pad(noise, (1, 1, 1, 1), mode="circular").flatten(0, 1)[:, None]
+    return F.conv2d(padded, kernel[None, None]).view_as(noise)
