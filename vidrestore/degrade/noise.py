@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
 SHOT = (1e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
@@ -47,14 +48,14 @@ def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) ->
 
 
 def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; sometimes smoothed a little, as demosaicing does."""
-    level = draw.uniform(*map(math.log, SHOT))
+    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly smoothed a little, as demosaicing does."""
+    level = log_uniform(draw, SHOT)
     gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
-    read = math.exp(2.18 * level + 1.2 + draw.normal(0, 0.8))
+    read = math.exp(2.18 * math.log(level) + 1.2 + draw.normal(0, 0.8))
     noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
     if draw.random() < 0.6:
         noise = smoothed(noise, draw.uniform(0, 0.5))
-    return add_camera_noise(clip, math.exp(level) * gains, read * gains**2, noise)
+    return add_camera_noise(clip, level * gains, read * gains**2, noise)
 
 
 def smoothed(noise: Tensor, share: float) -> Tensor:

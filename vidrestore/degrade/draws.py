@@ -1,0 +1,12 @@
+"""Random numbers of strengths: as likely to double as to halve."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def log_uniform(draw: np.random.Generator, bounds: tuple[float, float]) -> float:
+    """Between two bounds above 0, even in its logarithm."""
+    return math.exp(draw.uniform(math.log(bounds[0]), math.log(bounds[1])))
