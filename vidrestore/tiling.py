@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor
@@ -64,8 +64,9 @@ def _ramps(length: int, overlap: int) -> Tensor:
 def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Side, overlap: int, scale: int = 1) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale * W), on the clip's device.
 
-    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input.
-    Half precision is summed in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another size.
+    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h,
+    scale * w); `overlap` counts pixels of the input. Half precision is summed in single. A clip that is one tile passes through
+    unweighted. Raises ValueError for an output of another size.
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
@@ -87,9 +88,7 @@ def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Sid
     return total.div_(weights)
 
 
-def apply_by_centres(
-    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1
-) -> Tensor:
+def apply_by_centres(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1) -> Tensor:
     """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C', scale * H, scale * W).
 
     `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile). Neighbours are cut in the
@@ -104,7 +103,9 @@ def apply_by_centres(
         restored = _run(model, pieces, scale)
         if total is None:
             total = restored.new_empty((*restored.shape[1:-2], *(scale * side for side in clip.shape[-2:])))
-        for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in ((*place, piece) for place, piece in zip(several, restored, strict=True)):
+        for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in (
+            (*place, piece) for place, piece in zip(several, restored, strict=True)
+        ):
             kept = piece[..., scale * (first - top) : scale * (stop - top), scale * (begin - left) : scale * (end - left)]
             total[..., scale * first : scale * stop, scale * begin : scale * end] = kept
     assert total is not None  # there is always a tile
@@ -113,7 +114,7 @@ def apply_by_centres(
 
 def _centres(spans: Sequence[Side]) -> list[Side]:
     """What each of the overlapping spans keeps: up to the middle of what it shares with its neighbours."""
-    cuts = [(after[0] + before[1]) // 2 for before, after in zip(spans, spans[1:], strict=False)]
+    cuts = [(after[0] + before[1]) // 2 for before, after in pairwise(spans)]
     return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
 
 

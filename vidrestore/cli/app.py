@@ -15,6 +15,7 @@ from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.denoise_commands import denoise
+from vidrestore.cli.image_commands import deblur, dehaze, derain, desnow, sr
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.train_commands import train
@@ -28,12 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(denoise)
-app.command()(sense)
-app.command()(recover)
-app.command()(train)
-app.command()(inspect)
-app.command()(bench)
+for _command in (denoise, dehaze, derain, desnow, deblur, sr, sense, recover, train, inspect, bench):
+    app.command()(_command)
 app.add_typer(weights_commands.app, name="weights")
 
 

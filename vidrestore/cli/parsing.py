@@ -53,6 +53,15 @@ def size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
+def tile(text: str) -> int | None:
+    """The value of --tile: a whole number of pixels, or "auto", which is None."""
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"expected auto, or a whole number of pixels such as 512, got {text!r}")
+    return int(text)
+
+
 def setting(text: str) -> tuple[str, str]:
     """KEY=VALUE."""
     key, equals, value = text.partition("=")

@@ -32,6 +32,11 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
 
 
+def halves(precision: str, device: torch.device) -> bool:
+    """Whether networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has measured what it costs in quality."""
+    return uses_bf16(precision, device) and (precision != "auto" or device.type != "cpu")
+
+
 def memory_for(device: torch.device) -> int:
     """Bytes that networks may hold at once: tiles, clips and how many of them are restored at a time follow from it."""
     if device.type == "cpu":

@@ -63,7 +63,8 @@ def _trial(job: Job, reader: VideoReader) -> tuple[float, int]:
     clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trial{Path(job.plan.output).suffix}"
-        writer = VideoWriter(str(path), source=replace(job.info, path=PIPE), encoder=job.plan.encoder, copy=())
+        silent = replace(job.info, path=PIPE)
+        writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.scale)
         began = time.monotonic()
         with closing(restore_clips(job, reader, clips)) as frames, writer:
             for frame in frames:

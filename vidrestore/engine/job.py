@@ -17,7 +17,8 @@ from vidrestore.engine.options import RecoverOptions, RestoreOptions
 from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
 from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import ClipRestorer
-from vidrestore.engine.tasks import Restorer, load_restorer
+from vidrestore.engine.rgb_clips import RgbClipRestorer
+from vidrestore.engine.tasks import SCALES, Restorer, RgbRestorer, load_restorer
 from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
@@ -123,6 +124,8 @@ class Job:
 
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
+        if isinstance(self.restorer, RgbRestorer):
+            return RgbClipRestorer(self.restorer, self.info.video, strength=self.options.strength, threads=threads)
         return ClipRestorer(self.restorer, self.info.video.format, strength=self.options.strength, threads=threads)
 
 
@@ -130,11 +133,15 @@ def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, l
     """Check what can be checked before work: the picture, the streams to copy, the encoder by opening it; load the model last."""
     check_picture(info.path, info.video)
     copy = check_streams(info, output, options.drop)
-    encoder = choose_encoder(info, output, options.encoder)
+    encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(task, 1))
     warnings = check_side_data(info, encoder, strict=options.strict)
     restorer = loader()
-    timeline = Timeline(restorer.clip, restorer.overlap)
+    timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
     return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, timeline, span), warnings)
+
+
+def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
+    return restorer.clip_length(video.height, video.width) if isinstance(restorer, RgbRestorer) else restorer.clip
 
 
 def check_request(source: str, output: str, options: RestoreOptions | RecoverOptions) -> None:

@@ -32,9 +32,9 @@ class RestoreOptions:
     restored picture, 0 the source, a mix between. `threads`:
     CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
     not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
-    `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles share, None
-    for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it flickers less.
-    `scale`: how many times larger the task `sr` makes the film, in both directions.
+    `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles
+    share, None for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it
+    flickers less. `scale`: how many times larger the task `sr` makes the film, in both directions.
     `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
     leaves out.
     """

@@ -14,6 +14,7 @@ import numpy as np
 from vidrestore.engine.excerpt import find_span
 from vidrestore.engine.job import Job, RestorerLoader, Summary, check_picture, check_request, damage_summary, prepare, restored_frames
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.rgb_clips import enlarged_frame
 from vidrestore.errors import OptionError
 from vidrestore.events import Finished, Listener, Started
 from vidrestore.frames import Frame, PixelFormat
@@ -55,12 +56,14 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
 
 def _write_pairs(job: Job, frames: Generator[Frame]) -> int:
     sources: deque[Frame] = deque()
-    wide = side_by_side_info(job.info)
+    scale = job.restorer.scale
+    wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
     writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
     with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
         for after in restored:
-            writer.write(side_by_side(sources.popleft(), after, job.info.video.format))
+            before = enlarged_frame(sources.popleft(), job.info.video.format, scale)
+            writer.write(side_by_side(before, after, job.info.video.format))
     return writer.frames
 
 
@@ -71,10 +74,11 @@ def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Fra
             yield frame
 
 
-def side_by_side_info(info: SourceInfo) -> SourceInfo:
-    """A source twice as wide with nothing but the video; sizes are cut to what its chroma subsampling divides."""
+def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
+    """A source `scale` times larger and twice as wide with nothing but the video; sizes are cut to what its chroma subsampling divides."""
     video = info.video
-    width, height = _whole(video.width, video.format.chroma_width_shift), _whole(video.height, video.format.chroma_height_shift)
+    width = _whole(scale * video.width, video.format.chroma_width_shift)
+    height = _whole(scale * video.height, video.format.chroma_height_shift)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)
     return replace(info, path=PIPE, video=replace(video, width=2 * width, height=height), streams=streams, chapters=0, metadata={})
 

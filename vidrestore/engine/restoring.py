@@ -119,15 +119,16 @@ class ClipRestorer:
             restored = tuple(before.lerp(after, self.strength) for before, after in zip(source, restored, strict=True))
         return restored
 
-    def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
+    def count_retry(self) -> None:
+        """One more clip that half precision could not hold."""
         with self._counting:
             self.retried += 1
+
+    def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
+        self.count_retry()
         restored = self.restorer.restore(source, clip.sigma, precision="fp32")
         if not all_finite(restored):
-            raise VidRestoreError(
-                f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} gave values that are no numbers, in fp32 too; "
-                "the weights may be damaged: see `vidrestore weights verify`"
-            )
+            raise no_numbers(clip, self.restorer.name)
         return restored
 
     def _finished(self, item: Restored) -> Restored:
@@ -137,6 +138,14 @@ class ClipRestorer:
             return item
         native = grey_to_planes(planes, self.pixels)
         return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
+
+
+def no_numbers(clip: Clip, name: str) -> VidRestoreError:
+    """The error for a clip that a model can't restore in full precision either."""
+    return VidRestoreError(
+        f"frames {clip.first} to {clip.stop - 1}: {name} gave values that are no numbers, in fp32 too; "
+        "the weights may be damaged: see `vidrestore weights verify`"
+    )
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:

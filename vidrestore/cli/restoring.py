@@ -1,0 +1,188 @@
+"""What all commands that restore films share: their options, declared once, and the run itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from vidrestore.cli import parsing
+from vidrestore.cli.batch import run_each
+from vidrestore.cli.options import (
+    Cfr,
+    Crf,
+    EncoderName,
+    Json,
+    Lossless,
+    Model,
+    Overwrite,
+    Preset,
+    Quiet,
+    Settings,
+    Threads,
+    encoder_options,
+    one_use_of_stdout,
+)
+from vidrestore.cli.progress import listening
+from vidrestore.engine.options import Precision, RestoreOptions
+from vidrestore.events import DAMAGED_SOURCE
+
+if TYPE_CHECKING:
+    from vidrestore.engine.batch import Batch
+    from vidrestore.engine.estimate import Estimate
+    from vidrestore.events import Listener
+
+Tile = Annotated[
+    Any,
+    typer.Option(parser=parsing.tile, metavar="auto|N", help="Largest side of a tile; auto: whole frames as long as memory allows."),
+]
+TileOverlap = Annotated[
+    int | None, typer.Option("--tile-overlap", metavar="N", show_default="the network's own", help="Pixels that tiles share.")
+]
+Steady = Annotated[bool, typer.Option("--steady", help="Less flicker: mix each frame with its neighbours where they agree.")]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The options of every command that restores films."""
+
+    sources: Annotated[list[str], typer.Argument(metavar="IN...", help="Films, folders, patterns, or - for a y4m pipe.")]
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT", show_default="IN.TASK.mp4", help="File, folder, or - for a y4m pipe."),
+    ] = None
+    model: Model = RestoreOptions.model
+    strength: Annotated[float, typer.Option(help="Mix: 1 is the restored film, 0 the source.")] = RestoreOptions.strength
+    scene_detect: Annotated[bool, typer.Option("--scene-detect/--no-scene-detect", help="Look for cuts.")] = RestoreOptions.scene_detect
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = RestoreOptions.device
+    precision: Annotated[Precision, typer.Option(help="Number format of the model.")] = RestoreOptions.precision
+    threads: Threads = RestoreOptions.threads
+    start: Annotated[
+        Fraction | None,
+        typer.Option(
+            parser=parsing.moment,
+            metavar="TIME",
+            help="Only from here: seconds or H:MM:SS.mmm after the first frame. Clips begin anew there, so that the first frames differ a "
+            "little from the whole film's.",
+        ),
+    ] = RestoreOptions.start
+    duration: Annotated[
+        Fraction | None, typer.Option(parser=parsing.seconds, metavar="TIME", help="Only so much of it; sound and the rest are cut alike.")
+    ] = RestoreOptions.duration
+    deinterlace: Annotated[bool, typer.Option("--deinterlace", help="Make interlaced frames progressive, one for one.")] = (
+        RestoreOptions.deinterlace
+    )
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse films that carry what encoding leaves out: captions, HDR10+, Dolby Vision, ...")
+    ] = RestoreOptions.strict
+    drop: Annotated[list[str] | None, typer.Option(metavar="KINDS", help="Don't copy these, e.g. audio,subtitles.")] = None
+    encoder: EncoderName = None
+    crf: Crf = None
+    preset: Preset = None
+    encoder_option: Settings = None
+    lossless: Lossless = False
+    cfr: Cfr = RestoreOptions.cfr
+    overwrite: Overwrite = RestoreOptions.overwrite
+    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")] = (
+        RestoreOptions.skip_existing
+    )
+    preview: Annotated[
+        Fraction | None,
+        typer.Option(
+            parser=parsing.seconds, metavar="TIME", help="Only so much, e.g. 5s, before | after, from --start or from a third on."
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False
+    json: Json = False
+    quiet: Quiet = False
+
+    def restore_options(self, **own: Any) -> RestoreOptions:
+        """What the library is asked for; `own` are the options that only the command has."""
+        return RestoreOptions(
+            model=self.model,
+            strength=self.strength,
+            device=self.device,
+            precision=self.precision,
+            threads=self.threads,
+            scene_detect=self.scene_detect,
+            drop=frozenset(kind for kinds in self.drop or () for kind in kinds.split(",")),
+            cfr=self.cfr,
+            start=self.start,
+            duration=self.duration,
+            deinterlace=self.deinterlace,
+            strict=self.strict,
+            encoder=encoder_options(self.encoder, self.crf, self.preset, self.encoder_option, self.lossless),
+            overwrite=self.overwrite,
+            skip_existing=self.skip_existing,
+            **own,
+        )
+
+
+def with_shared(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `Shared` besides its own; it takes them as its first argument, in one object.
+
+    Inputs and output come first in the help, then the command's own options.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    hints = get_type_hints(Shared, include_extras=True)
+    names = [field.name for field in fields(Shared)]
+    shared = [_parameter(field.name, hints[field.name], field.default) for field in fields(Shared)]
+    parameters = [*shared[:2], *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared[2:]]
+
+    def run(**values: Any) -> None:
+        command(Shared(**{name: values.pop(name) for name in names}), **values)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    missing = inspect.Parameter.empty if default is MISSING else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=missing, annotation=annotation)
+
+
+def run_task(task: str, shared: Shared, **own: Any) -> None:
+    """Restore all inputs, or preview or plan them, and leave with the exit code; `own` as in `Shared.restore_options`."""
+    from vidrestore.engine.batch import Batch
+    from vidrestore.engine.naming import PREVIEW
+
+    if shared.preview is not None and shared.dry_run:
+        raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
+    if shared.preview is not None and shared.duration is not None:
+        raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
+    one_use_of_stdout(shared.json, shared.output)
+    batch = Batch(shared.sources, shared.output, task, shared.restore_options(**own), suffix=PREVIEW if shared.preview else None)
+    with listening(shared.json, shared.quiet) as on_event:
+        code = run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
+    raise typer.Exit(code)
+
+
+def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:
+    """One input; its exit code."""
+    if shared.dry_run:
+        found = batch.estimate(source, on_event)
+        if not shared.json:
+            print("\n".join(estimate_lines(found)))
+        return DAMAGED_SOURCE if found.damage else 0
+    summary = batch.restore(source, on_event) if shared.preview is None else batch.preview(source, shared.preview, on_event)
+    return summary.exit_code
+
+
+def estimate_lines(found: Estimate) -> Iterator[str]:
+    """What a dry run says to a person."""
+    plan, timeline = found.plan, found.plan.timeline
+    settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
+    yield f"{plan.source.path} -> {plan.output}"
+    yield f"  {found.frames} frames, {len(timeline.scenes)} scenes, {len(timeline.clips)} clips, {len(plan.copy)} other streams copied"
+    yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
+    for scene in timeline.scenes:
+        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
+    yield f"  about {found.seconds:.0f} s of work and {found.size / 1e6:.1f} MB of video"
+    if found.damage:
+        yield f"  {found.damage}"

@@ -1,0 +1,28 @@
+"""Denoising by the family that the weights are of: DUST on planes, MB-TaylorFormer on RGB frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vidrestore.engine.denoise import DenoiseRestorer
+from vidrestore.errors import OptionError
+from vidrestore.weights import family_of
+
+if TYPE_CHECKING:
+    from vidrestore.engine.options import RestoreOptions
+    from vidrestore.engine.tasks import Restorer
+
+
+def denoiser(options: RestoreOptions) -> Restorer:
+    """The restorer of the task `denoise`. Raises OptionError for options that its family doesn't know."""
+    if options.model is not None and family_of(options.model) == "mb-taylorformer":
+        from vidrestore.engine.images import image_denoiser
+
+        if options.sigma != "auto" or options.quality != "default":
+            raise OptionError(f"{options.model} sees by itself how noisy a frame is: leave --sigma, --fast and --best out")
+        return image_denoiser(options)
+    if options.tile is not None or options.tile_overlap is not None or options.steady:
+        raise OptionError(
+            "--tile, --tile-overlap and --steady are for networks that see whole frames, and DUST sees patches; leave them out"
+        )
+    return DenoiseRestorer(options)

@@ -1,0 +1,116 @@
+"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer, frame by frame: whole frames while they fit, else tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
+
+import torch
+from torch import Tensor
+
+from vidrestore.clips import Bounds
+from vidrestore.engine.devices import halves, memory_for, torch_device
+from vidrestore.engine.steady import RADIUS, steadied
+from vidrestore.engine.task_weights import load_for
+from vidrestore.errors import OptionError
+from vidrestore.models.mb_taylorformer import MULTIPLE, MBTaylorFormer, MBTaylorFormerConfig
+from vidrestore.tiling import apply_tiled, even_side, padded
+
+if TYPE_CHECKING:
+    from vidrestore.engine.options import RestoreOptions
+
+FAMILY = "mb-taylorformer"
+OVERLAP = 32  # pixels that tiles share unless told
+STEADY_CLIP = 12  # frames: of longer clips less is restored twice, of shorter ones less is held
+STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
+
+
+class ImageRestorer:
+    """Restorer of the tasks that work on single RGB frames; see `engine.tasks.RgbRestorer`.
+
+    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Raises
+    CheckpointError for weights of another family or task, OptionError for tiles that the network can't take.
+    """
+
+    scale, parallel, team = 1, 0, 1
+    pixels: Literal["planes", "rgb"] = "rgb"
+    needs_sigma = False
+
+    def __init__(self, task: str, options: RestoreOptions) -> None:
+        self.device = torch_device(options.device)
+        model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
+        self.name = model.card.name
+        self.network = cast("MBTaylorFormer", model.network)
+        self.budget = memory_for(self.device)
+        self.precision = options.precision
+        self.parallel = 0 if self.device.type == "cpu" else 1
+        self.radius = RADIUS if options.steady else 0
+        self.clip, self.overlap = (STEADY_CLIP, 2 * RADIUS) if options.steady else (1, 0)
+        self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
+        self.tile = options.tile
+        if self.tile is not None and self.tile % MULTIPLE:
+            raise OptionError(f"tile must be a multiple of {MULTIPLE} for {self.name}, got {self.tile}")
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.clip
+
+    def memory(self, height: int, width: int) -> int:
+        rows, columns = self.tile_size(height, width)
+        frames = 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius)  # in RGB: the clip, and a frame on its way
+        return frames + STRIPS + pixel_memory(self.network.config) * rows * columns
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of 8, where it fits whole."""
+        whole = [side + -side % MULTIPLE for side in (height, width)]
+        if self.tile is None:
+            pixels = (self.budget - STRIPS) // pixel_memory(self.network.config)
+            if whole[0] * whole[1] <= pixels:
+                return whole[0], whole[1]
+            most = int(pixels**0.5) // MULTIPLE * MULTIPLE
+        else:
+            most = self.tile
+        high, wide = (side if side <= most else even_side(side, most, self.tile_overlap, MULTIPLE) for side in whole)
+        return high, wide
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
+        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        """See `RgbRestorer.frames`."""
+        near: dict[int, Tensor] = {}
+        for at in range(*keep):
+            seen = range(max(0, at - self.radius), min(len(clip), at + self.radius + 1))
+            near = {index: near[index] if index in near else self.picture(clip[index], precision) for index in seen}
+            yield steadied(near[at], [near[index] for index in seen if index != at]) if self.radius else near[at]
+
+    def picture(self, picture: Tensor, precision: str | None = None) -> Tensor:
+        """One frame (3, H, W) restored by itself."""
+        height, width = picture.shape[-2:]
+        half = halves(precision or self.precision, self.device)
+
+        def work(tile: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+                restored: Tensor = self.network(tile[:, 0])[:, None].float()
+            return restored
+
+        with torch.inference_mode():
+            whole = padded(picture.to(self.device), MULTIPLE)[None, None]
+            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)
+        return restored[0, 0, :, :height, :width].to(picture.device)
+
+
+def pixel_memory(config: MBTaylorFormerConfig) -> int:
+    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for queries and values, two in passing.
+
+    Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
+    """
+    return int(1.1 * 4 * config.widths[1] * (config.branches[0] + 4))
+
+
+dehazer = partial(ImageRestorer, "dehaze")
+derainer = partial(ImageRestorer, "derain")
+desnower = partial(ImageRestorer, "desnow")
+deblurrer = partial(ImageRestorer, "deblur")
+image_denoiser = partial(ImageRestorer, "denoise")

@@ -1,0 +1,107 @@
+"""From planned clips to restored frames through networks that see RGB, at the film's size or larger.
+
+Native planes to R'G'B' by the file's own matrix, range and chroma siting, through the network frame by frame, and back. Only the clip's own
+frames are in floats, and one restored frame: what is restored waits in its own samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.clips import Bounds
+from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.engine.devices import CPU_MEMORY
+from vidrestore.engine.plan import colour_planes
+from vidrestore.engine.restoring import ClipRestorer, EdgedClip, Piece, Restored, no_numbers
+from vidrestore.engine.tasks import RgbRestorer
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.probe import VideoInfo
+
+
+class RgbClipRestorer(ClipRestorer):
+    """A ClipRestorer for networks on RGB.
+
+    Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded. `strength` mixes with the
+    source's own planes, or, where frames are enlarged, with the source enlarged bicubically. Alpha passes through, or is enlarged so.
+    """
+
+    restorer: RgbRestorer
+
+    def __init__(self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1) -> None:
+        super().__init__(restorer, video.format, strength=strength, threads=threads)
+        self.video = video
+
+    def clips_at_once(self, frame: Frame) -> int:
+        """As many as there is memory for, and teams of threads."""
+        if self.restorer.parallel:
+            return self.restorer.parallel
+        height, width = frame.planes[0].shape
+        return max(1, min(self.threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width)))
+
+    def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+        """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the second piece is empty."""
+        clip, frames, before, after = edged
+        first = clip.first + (self.restorer.radius if before > clip.first else 0)
+        stop = clip.stop - (self.restorer.radius if after < clip.stop else 0)
+        keep = first - clip.first, stop - clip.first
+        with torch.inference_mode():
+            rgb = torch.stack([self._rgb(frame) for frame in frames])
+            restored = self._native(frames, rgb, keep, None)
+            if restored is None:
+                self.count_retry()
+                restored = self._native(frames, rgb, keep, "fp32")
+        if restored is None:
+            raise no_numbers(clip, self.restorer.name)
+        return ((first, stop), restored), ((stop, stop), [])
+
+    def _rgb(self, frame: Frame) -> Tensor:
+        planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
+        return yuv_to_rgb(planes, self.pixels, self.video.colour, self.video.height)
+
+    def _native(self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None) -> list[Restored] | None:
+        """Restored frames with samples of their own; None as soon as one has values that are no numbers."""
+        native = []
+        for at, picture in zip(range(*keep), self.restorer.frames(rgb, keep, precision=precision), strict=True):
+            if not torch.isfinite(picture.sum()):
+                return None
+            native.append(Restored(self._frame(frames[at], rgb[at], picture)))
+        return native
+
+    def _frame(self, frame: Frame, source: Tensor, picture: Tensor) -> Frame:
+        scale, count = self.restorer.scale, colour_planes(self.pixels)
+        if self.strength < 1 and scale > 1:
+            picture = enlarged(source, scale).lerp(picture, self.strength)
+        height = scale * self.video.height  # where no matrix is tagged players guess by the height: the output's
+        planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
+        if self.strength < 1 and scale == 1:
+            own = planes_to_grey(frame.planes[:count], self.pixels)
+            planes = tuple(before.lerp(after, self.strength) for before, after in zip(own, planes, strict=True))
+        alpha = [enlarged_samples(plane, self.pixels, scale) for plane in frame.planes[count:]]
+        return replace(frame, planes=(*grey_to_planes(planes, self.pixels), *alpha))
+
+
+def enlarged(picture: Tensor, scale: int) -> Tensor:
+    """(C, H, W) to (C, scale * H, scale * W), bicubic."""
+    return F.interpolate(picture[None], scale_factor=float(scale), mode="bicubic", align_corners=False)[0]
+
+
+def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> NDArray[Any]:
+    """A plane of stored samples, larger by bicubic interpolation; at scale 1 the plane itself."""
+    if scale == 1:
+        return plane
+    (grey,) = planes_to_grey([plane], pixels)
+    return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
+
+
+def enlarged_frame(frame: Frame, pixels: PixelFormat, scale: int) -> Frame:
+    """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
+    height, width = (scale * side for side in frame.planes[0].shape)
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    planes = (enlarged_samples(plane, pixels, scale) for plane in frame.planes)
+    return replace(frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(planes, sizes, strict=True)))
