@@ -18,9 +18,12 @@ def half_size(plane: Tensor) -> Tensor:
 
 
 def double_size(small: Tensor, height: int, width: int) -> Tensor:
-    """(T, H/2, W/2) -> (T, height, width) by cubic interpolation (Keys, a = -0.5)."""
+    """(T, H/2, W/2) -> (T, height, width) by cubic interpolation (Keys, a = -0.5), frame by frame: what is between fits the cache."""
     size = (2 * small.shape[1], 2 * small.shape[2])
-    return F.interpolate(small[:, None], size=size, mode="bicubic", antialias=True)[:, 0, :height, :width]
+    doubled = small.new_empty(len(small), height, width)
+    for target, frame in zip(doubled, small.split(1), strict=True):
+        target.copy_(F.interpolate(frame[None], size=size, mode="bicubic", antialias=True)[0, 0, :height, :width])
+    return doubled
 
 
 def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float) -> Tensor:
