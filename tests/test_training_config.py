@@ -17,7 +17,7 @@ def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path: P
     assert config.data.validation == ("held.mkv",)
     assert config.data.still_share == DataConfig("clips").still_share
     assert config.training == TrainingConfig(
-        12, (10.0, 40.0), 16, warmup=4, learning_rate=0.003, precision="fp32", validate_every=5, clip_norm=2.0
+        12, 16, sigma=(10.0, 40.0), warmup=4, learning_rate=0.003, precision="fp32", validate_every=5, clip_norm=2.0
     )
     assert config.folder == tmp_path
 

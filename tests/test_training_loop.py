@@ -22,8 +22,8 @@ from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig
 from vidrestore.training.interrupts import interrupts_held
-from vidrestore.training.loop import Began, Interrupted, Progress, Run, learning_rate, train, validation_sigmas
-from vidrestore.training.objective import batch_loss, group_psnr
+from vidrestore.training.loop import Began, Interrupted, Progress, Run, learning_rate, train
+from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")

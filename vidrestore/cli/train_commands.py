@@ -44,5 +44,10 @@ def _describe(event: Began | Progress | Interrupted) -> str:
         return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
     if isinstance(event, Interrupted):
         return f"interrupted: step {event.step} is in {event.checkpoint}; the same command with --resume goes on"
-    figures = "  ".join(f"sigma {sigma:g}: {psnr:.2f} dB" for sigma, psnr in event.psnr.items())
+    figures = "  ".join(_figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items())
     return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}"
+
+
+def _figure(name: float | str, psnr: float, before: float | None) -> str:
+    what = name if isinstance(name, str) else f"sigma {name:g}"
+    return f"{what}: {psnr:.2f} dB" + ("" if before is None else f" (given {before:.2f})")

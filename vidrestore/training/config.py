@@ -9,15 +9,17 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
 
 T = TypeVar("T")
 PRECISIONS = ("bf16", "fp32")
+LARGEST_CROP = 288  # photos are filmed at this height
 _KINDS = {str: "a string", int: "a whole number", float: "a number", dict: "a table"}
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class FootageConfig:
     """Where pictures come from. Raises ConfigError for values out of range.
 
     `clips` and `stills` are folders, relative to the configuration's own; an empty `stills` means no photos. `validation` names the
@@ -28,6 +30,15 @@ class DataConfig:
     stills: str = ""
     validation: tuple[str, ...] = ()
     still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
+
+
+@dataclass(frozen=True)
+class DataConfig(FootageConfig):
+    """Groups of patches from footage. Raises ConfigError for values out of range."""
+
     chroma_share: float = 0.2  # of groups
     match_share: float = 0.8  # of windows whose groups follow the motion; the others stay in place
     strides: tuple[int, ...] = (8, 12, 16)  # of the grids that patches are taken from, in pixels; one is drawn per window
@@ -36,7 +47,8 @@ class DataConfig:
     pool: int = 24_000  # groups in memory
 
     def __post_init__(self) -> None:
-        for name in ("still_share", "chroma_share", "match_share"):
+        super().__post_init__()
+        for name in ("chroma_share", "match_share"):
             _require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
         _require(bool(self.strides) and min(self.strides) >= 1, "strides", "one or more, each at least 1", self.strides)
         _require(self.groups_per_window >= 1, "groups_per_window", "at least 1", self.groups_per_window)
@@ -45,15 +57,24 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """How to train. Raises ConfigError for values out of range.
+class PairDataConfig(FootageConfig):
+    """Crops of RGB footage, degraded. Raises ConfigError for values out of range; `still_share` counts crops here."""
 
-    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest; levels are then drawn
-    evenly in their logarithm.
-    """
+    degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
+    crop: int = 96  # side in pixels
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
+        _require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        _require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, how fast, and on how much at once. Raises ConfigError for values out of range."""
 
     steps: int
-    sigma: tuple[float, ...] = (1.0, 75.0)
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 200
@@ -71,10 +92,44 @@ class TrainingConfig:
             _require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
         for name in ("warmup", "checkpoint_minutes"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
-        _require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
         _require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
         _require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
         _require(self.precision in PRECISIONS, "precision", " or ".join(PRECISIONS), self.precision)
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Schedule):
+    """How to train on groups. Raises ConfigError for values out of range.
+
+    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest; levels are then drawn
+    evenly in their logarithm.
+    """
+
+    sigma: tuple[float, ...] = (1.0, 75.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
+
+
+@dataclass(frozen=True)
+class PairTrainingConfig(Schedule):
+    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for values out of range."""
+
+    batch: int = 2
+    learning_rate: float = 3e-4
+    decay: float = 1.0
+    precision: str = "fp32"
+    validate_every: int = 500
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
+
+
+SECTIONS = {"data": DataConfig, "training": TrainingConfig}
+FAMILY_SECTIONS = {"mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig}}  # of families with other ones
 
 
 @dataclass(frozen=True)
@@ -90,15 +145,15 @@ class RunConfig:
     task: str
     family: str
     model: dict[str, Any]
-    data: DataConfig
-    training: TrainingConfig
+    data: FootageConfig
+    training: Schedule
     path: Path  # of the configuration file
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
-        denoises = self.task == "denoise"
-        _require(not denoises or self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
+        if isinstance(self.training, TrainingConfig) and self.task == "denoise":
+            _require(self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
 
     @property
     def folder(self) -> Path:
@@ -114,7 +169,8 @@ def read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
-    for name, kind in (("data", DataConfig), ("training", TrainingConfig)):
+    family = content.get("family")
+    for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
         if name in content:
             content[name] = _section(kind, content[name], f"{path}, [{name}]")
     return _section(RunConfig, content, str(path), path=path)

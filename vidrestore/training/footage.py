@@ -14,16 +14,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.colour import planes_to_grey
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import ConfigError, MediaError
+from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
+from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
+from vidrestore.training.config import LARGEST_CROP
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
+Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
-SHOT = (288, 384)  # height and width of what the camera sees of a photo
+SHOT = (LARGEST_CROP, 384)  # height and width of what the camera sees of a photo
+FILMED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2)  # what a filmed photo comes as
 
 
 class Footage:
@@ -42,26 +47,43 @@ class Footage:
         self.still_share = still_share if stills and clips else float(bool(stills))
         self.cache_bytes = cache_bytes
         self._cache: OrderedDict[Path, Window] = OrderedDict()
+        self._codings: dict[Path, Coding] = {}
 
     def window(self, draw: np.random.Generator, side: int = 1) -> Window:
         """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
+        return self._drawn(draw, side, self.frames)[0]
+
+    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int) -> Tensor:
+        """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as `window` does."""
+        window, path = self._drawn(draw, side, frames)
+        format, tags = self._coding(path) if path else FILMED
+        height, width = window[0].shape[1:]
+        steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
+        row, column = (int(draw.integers((size - side) // step + 1)) * step for size, step in zip((height, width), steps, strict=True))
+        planes = []
+        for plane in window:
+            down, right = (1, 1) if plane is window[0] else steps
+            planes.append(plane[:, row // down : -(-(row + side) // down), column // right : -(-(column + side) // right)].float())
+        return yuv_to_rgb(planes, format, tags, height).clamp_(0, 1)
+
+    def _coding(self, path: Path) -> Coding:
+        """Pixel format and colour tags of a clip."""
+        if path not in self._codings:
+            video = probe(str(path)).video
+            self._codings[path] = (video.format, video.colour)
+        return self._codings[path]
+
+    def _drawn(self, draw: np.random.Generator, side: int, frames: int) -> tuple[Window, Path | None]:
+        """A window and the clip that it is from; None for a photo."""
         if draw.random() < self.still_share:
             picture = pictures.read_picture(self.stills[draw.integers(len(self.stills))])
-            return filmed(picture, drawn_move(picture[0].shape, draw), self.frames)
+            return filmed(picture, drawn_move(picture[0].shape, draw), frames), None
         path = self.clips[draw.integers(len(self.clips))]
         planes = self._decoded(path)
         height, width = planes[0].shape[1:]
         if min(height, width) < side:
             raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}; take the clip out of the folder")
-        return self._stretch(planes, draw)
-
-    def _stretch(self, planes: Window, draw: np.random.Generator) -> Window:
-        """`frames` frames in a row, sometimes every second one; a clip that is too short runs back and forth."""
-        count = len(planes[0])
-        step = 2 if count >= 2 * self.frames and draw.random() < 0.25 else 1
-        first = int(draw.integers(max(1, count - (self.frames - 1) * step)))
-        order = torch.from_numpy(back_and_forth(first + step * np.arange(self.frames), count))
-        return tuple(plane[order] for plane in planes)
+        return stretch(planes, frames, draw), path
 
     def _decoded(self, path: Path) -> Window:
         if path in self._cache:
@@ -77,6 +99,15 @@ class Footage:
     def cached_bytes(self) -> int:
         """Memory of the decoded clips that are kept: at most `cache_bytes`, or one clip."""
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
+
+
+def stretch(planes: Window, frames: int, draw: np.random.Generator) -> Window:
+    """`frames` frames in a row, sometimes every second one; a clip that is too short runs back and forth."""
+    count = len(planes[0])
+    step = 2 if count >= 2 * frames and draw.random() < 0.25 else 1
+    first = int(draw.integers(max(1, count - (frames - 1) * step)))
+    order = torch.from_numpy(back_and_forth(first + step * np.arange(frames), count))
+    return tuple(plane[order] for plane in planes)
 
 
 def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -6,27 +6,28 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.training.config import RunConfig, TrainingConfig
+from vidrestore.training.config import DataConfig, PairDataConfig, RunConfig, Schedule, TrainingConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
 from vidrestore.training.interrupts import interrupts_held
-from vidrestore.training.objective import GroupNetwork, batch_loss, group_psnr
+from vidrestore.training.objective import Figures, GroupNetwork, objective_of
+from vidrestore.training.pairs import PairSource, held_out_pairs
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network, save_model
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 AVERAGE = 0.999  # decay of the running average of the weights, which is what is validated and saved
-VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 VALIDATION_GROUPS = 1200
+VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,16 @@ class Began:
 
 @dataclass(frozen=True)
 class Progress:
-    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR by sigma."""
+    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR.
+
+    That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`.
+    """
 
     step: int
     seconds: float
     loss: float
-    psnr: dict[float, float]
+    psnr: Figures
+    before: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,8 @@ class Run:
         self.network = _new_network(config).to(device)
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.training.learning_rate, betas=(0.9, 0.99))
+        self.objective = objective_of(config.training)
+        self.optimiser = self.objective.optimiser(self.network)
         self.step, self.seconds = 0, 0.0
         self.curve: list[dict[str, Any]] = []
         try:
@@ -139,16 +145,16 @@ class Run:
         settings = self.config.training
         if self.step >= settings.steps:
             return
-        pool, held_out = make_data(self.config, self.architecture.patch)
-        pool.advance(self.step * settings.batch)
+        source, held_out = make_data(self.config, self.architecture)
+        source.batch(self.step, settings.batch)  # what takes long for the first one is not training
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
         try:
             while self.step < settings.steps:
-                clean, sigma = pool.batch(self.step, settings.batch)
+                batch = source.batch(self.step, settings.batch)
                 with interrupts_held():
-                    losses.append(self.update(clean.to(self.device), sigma))
+                    losses.append(self.update(*(part.to(self.device) if isinstance(part, Tensor) else part for part in batch)))
                     self.seconds = time.monotonic() - began
                 if self.step % settings.validate_every == 0 or self.step == settings.steps:
                     listen(self.validate(held_out, losses))
@@ -162,12 +168,12 @@ class Run:
             raise
         self.save_checkpoint()
 
-    def update(self, clean: Tensor, sigma: float) -> float:
-        """One step on clean groups (B, T, N); returns its loss. Raises ConfigError where that, or its gradient, is not finite."""
+    def update(self, *batch: Any) -> float:
+        """One step on a batch of the run's data; returns its loss. Raises ConfigError where that, or its gradient, is not finite."""
         settings = self.config.training
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.step, settings)
-        loss = batch_loss(self.network, clean, sigma, (settings.seed << 32) + self.step, settings.precision)
+        loss = self.objective.loss(self.network, batch, self.step)
         self.optimiser.zero_grad()
         loss.backward()
         if not nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm).isfinite():
@@ -180,19 +186,19 @@ class Run:
         self.step += 1
         return float(loss.detach())
 
-    def validate(self, held_out: Tensor, losses: list[float]) -> Progress:
+    def validate(self, held_out: Any, losses: list[float]) -> Progress:
         """Judge the averaged network, and note the figures in the curve."""
-        settings = self.config.training
-        figures = {sigma: group_psnr(self.average, held_out, sigma, settings.precision) for sigma in validation_sigmas(settings.sigma)}
-        self.curve.append({"step": self.step, "seconds": round(self.seconds), "psnr": {f"{s:g}": round(p, 3) for s, p in figures.items()}})
-        return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures)
+        figures, before = self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
+        noted = {"psnr": figures} | ({"before": before} if before else {})
+        self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: _rounded(part) for name, part in noted.items()})
+        return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before)
 
     def identity(self) -> dict[str, Any]:
         """What may not change between a run and its continuation, name by name; how long and how fast it learns may."""
         config = self.config
         sections = {"model": self.model, "data": asdict(config.data)}
         values = {f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()}
-        values |= {f"[training] {name}": getattr(config.training, name) for name in ("sigma", "batch", "seed")}
+        values |= {f"[training] {name}": getattr(config.training, name) for name in self.objective.kept}
         return {"task": config.task, "family": config.family} | values
 
     def save_checkpoint(self) -> None:
@@ -249,15 +255,14 @@ class Run:
             "seconds": round(self.seconds),
             "curve": self.curve[-40:],
         }
-        last = self.curve[-1]["psnr"] if self.curve else {}
         save_model(
             path,
             self.average,
             family=config.family,
             config=self.model,
             task=config.task,
-            parameters=config.parameters or {"sigma": list(config.training.sigma)},
-            extra={"training": training, "measured": {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last.items()}},
+            parameters=config.parameters or self.objective.parameters,
+            extra={"training": training, "measured": self.objective.measured(self.curve[-1]) if self.curve else {}},
             half=True,
         )
         return path
@@ -273,31 +278,45 @@ def _new_network(config: RunConfig) -> nn.Module:
         raise ConfigError(f"{config.path}: {error}") from error
 
 
-def make_data(config: RunConfig, patch: int) -> tuple[GroupPool, Tensor]:
-    """The pool to train on, and (P, T, N) uint8 held-out groups, the same for every run of a configuration.
+class Source(Protocol):
+    """Where batches come from: one follows from the seed and its step."""
+
+    def batch(self, step: int, size: int) -> tuple[Any, ...]: ...
+
+
+def make_data(config: RunConfig, architecture: Any) -> tuple[Source, Any]:
+    """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
 
     The clips named in `data.validation` are held out; without any, the network is judged on what it is trained on. Raises ConfigError.
     """
-    data, folder = config.data, config.folder / config.data.clips
-    if max(data.strides) > patch:
-        raise ConfigError(f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found {list(data.strides)}")
+    data, folder, seed = config.data, config.folder / config.data.clips, config.training.seed
     clips = find_footage(folder, data.validation, CLIP_SUFFIXES)
     stills = find_footage(config.folder / data.stills, (), STILL_SUFFIXES) if data.stills else []
     held_out = [folder / name for name in data.validation]
     if missing := [path.name for path in held_out if not path.is_file()]:
         raise ConfigError(f"{folder}: no {', '.join(missing)}, named in data.validation")
-    pool = GroupPool(Footage(clips, stills, FRAMES, data.still_share), data, config.training.sigma, patch, config.training.seed)
+    footage = Footage(clips, stills, FRAMES, data.still_share)
     judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0)
+    if isinstance(data, PairDataConfig):
+        return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
+    return _groups(config, footage, judged, architecture.patch)
+
+
+def _groups(config: RunConfig, footage: Footage, judged: Footage, patch: int) -> tuple[GroupPool, Tensor]:
+    """The pool to train on, and (P, T, N) uint8 held-out groups."""
+    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
+    if max(data.strides) > patch:
+        raise ConfigError(f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found {list(data.strides)}")
+    pool = GroupPool(footage, data, training.sigma, patch, training.seed)
     return pool, held_out_groups(judged, data, patch, VALIDATION_GROUPS)
 
 
-def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise levels to judge at: the one, or the usual ones within a range."""
-    low, high = trained[0], trained[-1]
-    return tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+def _rounded(figures: Figures) -> dict[str, float]:
+    """For the curve: names as JSON has them."""
+    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}
 
 
-def learning_rate(step: int, settings: TrainingConfig) -> float:
+def learning_rate(step: int, settings: Schedule) -> float:
     """Linear warm-up, a plateau, then half a cosine down to 1 %."""
     falling = settings.steps * settings.decay
     left = (settings.steps - step) / falling if falling else 1.0

@@ -1,4 +1,4 @@
-"""What a network is trained for and judged by: groups of patches, measured and made noisy, that it should give back."""
+"""What networks are trained for and judged by: groups of patches, measured and made noisy, or degraded pictures, to be given back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,115 @@ from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.linear import Linear, PlainLinear
+from vidrestore.training.config import PairTrainingConfig, Schedule, TrainingConfig
+from vidrestore.training.pairs import HeldOutPairs
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
+VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
+
+
+Figures = dict[float | str, float]  # PSNR in dB by noise level or degradation
+
+
+class Objective(Protocol):
+    """How one kind of network learns: a run's settings, and what stays the same between a run and its continuation."""
+
+    kept: tuple[str, ...]  # names in [training] that may not change
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What goes onto the card of the weights where the configuration doesn't say: what their task may ask of them."""
+        ...
+
+    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+        """The last point of the curve as the card has it."""
+        ...
+
+    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        """A fresh one for all parameters."""
+        ...
+
+    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        """Of one batch as the run's data gives it, on the network's device."""
+        ...
+
+    def figures(self, network: nn.Module, held_out: Any) -> Figures:
+        """PSNR on held-out data, by what was done to it."""
+        ...
+
+    def figures_before(self, held_out: Any) -> Figures:
+        """The same of what the network is given; empty where that is no picture to compare."""
+        ...
+
+
+class GroupObjective:
+    """Groups of patches in noise: the weighted squared error of `batch_loss`."""
+
+    kept: tuple[str, ...] = ("sigma", "batch", "seed")
+
+    def __init__(self, settings: TrainingConfig) -> None:
+        self.settings = settings
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"sigma": list(self.settings.sigma)}
+
+    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+        return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
+
+    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
+
+    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        clean, sigma = batch
+        return batch_loss(network, clean, sigma, (self.settings.seed << 32) + step, self.settings.precision)
+
+    def figures(self, network: nn.Module, held_out: Tensor) -> Figures:
+        sigmas = validation_sigmas(self.settings.sigma)
+        return {sigma: group_psnr(network, held_out, sigma, self.settings.precision) for sigma in sigmas}
+
+    def figures_before(self, held_out: Tensor) -> Figures:
+        return {}
+
+
+class PairObjective:
+    """Degraded and clean pictures: `picture_loss`, by AdamW as in MB-TaylorFormer V2."""
+
+    kept: tuple[str, ...] = ("batch", "seed")
+
+    def __init__(self, settings: PairTrainingConfig) -> None:
+        self.settings = settings
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+        return {f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
+
+    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay)
+
+    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        degraded, clean = batch
+        return picture_loss(restored_pictures(network, degraded, self.settings.precision), clean)
+
+    def figures(self, network: nn.Module, held_out: HeldOutPairs) -> Figures:
+        return {name: picture_psnr(network, held_out.degraded[name], clean) for name, clean in held_out.clean.items()}
+
+    def figures_before(self, held_out: HeldOutPairs) -> Figures:
+        return {name: mean_psnr(held_out.degraded[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
+
+
+def objective_of(settings: Schedule) -> Objective:
+    """The objective that a configuration's [training] is for."""
+    if isinstance(settings, PairTrainingConfig):
+        return PairObjective(settings)
+    assert isinstance(settings, TrainingConfig)
+    return GroupObjective(settings)
 
 
 class GroupNetwork(Protocol):
@@ -61,3 +166,37 @@ def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str)
         squares += float((restored - clean).square().double().sum())
         count += clean.numel()
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf
+
+
+def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
+    """The noise levels to judge at: the one, or the usual ones within a range."""
+    low, high = trained[0], trained[-1]
+    return tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+
+
+def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> Tensor:
+    """(B, 3, H, W) in [0, 1] -> the same restored, float32, not clamped."""
+    with torch.autocast(degraded.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        restored: Tensor = network(degraded)
+    return restored.float()
+
+
+def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
+    """Mean absolute error of the samples, plus 0.1 times that of the real and imaginary parts of their spectra (MB-TaylorFormer V2)."""
+    error = restored - clean
+    spectrum = torch.view_as_real(torch.fft.fft2(error))  # a difference of spectra is the spectrum of the difference
+    return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
+
+
+@torch.no_grad()
+def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor) -> float:
+    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, restored one by one where the network is."""
+    device = next(network.parameters()).device
+    restored = [network(picture[None].to(device) / 255).clamp(0, 1).cpu() for picture in degraded]
+    return mean_psnr(torch.cat(restored), clean / 255)
+
+
+def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
+    """Mean over pictures (N, 3, H, W) in [0, 1] of the PSNR (dB) of each; an equal one counts as 100 dB."""
+    squared = (pictures.double() - reference.double()).square().mean((1, 2, 3)).clamp(min=1e-10)
+    return float((-10 * squared.log10()).mean())
