@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch.nn.functional import interpolate
+from torch.nn.functional import conv2d, interpolate, pad
 
-from vidrestore.tiling import apply_tiled, blend_window, tile_spans
+from vidrestore.tiling import apply_by_centres, apply_tiled, blend_window, even_side, padded, tile_spans
 
 
 def test_the_last_tile_reaches_back_to_full_size():
@@ -93,3 +93,61 @@ def test_half_precision_tiles_are_summed_in_single():
 def test_an_output_of_the_wrong_size_is_an_error(tile):
     with pytest.raises(ValueError, match="expected"):
         apply_tiled(lambda pixels: pixels[..., 1:], torch.zeros(1, 1, 1, 20, 20), tile, 2)
+
+
+@pytest.mark.parametrize("height, width", [(8, 16), (9, 23), (5, 3), (1, 1)])
+def test_frames_are_continued_to_the_next_multiple_by_reflection_or_where_too_small_by_their_last_pixel(height, width):
+    frames = torch.rand(2, 3, height, width)
+    done = padded(frames, 8)
+    assert done.shape[-2] % 8 == done.shape[-1] % 8 == 0 and done.shape[-2] - height < 8 and done.shape[-1] - width < 8
+    margins = (0, done.shape[-1] - width, 0, done.shape[-2] - height)
+    across = pad(frames, (*margins[:2], 0, 0), mode="reflect" if margins[1] < width else "replicate")
+    torch.testing.assert_close(done, pad(across, (0, 0, *margins[2:]), mode="reflect" if margins[3] < height else "replicate"))
+
+
+def test_frames_are_continued_to_the_least_size():
+    assert padded(torch.rand(1, 3, 10, 70), 1, 64).shape == (1, 3, 64, 70)
+
+
+def test_each_side_is_continued_by_what_it_has_room_for():
+    frames = torch.rand(1, 3, 20, 2)
+    done = padded(frames, 8)
+    torch.testing.assert_close(done[..., 20:, :2], frames[..., 15:19, :].flip(-2))
+    torch.testing.assert_close(done[..., :20, 2:], frames[..., 1:].expand(-1, -1, -1, 6))
+
+
+@pytest.mark.parametrize("length, most, overlap", [(1920, 512, 32), (640, 512, 32), (520, 512, 0), (80, 64, 32)])
+def test_even_tiles_are_as_many_as_the_largest_and_no_larger_than_they_need_to_be(length, most, overlap):
+    side = even_side(length, most, overlap, 8)
+    count = len(tile_spans(length, most, overlap))
+    assert side % 8 == 0 and side <= most
+    assert len(tile_spans(length, side, overlap)) == count
+    assert count * side - (count - 1) * overlap - length < 8 * count
+
+
+def test_centres_of_tiles_equal_the_whole_for_a_filter_that_reaches_no_further_than_half_the_overlap():
+    clip, kernel = torch.rand(2, 1, 50, 37), torch.rand(1, 1, 5, 5)
+
+    def filtered(tiles):
+        return conv2d(tiles.flatten(0, 1), kernel, padding=2).unflatten(0, tiles.shape[:2])
+
+    for batch in (1, 3, 100):
+        done = apply_by_centres(filtered, clip, 16, 4, batch=batch)
+        torch.testing.assert_close(done, filtered(clip[None])[0])
+
+
+def test_centres_that_are_enlarged_are_placed_at_their_scale():
+    clip = torch.rand(1, 3, 20, 30)
+    done = apply_by_centres(lambda tiles: tiles.repeat_interleave(4, -1).repeat_interleave(4, -2), clip, 16, 8, scale=4, batch=2)
+    torch.testing.assert_close(done, clip.repeat_interleave(4, -1).repeat_interleave(4, -2))
+
+
+def test_a_tile_may_be_higher_than_wide():
+    clip, seen = torch.rand(1, 1, 3, 40, 50), set()
+
+    def note(tile):
+        seen.add(tuple(tile.shape[-2:]))
+        return tile
+
+    torch.testing.assert_close(apply_tiled(note, clip, (24, 16), 4), clip)
+    assert seen == {(24, 16)}

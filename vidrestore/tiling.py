@@ -40,13 +40,13 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
 def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
     """[start, stop) of the tiles along one side of `length` pixels; neighbours share `overlap` pixels.
 
-    The last tile reaches back, so that all are `tile` long; a side no longer than that is one tile. Raises ValueError where overlap is not
-    in [0, tile).
+    The last tile reaches back, so that all are `tile` long; a side no longer than that is one tile. Raises ValueError where there are
+    several and overlap is not in [0, tile).
     """
-    if not 0 <= overlap < tile:
-        raise ValueError(f"overlap must be in [0, {tile}) for tiles of {tile} pixels, got {overlap}")
     if length <= tile:
         return [(0, length)]
+    if not 0 <= overlap < tile:
+        raise ValueError(f"overlap must be in [0, {tile}) for tiles of {tile} pixels, got {overlap}")
     starts = list(range(0, length - tile, tile - overlap))
     return [(start, start + tile) for start in [*starts, length - tile]]
 

@@ -28,7 +28,8 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
-TILED_SHARE = 4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
+WAITING_SHARE = 4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
+TILE_SHARE = 3  # of the memory, for what the network holds of one clip
 
 
 class VsrRestorer:
@@ -70,9 +71,9 @@ class VsrRestorer:
     def clip_length(self, height: int, width: int) -> int:
         """Frames are held in RGB until all their tiles are there; whole ones pass one by one."""
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
-        share = self.budget // TILED_SHARE
+        share = self.budget // WAITING_SHARE
         each = large + small if self._is_tiled(height, width) else small
-        return self.overlap + max(1, min(KEPT, (share - self.overlap * small) // each))
+        return self.overlap + max(self.radius, min(KEPT, (share - self.overlap * small) // each))
 
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
@@ -93,7 +94,7 @@ class VsrRestorer:
         patch = self.config.patch
         whole = [side + -side % patch for side in (height, width)]
         if self.tile is None:
-            pixels = self.budget // 2 // pixel_memory(self.config)
+            pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
             if whole[0] * whole[1] <= pixels:
                 return whole[0], whole[1]
             most = int(pixels**0.5) // patch * patch

@@ -48,7 +48,8 @@ class RgbRestorer(Restorer, Protocol):
     transfer of the file.
 
     A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the frames that it sees all
-    neighbours of, or that are at an end of their scene. So frames are the same however long the clips are.
+    neighbours of, or that are at an end of their scene. So frames are the same however long the clips are. Clips have three times
+    `radius` frames at least: then, where a range of clips ends, the clip after it has all that its last frames need.
     """
 
     team: int  # CPU threads that one clip makes good use of
