@@ -39,6 +39,8 @@ def write_config(folder: Path, changes: Mapping[str, Mapping[str, object]] | Non
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else repr(list(value) if isinstance(value, tuple) else value)
 
 

@@ -5,7 +5,7 @@ degraded clip, of the same shape, within [0, 1]. Same generator state, same resu
 from frame to frame, what falls goes on falling, noise is new in every frame.
 """
 
-from vidrestore.degrade.blur import drawn_blur, mean_light
+from vidrestore.degrade.blur import drawn_blur, gaussian_blurred, mean_light
 from vidrestore.degrade.haze import add_haze, drawn_haze
 from vidrestore.degrade.noise import add_camera_noise, add_gaussian_noise, drawn_noise
 from vidrestore.degrade.resize import imresize
@@ -25,6 +25,7 @@ __all__ = [
     "drawn_noise",
     "drawn_rain",
     "drawn_snow",
+    "gaussian_blurred",
     "imresize",
     "mean_light",
 ]

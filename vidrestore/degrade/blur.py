@@ -65,6 +65,15 @@ def kernel_of(way: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(kernel / kernel.sum()).float()
 
 
+def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
+    """(T, 3, H, W) under a Gaussian of `sigma` pixels, in display values; edge pixels are continued."""
+    reach = math.ceil(3 * sigma)
+    line = torch.exp(-torch.arange(-reach, reach + 1).float().square() / (2 * sigma**2))
+    line /= line.sum()
+    planes = F.pad(clip, [reach] * 4, mode="replicate").flatten(0, 1)[:, None]
+    return F.conv2d(F.conv2d(planes, line[None, None, None]), line[None, None, :, None]).view_as(clip)
+
+
 def blurred(clip: Tensor, kernel: Tensor) -> Tensor:
     """(T, 3, H, W) whose light is spread by a kernel (side, side); edge pixels are continued."""
     reach = len(kernel) // 2

@@ -255,7 +255,7 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
 def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
-    settings = _joined(_joined(settings, _fixed_threads(row.name, threads)), hdr_settings(row.name, video))
+    settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
         settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
@@ -276,7 +276,7 @@ def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
     return settings
 
 
-def _fixed_threads(encoder: str, threads: int) -> dict[str, str]:
+def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
     """What an encoder needs, besides its number of threads, to give the same bits in every run."""
     if encoder in ("libx264", "libx264rgb"):
         return {"x264-params": "asm=AVX2"} if _has_avx2() else {}

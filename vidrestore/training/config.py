@@ -15,7 +15,7 @@ from vidrestore.errors import ConfigError
 T = TypeVar("T")
 PRECISIONS = ("bf16", "fp32")
 LARGEST_CROP = 288  # photos are filmed at this height
-_KINDS = {str: "a string", int: "a whole number", float: "a number", dict: "a table"}
+_KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,35 @@ class PairDataConfig(FootageConfig):
         known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
         _require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
         _require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
+
+
+@dataclass(frozen=True)
+class ClipDataConfig(FootageConfig):
+    """Crops of RGB clips, and the same four times smaller. Raises ConfigError for values out of range; `still_share` counts crops here."""
+
+    frames: int = 5
+    crop: int = 40  # side of the small crops in pixels
+    practical: bool = False  # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.frames >= 1, "frames", "at least 1", self.frames)
+        _require(
+            8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0, "crop", f"a multiple of 8 from 8 to {LARGEST_CROP // 4}", self.crop
+        )
+
+
+@dataclass(frozen=True)
+class FlowDataConfig(FootageConfig):
+    """Pairs of RGB crops that a drawn flow leads from one to the other. Raises ConfigError for values out of range."""
+
+    crop: int = 128
+    reach: float = 12.0  # pixels: about the longest flow
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(16 <= self.crop <= 160, "crop", "from 16 to 160", self.crop)
+        _require(0 < self.reach <= 32, "reach", "above 0 and at most 32", self.reach)
 
 
 @dataclass(frozen=True)
@@ -128,8 +157,23 @@ class PairTrainingConfig(Schedule):
         _require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
 
 
+@dataclass(frozen=True)
+class ClipTrainingConfig(Schedule):
+    """How to train on clips, and on flow; the defaults are for a CPU. Raises ConfigError for values out of range."""
+
+    batch: int = 2
+    learning_rate: float = 4e-4
+    decay: float = 1.0
+    precision: str = "fp32"
+    validate_every: int = 500
+
+
 SECTIONS = {"data": DataConfig, "training": TrainingConfig}
-FAMILY_SECTIONS = {"mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig}}  # of families with other ones
+FAMILY_SECTIONS = {  # of families with other ones
+    "mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig},
+    "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
+    "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
+}
 
 
 @dataclass(frozen=True)

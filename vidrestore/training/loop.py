@@ -15,12 +15,15 @@ from torch import Tensor, nn
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.training.config import DataConfig, PairDataConfig, RunConfig, Schedule, TrainingConfig
+from vidrestore.models.spynet import Spynet
+from vidrestore.models.vsr_transformer import VsrTransformer
+from vidrestore.training.config import ClipDataConfig, DataConfig, FlowDataConfig, PairDataConfig, RunConfig, Schedule, TrainingConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.objective import Figures, GroupNetwork, objective_of
 from vidrestore.training.pairs import PairSource, held_out_pairs
+from vidrestore.training.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network, save_model
 
@@ -107,10 +110,11 @@ class Run:
 
     def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
         self.config, self.output, self.device = config, output, device
+        self.objective = objective_of(config)
         self.network = _new_network(config).to(device)
+        self.objective.begin(self.network)
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
-        self.objective = objective_of(config.training)
         self.optimiser = self.objective.optimiser(self.network)
         self.step, self.seconds = 0, 0.0
         self.curve: list[dict[str, Any]] = []
@@ -129,10 +133,14 @@ class Run:
         return self.config.model | asdict(self.architecture)
 
     def start_from(self, source: str | Path) -> None:
-        """Take over other weights. Raises CheckpointError unless they are of the same network."""
+        """Take over other weights; those of a flow network for that of a super-resolution one. CheckpointError unless they are the same."""
         model = load_model(source)
-        same = type(model.network) is type(self.network) and cast("GroupNetwork", model.network).config == self.architecture
-        if not same:
+        given = model.network
+        if isinstance(self.network, VsrTransformer) and isinstance(given, Spynet) and given.config == self.architecture.flow:
+            for part in (self.network, cast("VsrTransformer", self.average)):
+                part.flow.load_state_dict(given.state_dict())
+            return
+        if type(given) is not type(self.network) or cast("GroupNetwork", given).config != self.architecture:
             raise CheckpointError(
                 f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration asks for"
                 f" {self.config.family} {self.model}; change [model], or start without --init"
@@ -299,6 +307,10 @@ def make_data(config: RunConfig, architecture: Any) -> tuple[Source, Any]:
     judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0)
     if isinstance(data, PairDataConfig):
         return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
+    if isinstance(data, ClipDataConfig):
+        return ClipSource(footage, data, seed), held_out_clips(judged, data, VALIDATION_PAIRS // 2)
+    if isinstance(data, FlowDataConfig):
+        return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
     return _groups(config, footage, judged, architecture.patch)
 
 

@@ -9,10 +9,14 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from vidrestore.degrade import add_gaussian_noise
+from vidrestore.degrade import add_gaussian_noise, imresize
 from vidrestore.models.linear import Linear, PlainLinear
-from vidrestore.training.config import PairTrainingConfig, Schedule, TrainingConfig
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.spynet import warp
+from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
+from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.pairs import HeldOutPairs
+from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
@@ -29,13 +33,14 @@ class Objective(Protocol):
 
     kept: tuple[str, ...]  # names in [training] that may not change
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What goes onto the card of the weights where the configuration doesn't say: what their task may ask of them."""
-        ...
+    parameters: dict[str, Any]  # for the card of the weights where the configuration doesn't say: what their task may ask of them
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
         """The last point of the curve as the card has it."""
+        ...
+
+    def begin(self, network: nn.Module) -> None:
+        """Set a fresh network to where learning begins best."""
         ...
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
@@ -62,13 +67,13 @@ class GroupObjective:
 
     def __init__(self, settings: TrainingConfig) -> None:
         self.settings = settings
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"sigma": list(self.settings.sigma)}
+        self.parameters: dict[str, Any] = {"sigma": list(settings.sigma)}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
+
+    def begin(self, network: nn.Module) -> None:
+        """Its own start is good."""
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
@@ -92,13 +97,14 @@ class PairObjective:
 
     def __init__(self, settings: PairTrainingConfig) -> None:
         self.settings = settings
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {}
+        self.parameters: dict[str, Any] = {}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
+
+    def begin(self, network: nn.Module) -> None:
+        """A network gives back what it is given: its last convolution, whose result is added to that, is zero."""
+        nn.init.zeros_(cast("MBTaylorFormer", network).head)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay)
@@ -114,8 +120,83 @@ class PairObjective:
         return {name: mean_psnr(held_out.degraded[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
 
 
-def objective_of(settings: Schedule) -> Objective:
-    """The objective that a configuration's [training] is for."""
+class ClipObjective:
+    """Small and large clips: Charbonnier's loss over all frames, as VSR-Transformer is trained."""
+
+    kept: tuple[str, ...] = ("batch", "seed")
+
+    def __init__(self, settings: ClipTrainingConfig) -> None:
+        self.settings = settings
+        self.parameters: dict[str, Any] = {"scale": SCALE}
+
+    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+        return {f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]} for name, psnr in last["psnr"].items()}
+
+    def begin(self, network: nn.Module) -> None:
+        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero."""
+        last = [part for part in cast("VsrTransformer", network).tail if isinstance(part, nn.Conv2d)][-1]
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)
+
+    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
+
+    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        small, large = batch
+        return charbonnier(restored_pictures(network, small, self.settings.precision) - large)
+
+    @torch.no_grad()
+    def figures(self, network: nn.Module, held_out: HeldOutClips) -> Figures:
+        device = next(network.parameters()).device
+        restored = [network(clip[None].to(device) / 255)[0].clamp(0, 1).cpu() for clip in held_out.small]
+        return {f"x{SCALE}": mean_psnr(torch.cat(restored), held_out.large.flatten(0, 1) / 255)}
+
+    def figures_before(self, held_out: HeldOutClips) -> Figures:
+        enlarged = imresize(held_out.small.flatten(0, 1) / 255, SCALE).clamp(0, 1)
+        return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
+
+
+class FlowObjective:
+    """Frames and the flow between them: the distance of the vectors. Judged by how well real neighbours are warped onto each other."""
+
+    kept: tuple[str, ...] = ("batch", "seed")
+
+    def __init__(self, settings: ClipTrainingConfig) -> None:
+        self.settings = settings
+        self.parameters: dict[str, Any] = {}
+
+    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+        return {f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
+
+    def begin(self, network: nn.Module) -> None:
+        """Its own start is good."""
+
+    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
+
+    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        reference, supporting, flow = batch
+        with torch.autocast(reference.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            found = network(reference, supporting)
+        distance: Tensor = (found.float() - flow).square().sum(1).add(1e-4).sqrt()
+        return distance.mean()
+
+    @torch.no_grad()
+    def figures(self, network: nn.Module, held_out: HeldOutFrames) -> Figures:
+        device = next(network.parameters()).device
+        reference, supporting = (frames.to(device) / 255 for frames in (held_out.reference, held_out.supporting))
+        return {"warped": mean_psnr(warp(supporting, network(reference, supporting), border="border").cpu(), reference.cpu())}
+
+    def figures_before(self, held_out: HeldOutFrames) -> Figures:
+        return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
+
+
+def objective_of(config: RunConfig) -> Objective:
+    """The objective that a configuration's data and training are for."""
+    data, settings = config.data, config.training
+    if isinstance(settings, ClipTrainingConfig):
+        assert isinstance(data, ClipDataConfig | FlowDataConfig)
+        return ClipObjective(settings) if isinstance(data, ClipDataConfig) else FlowObjective(settings)
     if isinstance(settings, PairTrainingConfig):
         return PairObjective(settings)
     assert isinstance(settings, TrainingConfig)
@@ -179,6 +260,11 @@ def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> T
     with torch.autocast(degraded.device.type, torch.bfloat16, enabled=precision == "bf16"):
         restored: Tensor = network(degraded)
     return restored.float()
+
+
+def charbonnier(error: Tensor) -> Tensor:
+    """Mean of sqrt(error^2 + 1e-12), as the release of VSR-Transformer has it but for the mean, which doesn't grow with the crop."""
+    return (error.square() + 1e-12).sqrt().mean()
 
 
 def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
