@@ -108,6 +108,8 @@ def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: 
 def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="scale must be 4"):
         RestoreOptions(scale=2)
+    with pytest.raises(OptionError, match="steady is for networks that see single frames"):
+        vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
         vsr_restorer(tmp_path, released_form(), tile=128)
     with pytest.raises(OptionError, match="tile must be a multiple of 4"):

@@ -68,7 +68,7 @@ def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path: Path, height
 
 def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path: Path) -> None:
     restorer = image_restorer(tmp_path, small())
-    for size, pixels in (("t", 8e6), ("b", 2.1e6)):
+    for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
         restorer.network.config = SIZES[size]
         assert restorer.tile_size(1080, 1920) == (1080, 1920)
         assert pixel_memory(SIZES[size]) * pixels < restorer.budget

@@ -283,6 +283,19 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path: Path,
         assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
 
 
+def test_too_little_memory_names_a_tile_that_takes_less(tmp_path: Path, weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Iterator[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    write_video(tmp_path / "in.mkv", 2, size=(600, 400))
+    monkeypatch.setattr(ImageRestorer, "frames", full)
+    with pytest.raises(VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give --tile 256"):
+        run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
+    with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use --device cpu"):
+        run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"], tile=64)
+    assert not (tmp_path / "out.mkv").exists()
+
+
 def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path: Path) -> None:
     pixels = VideoInfo(0, "h264", 64, 48, read_format(tmp_path), Fraction(1, 25))
     image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())

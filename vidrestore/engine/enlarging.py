@@ -45,6 +45,8 @@ class VsrRestorer:
     needs_sigma = False
 
     def __init__(self, options: RestoreOptions) -> None:
+        if options.steady:
+            raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULT)
         self.name = model.card.name
@@ -88,7 +90,7 @@ class VsrRestorer:
         return rows < height or columns < width
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of a patch, where it fits whole."""
+        """See `RgbRestorer.tile_size`; sides are multiples of a patch, in the released form always 64."""
         if self.config.local is None:
             return SIDE, SIDE
         patch = self.config.patch

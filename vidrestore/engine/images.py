@@ -57,14 +57,18 @@ class ImageRestorer:
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        frames = 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius)  # in RGB: the clip, and a frame on its way
-        return frames + STRIPS + pixel_memory(self.network.config) * rows * columns
+        return self._beside(height, width) + pixel_memory(self.network.config) * rows * columns
+
+    def _beside(self, height: int, width: int) -> int:
+        """Bytes besides the network's maps: frames in RGB (the clip, and one on its way), and strips."""
+        return 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of 8, where it fits whole."""
+        """See `RgbRestorer.tile_size`; sides are multiples of 8."""
         whole = [side + -side % MULTIPLE for side in (height, width)]
         if self.tile is None:
-            pixels = (self.budget - STRIPS) // pixel_memory(self.network.config)
+            room = max(self.budget - self._beside(height, width), self.budget // 4)
+            pixels = room // pixel_memory(self.network.config)
             if whole[0] * whole[1] <= pixels:
                 return whole[0], whole[1]
             most = int(pixels**0.5) // MULTIPLE * MULTIPLE

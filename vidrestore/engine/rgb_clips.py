@@ -17,9 +17,11 @@ from torch import Tensor
 from vidrestore.clips import Bounds
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.engine.devices import CPU_MEMORY
-from vidrestore.engine.plan import colour_planes
+from vidrestore.engine.options import LEAST_TILE
+from vidrestore.engine.plan import Clip, colour_planes
 from vidrestore.engine.restoring import ClipRestorer, EdgedClip, Piece, Restored, no_numbers
 from vidrestore.engine.tasks import RgbRestorer
+from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.probe import VideoInfo
 
@@ -50,19 +52,39 @@ class RgbClipRestorer(ClipRestorer):
         first = clip.first + (self.restorer.radius if before > clip.first else 0)
         stop = clip.stop - (self.restorer.radius if after < clip.stop else 0)
         keep = first - clip.first, stop - clip.first
-        with torch.inference_mode():
-            rgb = torch.stack([self._rgb(frame) for frame in frames])
-            restored = self._native(frames, rgb, keep, None)
-            if restored is None:
-                self.count_retry()
-                restored = self._native(frames, rgb, keep, "fp32")
-        if restored is None:
-            raise no_numbers(clip, self.restorer.name)
+        try:
+            with torch.inference_mode():
+                restored = self._restored_frames(clip, frames, keep)
+        except torch.OutOfMemoryError as error:
+            raise self._too_large(clip) from error
         return ((first, stop), restored), ((stop, stop), [])
 
+    def _too_large(self, clip: Clip) -> VidRestoreError:
+        tile = max(self.restorer.tile_size(self.video.height, self.video.width))
+        way_out = f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
+        return VidRestoreError(
+            f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} finds too little memory on {self.restorer.device} for tiles of "
+            f"{tile} pixels; {way_out}"
+        )
+
+    def _restored_frames(self, clip: Clip, frames: list[Frame], keep: Bounds) -> list[Restored]:
+        """The frames asked for; again in full precision where half of it does not hold them."""
+        rgb = torch.stack([self._rgb(frame) for frame in frames])
+        restored = self._native(frames, rgb, keep, None)
+        if restored is None:
+            self.count_retry()
+            restored = self._native(frames, rgb, keep, "fp32")
+        if restored is None:
+            raise no_numbers(clip, self.restorer.name)
+        return restored
+
     def _rgb(self, frame: Frame) -> Tensor:
+        """(3, H, W) on the network's device, where all colour is converted."""
+        return yuv_to_rgb(self._own_planes(frame), self.pixels, self.video.colour, self.video.height)
+
+    def _own_planes(self, frame: Frame) -> list[Tensor]:
         planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
-        return yuv_to_rgb(planes, self.pixels, self.video.colour, self.video.height)
+        return [plane.to(self.restorer.device) for plane in planes]
 
     def _native(self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None) -> list[Restored] | None:
         """Restored frames with samples of their own; None as soon as one has values that are no numbers."""
@@ -80,8 +102,8 @@ class RgbClipRestorer(ClipRestorer):
         height = scale * self.video.height  # where no matrix is tagged players guess by the height: the output's
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
-            own = planes_to_grey(frame.planes[:count], self.pixels)
-            planes = tuple(before.lerp(after, self.strength) for before, after in zip(own, planes, strict=True))
+            pairs = zip(self._own_planes(frame), planes, strict=True)
+            planes = tuple(before.lerp(after, self.strength) for before, after in pairs)
         alpha = [enlarged_samples(plane, self.pixels, scale) for plane in frame.planes[count:]]
         return replace(frame, planes=(*grey_to_planes(planes, self.pixels), *alpha))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_c
 from vidrestore.errors import OptionError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from vidrestore.clips import Bounds
@@ -53,6 +54,11 @@ class RgbRestorer(Restorer, Protocol):
     """
 
     team: int  # CPU threads that one clip makes good use of
+    device: torch.device
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of what the network asks, where it fits."""
+        ...
 
     def clip_length(self, height: int, width: int) -> int:
         """Frames of a clip, for sources of this size: as many as are good for speed, as few as memory asks for."""
