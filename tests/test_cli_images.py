@@ -14,7 +14,7 @@ from vidrestore.cli import main
 from vidrestore.engine import job as jobs
 from vidrestore.engine.options import RestoreOptions
 
-IMAGE_TASKS = {"dehaze": "dehazed", "derain": "derained", "desnow": "desnowed", "deblur": "deblurred"}
+IMAGE_TASKS = {"denoise": "denoised", "dehaze": "dehazed", "derain": "derained", "desnow": "desnowed", "deblur": "deblurred"}
 
 
 @pytest.fixture

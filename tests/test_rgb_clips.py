@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from rgb_networks import doubling, image_restorer, keeping, vsr_restorer, write_weights
+from rgb_networks import doubling, image_restorer, keeping, released_form, vsr_restorer, write_weights
 from sample_videos import video_frame, write_video
 from taylor_networks import small
 from torch import Tensor
@@ -130,6 +130,28 @@ def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are
         large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
         inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))  # beyond, the network sees reflected pixels
         np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gbrp"])
+def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str, str], pix_fmt: str) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 1, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(65, 49))
+    run(source, output, "sr", weights["doubling"])
+    (before, times, (original,)), (after, new_times, (planes,)) = read(source), read(output)
+    assert (after.format, after.width, after.height, new_times) == (before.format, 260, 196, times)
+    assert [plane.shape for plane in planes] == [after.format.plane_size(number, 196, 260) for number in range(3)]
+    for plane, small_plane in zip(planes, original, strict=True):  # samples wrap around, so only much of the picture can be compared
+        assert abs(plane.astype(float).mean() - small_plane.astype(float).mean()) < 4 * after.format.unit
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_released_network_takes_short_films_smaller_than_its_tile(tmp_path: Path, frames: int) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, frames, size=(60, 44))
+    run(source, output, "sr", write_weights(tmp_path, released_form(), "sr"))
+    video, times, planes = read(output)
+    assert (video.width, video.height, times) == (240, 176, read(source)[1])
+    assert all(plane.std() > 0 for frame in planes for plane in frame)
 
 
 def flat_film(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
