@@ -151,8 +151,8 @@ def _joined(clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, f
 def crossfade_weights(count: int) -> list[float]:
     """Weight of the later clip on each of `count` shared frames: t^4 / (t^4 + (1 - t)^4) at t = 1/(n+1), 2/(n+1), ...
 
-    Neither clip is ever alone or absent, but most frames are mostly of one: the even mean of two estimates has less error than either, and a
-    frame that is 0.4 dB better than its neighbours shows.
+    Neither clip is ever alone or absent, but most frames are mostly of one: the even mean of two estimates has less error than either, and
+    a frame that is 0.4 dB better than its neighbours shows.
     """
     shares = [(index + 1) / (count + 1) for index in range(count)]
     return [share**4 / (share**4 + (1 - share) ** 4) for share in shares]
