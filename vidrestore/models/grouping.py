@@ -69,13 +69,12 @@ def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = patches_over_holes(counts, patch) if base is None else origins.new_empty(0)
+    extra = _grouped(patches_over_holes(counts, patch)) if base is None else origins.new_empty(0, GROUP)
     total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(-1)
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
-    full = len(extra) // GROUP * GROUP
-    for groups in (*origins.split(CHUNK), *extra[:full].view(-1, GROUP).split(CHUNK), extra[full:][None]):
+    for groups in (*origins.split(CHUNK), *extra.split(CHUNK)):
         if groups.numel():
             filled = _filled(groups)
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[: len(groups)]
@@ -86,6 +85,12 @@ def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore
 
 
 def _filled(groups: Tensor) -> Tensor:
-    """Groups up to a multiple of `STEP`: the last one repeated. One group alone, of what is left over, stays alone."""
-    missing = -len(groups) % STEP if len(groups) > 1 else 0
+    """Groups up to a multiple of `STEP`: the last one repeated."""
+    missing = -len(groups) % STEP
     return torch.cat([groups, groups[-1:].expand(missing, -1)]) if missing else groups
+
+
+def _grouped(patches: Tensor) -> Tensor:
+    """(P,) flat origins -> (groups, GROUP): the first ones come again in the last group where it is not full."""
+    groups = -(-len(patches) // GROUP)
+    return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(groups, GROUP)
