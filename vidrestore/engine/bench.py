@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -17,13 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import crossfade, join_clips
-from vidrestore.colour import grey_to_planes
 from vidrestore.engine.job import Job, available_cores, ignore, prepare, restore_source
 from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.plan import PlannedClip, planned_clips
+from vidrestore.engine.plan import planned_clips
 from vidrestore.engine.progress import peak_memory
-from vidrestore.engine.restoring import ClipRestorer, at_once, clip_planes
+from vidrestore.engine.restoring import at_once
 from vidrestore.engine.tasks import Restorer, Sample, Sampled, load_restorer
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import EncoderOptions, choose_encoder
@@ -126,13 +124,11 @@ def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer:
 
 def _stages(job: Job, reader: VideoReader, limit: int) -> tuple[Stage, ...]:
     frames, decode = _timed("decode", limit, lambda: list(islice(reader.frames(), limit)))
-    pixels, timeline, clips = job.info.video.format, job.plan.timeline, job.clip_restorer()
-    detect, count = job.options.scene_detect, len(frames)
-    planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=detect)))
-    _, convert = _timed("convert", count, lambda: _convert(planned, clips))
-    _, model = _timed("model", count, lambda: _restore(planned, clips))
-    _, encode = _timed("encode", count, lambda: _encode(frames, job))
-    return decode, plan, convert, model, encode
+    pixels, timeline, count = job.info.video.format, job.plan.timeline, len(frames)
+    planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=job.options.scene_detect)))
+    restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
+    _, encode = _timed("encode", count, lambda: _encode(restored, job))
+    return decode, plan, model, encode
 
 
 def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
@@ -142,34 +138,10 @@ def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
     return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
 
 
-def _restore(planned: list[PlannedClip], clips: ClipRestorer) -> None:
-    """The model alone, fed as in a restoration: several clips at once."""
-    sources = ((clip_planes(frames, clips.pixels), clip.sigma) for clip, frames in planned)
-
-    def work(source: tuple[tuple[Tensor, ...], tuple[float, ...]]) -> None:
-        with torch.inference_mode():
-            clips.restorer.restore(*source)
-
-    with closing(clips.at_once(work, sources, planned[0][1][0])) as results:
-        for _ in results:
-            pass
-
-
-def _convert(planned: list[PlannedClip], clips: ClipRestorer) -> None:
-    """Samples to float, the join of clips, float to samples."""
-
-    def floats() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
-        for clip, frames in planned:
-            planes = clip_planes(frames, clips.pixels)
-            yield (clip.first, clip.stop), list(zip(*(plane.unbind(0) for plane in planes), strict=True))
-
-    torch.set_num_threads(1)  # as in a restoration
-    for planes in join_clips(floats(), crossfade):
-        grey_to_planes(planes, clips.pixels)
-
-
 def _encode(frames: list[Frame], job: Job) -> None:
-    with VideoWriter(job.plan.output, source=job.info, encoder=job.plan.encoder, copy=(), overwrite=True) as writer:
+    with VideoWriter(
+        job.plan.output, source=job.info, encoder=job.plan.encoder, copy=(), overwrite=True, scale=job.restorer.scale
+    ) as writer:
         for frame in frames:
             writer.write(frame)
 
