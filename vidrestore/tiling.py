@@ -37,6 +37,19 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
     return min(most, -(-even // multiple) * multiple)
 
 
+def tile_sides(height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int) -> tuple[int, int]:
+    """(height, width) of even tiles, multiples of `multiple`, for a picture: no side above `tile`.
+
+    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of a square of so many.
+    """
+    high, wide = (side + -side % multiple for side in (height, width))
+    if tile is None and high * wide <= pixels:
+        return high, wide
+    most = int(pixels**0.5) // multiple * multiple if tile is None else tile
+    rows, columns = (side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide))
+    return rows, columns
+
+
 def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
     """[start, stop) of the tiles along one side of `length` pixels; neighbours share `overlap` pixels.
 

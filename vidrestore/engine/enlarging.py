@@ -18,7 +18,7 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
-from vidrestore.tiling import apply_by_centres, apply_tiled, even_side, padded
+from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
     from vidrestore.engine.options import RestoreOptions
@@ -93,17 +93,8 @@ class VsrRestorer:
         """See `RgbRestorer.tile_size`; sides are multiples of a patch, in the released form always 64."""
         if self.config.local is None:
             return SIDE, SIDE
-        patch = self.config.patch
-        whole = [side + -side % patch for side in (height, width)]
-        if self.tile is None:
-            pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
-            if whole[0] * whole[1] <= pixels:
-                return whole[0], whole[1]
-            most = int(pixels**0.5) // patch * patch
-        else:
-            most = self.tile
-        high, wide = (side if side <= most else even_side(side, most, self.tile_overlap, patch) for side in whole)
-        return high, wide
+        pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=self.config.patch)
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
         """All frames of a clip, ((T, 3, H, W),) in [0, 1], four times larger: ((T, 3, 4H, 4W),)."""

@@ -15,7 +15,7 @@ from vidrestore.engine.steady import RADIUS, steadied
 from vidrestore.engine.task_weights import load_for
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MULTIPLE, MBTaylorFormer, MBTaylorFormerConfig
-from vidrestore.tiling import apply_tiled, even_side, padded
+from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
     from vidrestore.engine.options import RestoreOptions
@@ -65,17 +65,9 @@ class ImageRestorer:
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of 8."""
-        whole = [side + -side % MULTIPLE for side in (height, width)]
-        if self.tile is None:
-            room = max(self.budget - self._beside(height, width), self.budget // 4)
-            pixels = room // pixel_memory(self.network.config)
-            if whole[0] * whole[1] <= pixels:
-                return whole[0], whole[1]
-            most = int(pixels**0.5) // MULTIPLE * MULTIPLE
-        else:
-            most = self.tile
-        high, wide = (side if side <= most else even_side(side, most, self.tile_overlap, MULTIPLE) for side in whole)
-        return high, wide
+        room = max(self.budget - self._beside(height, width), self.budget // 4)
+        pixels = room // pixel_memory(self.network.config)
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=MULTIPLE)
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
         """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
