@@ -42,20 +42,27 @@ def by_definition(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
     return output
 
 
+@pytest.fixture(params=["for gradients", "without gradients"])
+def way(request):
+    """Two ways to the same numbers: whole maps at once where gradients are wanted, rows of a table where not."""
+    with torch.set_grad_enabled(request.param == "for gradients"):
+        yield
+
+
 @pytest.mark.parametrize("reach", [0.4, 3.0, 9.0])
-def test_every_output_pixel_is_the_sum_over_taps_that_the_definition_says(reach):
+def test_every_output_pixel_is_the_sum_over_taps_that_the_definition_says(way, reach):
     maps, offsets, weight = problem(reach)
     torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
 
 
-def test_whole_numbers_and_places_on_and_beyond_the_border_follow_the_definition():
+def test_whole_numbers_and_places_on_and_beyond_the_border_follow_the_definition(way):
     maps, offsets, weight = problem()
     offsets = offsets.round()
     offsets[:, :4], offsets[:, 4:8] = -40.0, 40.0
     torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
 
 
-def test_without_offsets_it_is_the_ordinary_depthwise_convolution():
+def test_without_offsets_it_is_the_ordinary_depthwise_convolution(way):
     maps, offsets, weight = problem()
     expected = F.conv2d(maps, weight, padding=1, groups=3)
     torch.testing.assert_close(deformable_depthwise(maps, 0 * offsets, weight), expected)
@@ -69,7 +76,7 @@ def test_a_span_of_rows_is_that_part_of_the_whole(span, reach, promised):
     torch.testing.assert_close(part, deformable_depthwise(maps, offsets, weight)[:, :, slice(*span)])
 
 
-def test_the_layout_of_maps_and_offsets_does_not_matter():
+def test_the_layout_of_maps_and_offsets_does_not_matter(way):
     maps, offsets, weight = problem(dtype=torch.float32)
     other = (values.contiguous(memory_format=torch.channels_last) for values in (maps, offsets))
     torch.testing.assert_close(deformable_depthwise(*other, weight), deformable_depthwise(maps, offsets, weight))

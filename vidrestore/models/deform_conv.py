@@ -32,6 +32,8 @@ def deformable_depthwise(maps: Tensor, offsets: Tensor, weight: Tensor, span: Sp
     if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
         return kernel(maps, offsets, weight, padding=1)
     computed = torch.promote_types(maps.dtype, torch.float32)
+    if span == (0, maps.shape[2]) and torch.is_grad_enabled():
+        return _sampled_at_once(maps.to(computed), offsets.to(computed), weight.to(computed)).to(maps.dtype)
     table, indices, weights = _samples(maps.to(computed), offsets.to(computed), span, reach)
     taps = weight.to(computed).flatten(1).mT  # (9, C)
     output = _bag(indices[0], weights[0], table) * taps[0]
@@ -48,6 +50,16 @@ def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
         return cast("Callable[..., Tensor]", importlib.import_module("torchvision.ops").deform_conv2d)
     except ImportError:
         return None
+
+
+def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
+    """A whole map in one call, with nine times its memory: its gradients take a third of the time that those of the samples below do."""
+    height, width = maps.shape[2:]
+    y, x = _places(offsets, (0, height))  # (9, B, H, W) each
+    places = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
+    samples = F.grid_sample(maps.contiguous(), places.transpose(0, 1).flatten(1, 2), align_corners=False)
+    mixed = weight.flatten(2) @ samples.view(*samples.shape[:2], TAPS, -1)  # (B, C, 1, H W)
+    return mixed.view(maps.shape).contiguous(memory_format=torch.channels_last)
 
 
 def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
