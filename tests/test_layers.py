@@ -18,6 +18,7 @@ GROUPS = (
     {"colour", "tiling", "clips", "scenes", "noise", "degrade", "metrics"},
     {"media"},
     {"weights"},
+    {"datasets"},
     {"engine"},
     {"training", "evaluation"},
     {"cli", "__main__"},

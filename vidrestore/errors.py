@@ -29,6 +29,10 @@ class ConfigError(VidRestoreError):
     """A training or evaluation configuration with a wrong value."""
 
 
+class DatasetError(VidRestoreError):
+    """A dataset that isn't where it was looked for, or whose pictures don't belong together."""
+
+
 class OptionError(VidRestoreError):
     """An option whose value the library refuses (the command line's own syntax errors also end with 2)."""
 

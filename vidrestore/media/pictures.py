@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import av
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError
+from vidrestore.frames import ColourTags
+from vidrestore.media.formats import layout_of, planes_of
+
+T = TypeVar("T")
 
 _DEMUXERS = {
     ".jpg": "jpeg_pipe",
@@ -25,16 +34,40 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Raises MediaError for a file that holds no such picture, by its name or by its content.
     """
+    planes = _decoded(path, lambda frame: frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray())
+    return planes[0], planes[1], planes[2]
+
+
+def read_rgb(path: Path) -> NDArray[np.uint8]:
+    """(3, height, width) uint8: R, G, B as the file has them; chroma of JPEG is interpolated as libjpeg does. Alpha is left out.
+
+    Raises MediaError as `read_picture` does.
+    """
+    return _decoded(path, _rgb)
+
+
+def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
+    """What `taken` takes of the picture in a file, which is decoded while the file is open."""
     demuxer = _DEMUXERS.get(path.suffix.lower())
     if demuxer is None:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
     options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
     try:
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
-            frame = next(container.decode(video=0), None)
-            planes = None if frame is None else frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
+            for frame in container.decode(video=0):
+                return taken(frame)
     except (OSError, av.FFmpegError) as error:
         raise MediaError(f"{path}: can't be read as a picture ({error})") from error
-    if planes is None:
-        raise MediaError(f"{path}: holds no picture")
-    return planes[0], planes[1], planes[2]
+    raise MediaError(f"{path}: holds no picture")
+
+
+def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
+    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion is off by some grey levels where colours change."""
+    if len(frame.format.components) < 3 or frame.format.is_rgb:
+        return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
+    layout = layout_of(frame.format.name)
+    full = frame.format.name.startswith("yuvj") or frame.color_range == 2
+    tags = ColourTags(matrix=6, range=2 if full else 1, chroma_location=2)
+    planes = planes_to_grey(planes_of(frame, layout), layout.format)
+    rgb = yuv_to_rgb(planes, layout.format, tags, frame.height)
+    return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()

@@ -1,0 +1,74 @@
+"""Files and folders that fit a template of `layouts`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+Fields = dict[str, str]
+_NAMES = re.compile(r"\{(\w+)\}")
+
+
+def base(template: str) -> str:
+    """The folders of a template before the first part that differs from picture to picture."""
+    parts = template.split("/")
+    return "/".join(parts[: next(index for index, part in enumerate(parts) if "{" in part)])
+
+
+def filled(template: str, fields: Mapping[str, str]) -> str:
+    """A template with what its names stand for."""
+    return _NAMES.sub(lambda name: fields[name[1]], template)
+
+
+def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterator[tuple[str, Fields]]:
+    """What fits below `root`, in order: paths relative to it, and what the names of the template stand for.
+
+    Files with one of `suffixes`, which the template leaves out; folders where there are none.
+    """
+    yield from _walk(root, "", template.split("/"), suffixes, {})
+
+
+def _walk(root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
+    part, *rest = parts
+    pattern = _pattern(part, tuple((name, known[name]) for name in _NAMES.findall(part) if name in known))
+    ends = () if rest else suffixes
+    for name in listing(root / folder) if "{" in part else [part]:
+        found = pattern.fullmatch(os.path.splitext(name)[0] if ends else name)
+        if not found or (ends and not name.lower().endswith(ends)):
+            continue
+        if rest:
+            yield from _walk(root, f"{folder}{name}/", rest, suffixes, known | found.groupdict())
+        elif ends or (root / folder / name).is_dir():
+            yield folder + name, known | found.groupdict()
+
+
+@lru_cache
+def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    """Text between the names is meant as it stands; a name that is known, or comes again, is what it was."""
+    pieces = []
+    seen: set[str] = set()
+    for index, piece in enumerate(_NAMES.split(part)):
+        if index % 2 == 0:
+            pieces.append(re.escape(piece))
+        elif piece in dict(known):
+            pieces.append(re.escape(dict(known)[piece]))
+        else:
+            pieces.append(f"(?P={piece})" if piece in seen else f"(?P<{piece}>.+?)")
+            seen.add(piece)
+    return re.compile("".join(pieces))
+
+
+def listing(folder: Path) -> list[str]:
+    """Names in a folder in order, hidden ones left out; none where there is no such folder."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Names sorted as people count: im2 before im10."""
+    return sorted(names, key=lambda name: [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)])
