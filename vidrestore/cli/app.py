@@ -15,6 +15,7 @@ from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.denoise_commands import denoise
+from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.image_commands import deblur, dehaze, derain, desnow, sr
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.sense_commands import recover, sense
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for _command in (denoise, dehaze, derain, desnow, deblur, sr, sense, recover, train, inspect, bench):
     app.command()(_command)
+app.command("eval")(evaluate)
 app.add_typer(weights_commands.app, name="weights")
 
 

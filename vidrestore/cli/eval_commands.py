@@ -1,0 +1,88 @@
+"""`vidrestore eval`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vidrestore.errors import VidRestoreError
+
+if TYPE_CHECKING:
+    from vidrestore.evaluation.results import Result
+
+
+def evaluate(
+    suite: Annotated[str | None, typer.Option("--suite", help="bundled: all weights that ship, on their held-out clips.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")] = None,
+    weights: Annotated[list[str] | None, typer.Option("--weights", metavar="NAME|FILE", help="Weights; may be given again.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
+    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
+) -> None:
+    """Measure weights by a fixed protocol and hold the figures against those published."""
+    import torch
+
+    from vidrestore.evaluation import evaluate
+
+    if threads:
+        torch.set_num_threads(threads)
+    found = evaluate(suite, config=config, data=data, weights=weights or (), device=device, tell=_tell)
+    _print(found)
+    for path, text in ((json, found.to_json), (csv, found.to_csv)):
+        if path is not None:
+            _write(path, text())
+    if found.differing:
+        raise VidRestoreError(f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise VidRestoreError(f"{path}: can't be written ({error.strerror})") from error
+
+
+def _print(found: Result) -> None:
+    """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the run below."""
+    cells = list(_cells(found))
+    print(found.title + (f" ({found.source})" if found.source else ""))
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*cells[0])
+        for row in cells[1:]:
+            table.add_row(*row, style="red" if row[-1] == "differs" else None)
+        Console().print(table)
+    else:
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in (*found.protocol, *found.notes):
+        print(f"- {line}")
+
+
+def _cells(found: Result) -> list[list[str]]:
+    """Headings, then a row of texts each; columns that are empty in all rows are left out."""
+    heads = ["system", "weights", "on"] + [part for metric in found.metrics for part in (metric, found.against)] + ["verdict"]
+    rows = []
+    for row in found.rows:
+        values = [_number(metric, part.get(metric)) for metric in found.metrics for part in (row.measured, row.reference)]
+        rows.append([row.system, row.weights, row.on, *values, row.verdict])
+    kept = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return [[row[index] for index in kept] for row in (heads, *rows)]
+
+
+def _number(metric: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if metric.startswith("ssim") else f"{value:.2f}"

@@ -1,0 +1,114 @@
+"""Held-out figures, measured again: the recipe's own held-out data and objective, beside the figures that the weights' card holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vidrestore.engine.task_weights import ANY_TASK
+from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.evaluation.results import Row, Values, Verdict
+from vidrestore.training.config import RunConfig
+from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
+from vidrestore.training.loop import make_data
+from vidrestore.training.objective import objective_of
+from vidrestore.weights import Model, weights_folder
+from vidrestore.weights.manifest import Card
+
+AGREEMENT = 0.02  # dB: what half-precision files and other processors change is below
+HELD_OUT = "held-out"  # what the names of such figures begin with
+
+
+def recipe_of(card: Card) -> Path:
+    """The training configuration that a card's command names, in the working folder or in the checkout that the weights are from.
+
+    Raises ConfigError where the card names none, or it isn't there.
+    """
+    command = str(card.training.get("command", ""))
+    named = re.search(r"--config[= ](\S+)", command)
+    if not named:
+        raise ConfigError(f"{card.name}: says of its training {command!r}, which names no configuration; give --config")
+    path = Path(named[1])
+    checkout = weights_folder().parent
+    places = [path, checkout / path, checkout / "examples" / "train" / path.name]
+    for place in places:
+        if place.is_file():
+            return place
+    looked = ", ".join(map(str, places))
+    raise ConfigError(f"{card.name}: its configuration is not there (looked for {looked}); run this in a checkout, or give --config")
+
+
+def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> Iterator[Row]:
+    """Yield the figures of one network on the held-out data of a recipe, or on the clips in the folder `data` where that is given.
+
+    They are held against the card's where the recipe is the one that the weights were trained by and the clips are its own. Raises
+    ConfigError where the clips are not there, or where the recipe is of another family or task than the weights.
+    """
+    _check_fits(config, model.card)
+    here, own_clips = with_clips(config, data)
+    listed = _listed(model.card) if own_clips and _is_recipe(config, model.card) else None
+    found = measured_figures(here, model)
+    for name in dict.fromkeys((*found, *(listed or ()))):
+        measured, expected = found.get(name, {}), (listed or {}).get(name, {})
+        verdict: Verdict = "" if listed is None else "not listed" if not expected else "agrees" if agree(measured, expected) else "differs"
+        yield Row(config.family, name, measured, expected, model.card.name, verdict)
+
+
+def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
+    """The recipe with the clips of another folder, and whether those that it holds out are among them.
+
+    Where they are not, the network is judged on all clips of the folder.
+    """
+    if data is None:
+        folder = config.folder / config.data.clips
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder, where {config.path.name} has its clips; name another with --data")
+        return config, True
+    names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
+    if not names:
+        raise ConfigError(f"{data}: holds no clips; expected {', '.join(CLIP_SUFFIXES)}")
+    held_out = config.data.validation
+    own = bool(held_out) and names >= set(held_out)
+    changed = replace(config.data, clips=str(data.resolve()), stills="", validation=held_out if own else ())
+    return replace(config, data=changed), own
+
+
+def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
+    """Name of a figure -> its values, as the card of trained weights has them."""
+    objective = objective_of(config)
+    _, held_out = make_data(config, model.network.config)
+    try:
+        figures = {"psnr": objective.figures(model.network, held_out), "before": objective.figures_before(held_out)}
+    except ValueError as error:  # of sizes that the network can't take
+        raise ConfigError(f"{model.card.name}: can't be judged as {config.path} says: {error}") from error
+    named = {part: {_name(key): round(value, 3) for key, value in values.items()} for part, values in figures.items()}
+    return objective.measured(named)
+
+
+def agree(measured: Values, expected: Values) -> bool:
+    """Whether every figure expected was measured, to `AGREEMENT`."""
+    return all(name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items())
+
+
+def _name(key: float | str) -> str:
+    return key if isinstance(key, str) else f"{key:g}"
+
+
+def _listed(card: Card) -> Mapping[str, Any]:
+    return {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
+
+
+def _is_recipe(config: RunConfig, card: Card) -> bool:
+    named = re.search(r"--config[= ](\S+)", str(card.training.get("command", "")))
+    return named is not None and Path(named[1]).name == config.path.name
+
+
+def _check_fits(config: RunConfig, card: Card) -> None:
+    for what, found, expected in (("family", card.family, (config.family,)), ("task", card.task, (config.task, ANY_TASK))):
+        if found not in expected:
+            raise CheckpointError(
+                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {expected[0]!r}; name others with --weights"
+            )
