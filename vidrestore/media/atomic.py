@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OutputExistsError
@@ -66,6 +67,25 @@ def put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.replace(partial, target)
     else:
         partial.unlink()
+
+
+def explained(output: str, error: BaseException) -> BaseException:
+    """What to raise for an error that came up while `output` was written: FFmpeg's and the system's in words, others as they are."""
+    import av
+
+    if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
+        return error
+    return write_problem(output, error) if isinstance(error, OSError) else MediaError(f"{output}: writing it failed ({error})")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a power cut, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_problem(output: str, error: OSError) -> MediaError:

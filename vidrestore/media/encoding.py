@@ -96,6 +96,18 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     return made
 
 
+def check_frame(frame: Frame, video: VideoInfo, scale: int, where: str) -> None:
+    """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's has."""
+    height, width = video.height * scale, video.width * scale
+    expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
+    found = [plane.shape for plane in frame.planes]
+    size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
+    if found != expected:
+        raise MediaError(f"{where}: planes of {found} (height, width), but {expected} were expected")
+    if any(plane.dtype.itemsize != size for plane in frame.planes):
+        raise MediaError(f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits")
+
+
 def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     target: Any = made.planes[plane]
     return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)

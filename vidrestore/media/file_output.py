@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media import streams
-from vidrestore.media.atomic import partial_path, put_in_place, write_problem
+from vidrestore.media.atomic import explained, partial_path, put_in_place
 from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
 from vidrestore.media.hdr import hdr_warning
@@ -78,7 +78,7 @@ class FileOutput:
             self._open()
         except BaseException as error:
             self.abort()
-            raise self._explained(error) from error
+            raise explained(output, error) from error
 
     def _open(self) -> None:
         import av
@@ -144,16 +144,14 @@ class FileOutput:
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""
-        if self.times.count == 0 and frame.pts + self.shift < 0:
-            self._shift_to_zero(frame.pts)
-        pts, duration = frame.pts + self.shift, full_duration(frame.duration, self.video, self.time_base)
-        self._register(pts, duration)
+        pts, duration = self._register(frame.pts, frame.duration)
+        self.durations[pts] = duration
         made = picture(frame, self.choice.pix_fmt, self.time_base, self.video.colour)
         made.pts, made.duration = pts, duration
         try:
             self._encode(made)
         except Exception as error:
-            raise self._explained(error) from error
+            raise explained(self.output, error) from error
 
     def _shift_to_zero(self, pts: int) -> None:
         """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
@@ -161,32 +159,35 @@ class FileOutput:
         seconds = float(self.shift * self.time_base)
         self.warnings.append(f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by {seconds:.3f} s")
 
-    def _register(self, pts: int, duration: int) -> None:
+    def _register(self, pts: int, duration: int) -> tuple[int, int]:
+        """Note the next frame in the order of showing, and return its time and duration in the output, in ticks of `time_base`."""
+        if self.times.count == 0 and pts + self.shift < 0:
+            self._shift_to_zero(pts)
+        pts, duration = pts + self.shift, full_duration(duration, self.video, self.time_base)
         ticks, end = self._ticks(pts), self._ticks(pts + duration)
         if self.times.count and ticks <= self.times.last:
-            raise MediaError(
-                f"{self.output}, frame {self.times.count}: its time {pts} x {self.time_base} s is the tick of the frame before it; "
-                f"{SUFFIXES[self.choice.container]} counts {self.tick} s, use -o NAME.mp4, which keeps the source's own ticks"
-            )
+            raise same_tick(self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick)
         self.times.add(ticks, end - ticks)
-        self.durations[pts] = duration
+        return pts, duration
 
     def _ticks(self, pts: int) -> int:
-        """The nearest tick of the output, halves away from 0, as FFmpeg rounds."""
-        exact = pts * self.time_base / self.tick
-        nearest = (2 * abs(exact.numerator) + exact.denominator) // (2 * exact.denominator)
-        return nearest if exact >= 0 else -nearest
+        return nearest_tick(pts * self.time_base / self.tick)
 
     def _encode(self, made: Any) -> None:
         for packet in self.stream.encode(made):
             repair_dts(packet, self.choice.encoder, self.times.count)
             assert packet.pts is not None
             packet.duration = self.durations.pop(packet.pts)
-            if self.held is None:
-                self.first_dts = packet.pts if packet.dts is None else packet.dts
-            else:
-                self._mux(self.held)
-            self.held = packet
+            self._hold(packet)
+
+    def _hold(self, packet: Packet[Any]) -> None:
+        """Take a packet with all its times; it is written when the next one comes, or at the end."""
+        if self.held is None:
+            assert packet.pts is not None
+            self.first_dts = packet.pts if packet.dts is None else packet.dts
+        else:
+            self._mux(self.held)
+        self.held = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
         assert self.container is not None
@@ -202,14 +203,21 @@ class FileOutput:
     def finish(self) -> None:
         """Flush, close, verify, and only then give the file its name."""
         try:
-            self._encode(None)
+            self._flush()
             self._mux_last()
             self._copy_up_to(None)
             self._close()
             self._verify()
-            put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+            self._name()
         except Exception as error:
-            raise self._explained(error) from error
+            raise explained(self.output, error) from error
+
+    def _flush(self) -> None:
+        """Write what is still inside the encoder."""
+        self._encode(None)
+
+    def _name(self) -> None:
+        put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
         """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that their sum is the video's."""
@@ -256,14 +264,19 @@ class FileOutput:
             self.container = None
         self.partial.unlink(missing_ok=True)
 
-    def _explained(self, error: BaseException) -> BaseException:
-        import av
 
-        if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
-            return error
-        return (
-            write_problem(self.output, error) if isinstance(error, OSError) else MediaError(f"{self.output}: writing it failed ({error})")
-        )
+def nearest_tick(exact: Fraction) -> int:
+    """A time in ticks, rounded to a whole one, halves away from 0, as FFmpeg rounds."""
+    nearest = (2 * abs(exact.numerator) + exact.denominator) // (2 * exact.denominator)
+    return nearest if exact >= 0 else -nearest
+
+
+def same_tick(output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction) -> MediaError:
+    """The error for two frames that the container can't tell apart by their time."""
+    return MediaError(
+        f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
+        f"{SUFFIXES[container]} counts {tick} s, use -o NAME.mp4, which keeps the source's own ticks"
+    )
 
 
 def read_times(path: Path, container: str) -> Times:

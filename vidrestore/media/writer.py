@@ -11,6 +11,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.encoding import check_frame
 from vidrestore.media.file_output import FileOutput
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
@@ -86,21 +87,9 @@ class VideoWriter:
 
     def write(self, frame: Frame) -> None:
         """Write the next frame; frames come in the order of their pts. Raises MediaError where its size or time doesn't fit."""
-        self._check_frame(frame)
+        check_frame(frame, self.source.video, self.scale, f"{self.output}, frame {self.frames}")
         self._sink.write(frame)
         self.frames += 1
-
-    def _check_frame(self, frame: Frame) -> None:
-        video = self.source.video
-        height, width = video.height * self.scale, video.width * self.scale
-        expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
-        found = [plane.shape for plane in frame.planes]
-        size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
-        if found != expected:
-            raise MediaError(f"{self.output}, frame {self.frames}: planes of {found} (height, width), but {expected} were expected")
-        if any(plane.dtype.itemsize != size for plane in frame.planes):
-            kind = frame.planes[0].dtype
-            raise MediaError(f"{self.output}, frame {self.frames}: samples of {kind}, but the video has {video.format.depth} bits")
 
     def _check_count(self) -> None:
         if self.frames == 0:

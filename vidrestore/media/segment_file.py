@@ -1,0 +1,228 @@
+"""A segment: consecutive restored frames, encoded by themselves, in a file of our own that the join reads.
+
+It begins with a key frame and refers to nothing outside. Packets carry the place of their picture in the segment and no time at all: times
+come from the plan when segments are joined, so that no container has rounded them and no encoder has moved them. The file is a row of
+records, each a head (kind, place, size), the CRC-32 of all the record, both big-endian, and as many bytes:
+
+    0  a packet             1  the packet of a key frame
+    2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the `label` that the writer was given
+
+It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that was altered fails its check
+sums: `read_packets` and `check_segment` find both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from vidrestore.errors import MediaError
+from vidrestore.frames import Frame
+from vidrestore.media.atomic import explained, sync_folder
+from vidrestore.media.encoding import add_encoder, check_frame, full_duration, picture
+from vidrestore.media.file_output import nearest_tick, same_tick
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+
+    from vidrestore.media.encoding import EncoderChoice
+    from vidrestore.media.probe import SourceInfo
+
+_HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
+_PACKET, _KEY, _LAST = 0, 1, 2
+_MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
+
+
+class StoredPacket(NamedTuple):
+    """An encoded picture; `place` is its rank in the order of showing, from 0 in each segment."""
+
+    place: int
+    key: bool
+    data: bytes
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """What a finished segment says of itself.
+
+    `delay`: by how many pictures decoding must run ahead of showing. `head`: digest of the encoder's extradata, the same in all segments
+    of a film. `label`: what the writer was given to tell this segment from others.
+    """
+
+    frames: int
+    delay: int
+    head: str
+    label: Mapping[str, Any]
+
+
+class SegmentWriter:
+    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to leave nothing behind.
+
+    Raises MediaError where the file can't be written, a frame doesn't fit, or its time falls on the container's tick of the one before.
+    """
+
+    def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0) -> None:
+        """`first` is the number of the segment's first frame in the film, for messages."""
+        self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
+        self.partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self.frames = 0
+        self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
+        self._before: int | None = None  # pts of the last frame
+        self._origin = 0  # pts of the first
+        self._places: dict[int, int] = {}  # of the pictures inside the encoder, by their pts
+        self._packets = self._early = self._delay = 0
+        self._file: BinaryIO | None = None
+        try:
+            self._open()
+        except BaseException as error:
+            self.abort()
+            raise explained(str(path), error) from error
+
+    def _open(self) -> None:
+        import av
+
+        self._file = self.partial.open("wb")
+        # No packet goes into this container: it only tells the encoder what the film's own will ask for.
+        self._container = av.open(io.BytesIO(), "w", format=self.choice.container)
+        self._stream = add_encoder(self._container, self.choice, self.source.video, self.source.video.time_base, self.scale)
+        self._stream.codec_context.open()
+        self._head = head_digest(self._stream.codec_context.extradata)
+
+    def write(self, frame: Frame) -> None:
+        """Encode the next frame, its time and duration in ticks of the source."""
+        video, where = self.source.video, f"{self.path}, frame {self.first + self.frames}"
+        check_frame(frame, video, self.scale, where)
+        self._check_tick(frame.pts)
+        if self.frames == 0:
+            self._origin = frame.pts
+        made = picture(frame, self.choice.pix_fmt, video.time_base, video.colour)
+        made.pts, made.duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
+        self._places[made.pts] = self.frames
+        self.frames += 1
+        self._before = frame.pts
+        self._encode(made)
+
+    def _check_tick(self, pts: int) -> None:
+        if self._before is None or self.tick is None:
+            return
+        base = self.source.video.time_base
+        if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
+            raise same_tick(str(self.path), self.first + self.frames, pts, base, self.choice.container, self.tick)
+
+    def _encode(self, made: Any) -> None:
+        try:
+            for packet in self._stream.encode(made):
+                self._store(packet)
+        except Exception as error:
+            raise explained(str(self.path), error) from error
+
+    def _store(self, packet: Packet[Any]) -> None:
+        assert packet.pts is not None
+        place = self._places.pop(packet.pts)
+        self._delay = max(self._delay, self._packets - place)
+        self._early += packet.dts is not None and packet.dts < 0
+        self._packets += 1
+        self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
+
+    def _record(self, kind: int, place: int, data: bytes) -> None:
+        assert self._file is not None
+        head = _HEAD.pack(kind, place, len(data))
+        self._file.write(head + _CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
+        self._file.write(data)
+
+    def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
+        """Flush the encoder and give the file its name, once all of it is on the disk."""
+        self._encode(None)
+        if self._packets != self.frames or self._places:
+            raise MediaError(f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose another --encoder")
+        # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames x265's are out of thin air.
+        delay = max(self._delay, self._early) if self.frames > 2 else self._delay
+        facts = SegmentFacts(self.frames, delay, self._head, dict(label))
+        try:
+            self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
+            self._put_in_place()
+        except OSError as error:
+            raise explained(str(self.path), error) from error
+        self._close_encoder()
+        return facts
+
+    def _put_in_place(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self.partial, self.path)
+        sync_folder(self.path.parent)
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._close_encoder()
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+        self.partial.unlink(missing_ok=True)
+
+    def _close_encoder(self) -> None:
+        if container := getattr(self, "_container", None):
+            container.close()
+
+
+def head_digest(extradata: bytes | None) -> str:
+    """A short name for what an encoder says before its first packet."""
+    return hashlib.sha256(extradata or b"").hexdigest()[:16]
+
+
+def read_packets(path: Path) -> Iterator[StoredPacket]:
+    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError where the file is damaged or not whole."""
+    for kind, place, data in _records(path):
+        if kind != _LAST:
+            yield StoredPacket(place, kind == _KEY, data)
+
+
+def check_segment(path: Path) -> SegmentFacts:
+    """Read a whole segment, check it, and give what it says of itself. Raises MediaError where it is damaged, not whole, or not there."""
+    places, first_is_key, last = set[int](), False, b""
+    for kind, place, data in _records(path):
+        if kind == _LAST:
+            last = data
+        else:
+            first_is_key = first_is_key or (not places and kind == _KEY)
+            places.add(place)
+    try:
+        facts = SegmentFacts(**json.loads(last))
+    except (ValueError, TypeError):
+        raise _damaged(path, "its last record can't be read") from None
+    if not first_is_key or places != set(range(facts.frames)):
+        raise _damaged(path, f"{len(places)} of {facts.frames} pictures are there")
+    return facts
+
+
+def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    kind = -1
+    try:
+        with path.open("rb") as file:
+            while kind != _LAST:
+                head, check = file.read(_HEAD.size), file.read(_CHECK.size)
+                if len(check) < _CHECK.size:
+                    raise _damaged(path, "it is cut short")
+                kind, place, size = _HEAD.unpack(head)
+                data = file.read(size) if kind <= _LAST else b""
+                if len(data) != size or (zlib.crc32(data, zlib.crc32(head)),) != _CHECK.unpack(check):
+                    raise _damaged(path, "a check sum is wrong")
+                yield kind, place, data
+    except OSError as error:
+        raise MediaError(f"{path}: can't be read ({error.strerror})") from error
+
+
+def _damaged(path: Path, reason: str) -> MediaError:
+    return MediaError(f"{path}: not a whole segment: {reason}; run again, it is made anew")
