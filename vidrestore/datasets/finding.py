@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from vidrestore.datasets.catalogue import DATASETS
-from vidrestore.datasets.layouts import Dataset, PairLayout, SequenceLayout
+from vidrestore.datasets.layouts import Dataset, Split
 from vidrestore.datasets.pairing import paired_files
 from vidrestore.datasets.records import PairedImages, Sequences
-from vidrestore.datasets.sequencing import sequences
-from vidrestore.datasets.templates import listing
+from vidrestore.datasets.sequencing import found_clips
+from vidrestore.datasets.templates import listing, spelled
 from vidrestore.errors import DatasetError
 
 SHOWN = 8  # names in messages
@@ -33,10 +33,9 @@ def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     dataset = _dataset(name)
     if split not in dataset.splits:
         raise DatasetError(f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}")
-    for folder in dataset.folders:
-        for layout in dataset.splits[split].layouts:
-            if found := _found(name, root / folder, split, dataset, layout):
-                return found
+    for folder in ("", *dataset.folders):
+        if found := _found(name, root / spelled(root, folder), split, dataset.splits[split]):
+            return found
     raise _absent(name, root, split, dataset)
 
 
@@ -46,40 +45,39 @@ def _dataset(name: str) -> Dataset:
     return DATASETS[name]
 
 
-def _found(
-    name: str, root: Path, split: str, dataset: Dataset, layout: tuple[PairLayout, ...] | tuple[SequenceLayout, ...]
-) -> PairedImages | Sequences | None:
-    """What lies below `root` in one layout; None where nothing does."""
-    pairs = [part for part in layout if isinstance(part, PairLayout)]
-    if pairs:
-        files = tuple(file for part in pairs for file in paired_files(root, part))
-        return PairedImages(name, split, root, files, pairs[0].centred) if files else None
-    clips = tuple(clip for part in layout if isinstance(part, SequenceLayout) for clip in sequences(root, part))
-    return Sequences(name, split, root, clips, dataset.splits[split].judged) if clips else None
+def _found(name: str, root: Path, split: str, layouts: Split) -> PairedImages | Sequences | None:
+    """What lies below `root` in the first layout that is there; None where none is."""
+    for pairs in layouts.pairs:
+        if files := paired_files(root, pairs):
+            return PairedImages(name, split, root, tuple(files), pairs.centred)
+    for parts in layouts.clips:
+        if clips := found_clips(root, parts):
+            return Sequences(name, split, root, clips, layouts.judged)
+    return None
 
 
 def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError:
     """What was looked for, what is there, what should be, and what to do."""
     if not root.is_dir():
-        return DatasetError(f"{root}: no such folder; {name} is expected there as {dataset.layout}")
-    for pattern, advice in dataset.refused.items():
-        if refused := next((path for folder in dataset.folders for path in sorted((root / folder).glob(pattern))), None):
-            return DatasetError(f"{refused}: {advice}; expected instead: {dataset.layout}")
-    layouts = dataset.splits[split].layouts
-    wanted = " and ".join(map(_described, layouts[0])) + (f" or {len(layouts) - 1} other spellings" if len(layouts) > 1 else "")
-    below = [f"{folder}/" for folder in dataset.folders if folder]
-    places = "there" + (f" and below {', '.join(below)}" if below else "")
-    entries = listing(root)
-    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+        return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.layout}")
+    for pattern, advice in dataset.refused:
+        if files := sorted(root.glob(pattern)):
+            return DatasetError(f"{files[0]}: {advice}; expected of {name}: {dataset.layout}")
     return DatasetError(
-        f"{root}: no {dataset.title}, split {split}: looked for {wanted}, {places};"
-        f" found {', '.join(entries[:SHOWN]) or 'nothing'}{more}; expected {dataset.layout};"
-        f" {dataset.advice or 'unpack the release there as it is, or name the folder that it is in'}"
+        f"{root}: no {dataset.title}, split {split}: looked for {_described(dataset.splits[split])}, there and below"
+        f" {', '.join(f'{folder}/' for folder in dataset.folders)}; found {_shown(listing(root))}; expected {dataset.layout};"
+        f" {dataset.advice}"
     )
 
 
-def _described(part: PairLayout | SequenceLayout) -> str:
-    """What to look for on a disk."""
-    if isinstance(part, PairLayout):
-        return f"{part.degraded} with {part.clean}"
-    return part.clean + (f" as listed in {part.listed}" if part.listed else "")
+def _described(layouts: Split) -> str:
+    """The first layout as templates, and how many more there are."""
+    first = [f"{part.degraded} with {part.clean}" for part in layouts.pairs[:1]]
+    first += [part.clean + (f" as listed in {part.listed}" if part.listed else "") for parts in layouts.clips[:1] for part in parts]
+    more = len(layouts.pairs) + len(layouts.clips) - 1
+    return " and ".join(first) + (f" (or {more} other spellings)" if more else "")
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(names[:SHOWN]) or "nothing") + more

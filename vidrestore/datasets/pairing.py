@@ -3,52 +3,71 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 from vidrestore.datasets.layouts import PairLayout
-from vidrestore.datasets.templates import filled, listing, matches
+from vidrestore.datasets.templates import Fields, base, filled, listing, matches, spelled
 from vidrestore.errors import DatasetError
 from vidrestore.media.pictures import SUFFIXES
 
+File = tuple[str, str]  # degraded and clean, relative to the dataset's folder
 
-def paired_files(root: Path, layout: PairLayout) -> list[tuple[str, str]]:
-    """Degraded and clean files relative to `root`, in order of the degraded ones; none where no file fits the layout.
+
+def paired_files(root: Path, layout: PairLayout) -> list[File]:
+    """The pairs below `root`, in order of the degraded pictures; none where no folder or no file fits the layout.
 
     Raises DatasetError for a degraded picture without a clean one, and for a picture beside them that is neither.
     """
-    pictures = cache(lambda folder: _pictures(root / folder))
-    pairs = [
-        (file, _clean_file(root, file, filled(layout.clean, fields), pictures)) for file, fields in matches(root, layout.degraded, SUFFIXES)
-    ]
-    _refuse_others(root, pairs, layout, pictures)
-    return pairs
+    if not (root / spelled(root, base(layout.clean))).is_dir():
+        return []
+    found = list(matches(root, layout.degraded, SUFFIXES))
+    search = _CleanPictures(root)
+    pairs = [(degraded, search.belonging_to(degraded, filled(layout.clean, fields))) for degraded, fields in found]
+    _refuse_others(root, pairs, layout)
+    return [pair for pair, (_, fields) in zip(pairs, found, strict=True) if _is_chosen(layout, fields)]
 
 
-def _pictures(folder: Path) -> dict[str, str]:
-    """Pictures of a folder by their names without suffix."""
-    return {os.path.splitext(name)[0]: name for name in listing(folder) if name.lower().endswith(SUFFIXES)}
+def _is_chosen(layout: PairLayout, fields: Fields) -> bool:
+    if layout.scenes is None:
+        return True
+    first, last = layout.scenes
+    return fields["scene"].isdecimal() and first <= int(fields["scene"]) <= last
 
 
-def _clean_file(root: Path, degraded: str, wanted: str, pictures: Callable[[str], dict[str, str]]) -> str:
-    folder, _, stem = wanted.rpartition("/")
-    name = pictures(folder).get(stem)
-    if name is None:
-        raise DatasetError(
-            f"{root / degraded}: has no clean picture; expected {root / wanted} with one of {', '.join(SUFFIXES)};"
-            " fetch it, or take the degraded picture out of the folder"
-        )
-    return f"{folder}/{name}" if folder else name
+class _CleanPictures:
+    """Finds clean pictures whatever their suffix; every folder is listed once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._stems = cache(self._listed)
+
+    def belonging_to(self, degraded: str, wanted: str) -> str:
+        folder, _, stem = wanted.rpartition("/")
+        place, stems = self._stems(folder)
+        if stem not in stems:
+            raise DatasetError(
+                f"{self.root / degraded}: has no clean picture; expected {self.root / place / stem} with one of {', '.join(SUFFIXES)};"
+                " fetch it, or take the degraded picture out of the folder"
+            )
+        return place + stems[stem]
+
+    def _listed(self, folder: str) -> tuple[str, dict[str, str]]:
+        """A folder as it is written, with a slash behind, and its pictures by their names without suffix."""
+        place = spelled(self.root, folder)
+        pictures = {os.path.splitext(name)[0]: name for name in listing(self.root / place) if name.lower().endswith(SUFFIXES)}
+        return f"{place}/" if place else "", pictures
 
 
-def _refuse_others(root: Path, pairs: Iterable[tuple[str, str]], layout: PairLayout, pictures: Callable[[str], dict[str, str]]) -> None:
+def _refuse_others(root: Path, pairs: list[File], layout: PairLayout) -> None:
     """DatasetError for a picture in a folder of degraded ones that belongs to no pair."""
     known = {file for pair in pairs for file in pair}
     for folder in sorted({degraded.rpartition("/")[0] for degraded, _ in pairs}):
-        for name in pictures(folder).values():
-            if (f"{folder}/{name}" if folder else name) not in known:
+        ignored = {name for template in layout.others for name, _ in matches(root / folder, template.rpartition("/")[2], SUFFIXES)}
+        for name in listing(root / folder):
+            file = f"{folder}/{name}" if folder else name
+            if name.lower().endswith(SUFFIXES) and name not in ignored and file not in known:
                 raise DatasetError(
-                    f"{root / folder / name}: belongs to no pair; names are expected as {layout.degraded} and {layout.clean};"
+                    f"{root / file}: belongs to no pair; pictures are expected as {layout.degraded} and {layout.clean};"
                     " take it out of the folder"
                 )

@@ -1,4 +1,4 @@
-"""Clips of frames, and the small or noisy ones that belong to them."""
+"""Clips of frames, and the small ones that belong to them."""
 
 from __future__ import annotations
 
@@ -7,70 +7,75 @@ from pathlib import Path
 
 from vidrestore.datasets.layouts import SequenceLayout
 from vidrestore.datasets.records import FrameSequence
-from vidrestore.datasets.templates import base, filled, in_order, matches
+from vidrestore.datasets.templates import Fields, base, filled, in_order, matches, spelled
 from vidrestore.errors import DatasetError
 from vidrestore.media.pictures import SUFFIXES
 
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 
 
-def sequences(root: Path, layout: SequenceLayout) -> list[FrameSequence]:
-    """The clips below `root`, in order of their names; none where no folder fits the layout.
+def found_clips(root: Path, parts: tuple[SequenceLayout, ...]) -> tuple[FrameSequence, ...]:
+    """The clips of all parts, in order of their names; none where a part is not there.
 
-    Raises DatasetError for a clip that is listed and not there, and for frames without their counterparts.
+    Raises DatasetError for a clip that should be there and isn't, and for frames without their counterparts.
     """
-    if not layout.clean.endswith("{frame}") and "{frame}" not in layout.clean:
-        return [_video(root, file, fields["clip"]) for file, fields in matches(root, layout.clean, VIDEO_SUFFIXES)]
-    degraded = next((template for template in layout.degraded if (root / base(template)).is_dir()), None)
-    return [
-        clip
-        for folder, fields in _folders(root, layout)
-        if _chosen(layout, fields["clip"]) and (clip := _clip(root, layout, folder, fields, degraded)) is not None
-    ]
+    clips = [list(_clips(root, part)) for part in parts]
+    if not all(clips):
+        return ()
+    found = sorted((clip for part in clips for clip in part), key=lambda clip: clip.name)
+    if missing := set().union(*(part.only for part in parts)) - {clip.name for clip in found}:
+        raise DatasetError(f"{root}: lacks the clips {', '.join(sorted(missing))}; unpack the release again")
+    return tuple(found)
 
 
-def _video(root: Path, file: str, clip: str) -> FrameSequence:
-    path = root / file
-    return FrameSequence(clip, path.parent, (path.name,), video=True)
+def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
+    if "{frame}" not in layout.clean:
+        for file, fields in matches(root, layout.clean, VIDEO_SUFFIXES):
+            path = root / file
+            yield FrameSequence(fields["clip"], path.parent, (path.name,), video=True)
+        return
+    degraded = next((template for template in layout.degraded if (root / spelled(root, base(template))).is_dir()), None)
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # names of frames, which many clips have in common
+    for folder, fields in _folders(root, layout):
+        if fields["clip"] in layout.without or (layout.only and fields["clip"] not in layout.only):
+            continue
+        if clean := _frames(root / folder, layout.clean):
+            names = tuple(clean.values())
+            name = _name(layout, fields)
+            small = (None, ()) if degraded is None else _small_frames(root, degraded, fields, root / folder, clean)
+            yield FrameSequence(name, root / folder, shared.setdefault(names, names), small[0], shared.setdefault(small[1], small[1]))
+        elif layout.listed:
+            raise DatasetError(f"{root / folder}: no frames, but {root / layout.listed} lists the clip; unpack the release again")
 
 
-def _chosen(layout: SequenceLayout, clip: str) -> bool:
-    return clip not in layout.without and (not layout.only or clip in layout.only)
-
-
-def _folders(root: Path, layout: SequenceLayout) -> Iterator[tuple[str, dict[str, str]]]:
+def _folders(root: Path, layout: SequenceLayout) -> Iterator[tuple[str, Fields]]:
     """Folders of clips relative to `root`: those that are listed, or all that fit."""
     template = layout.clean.rpartition("/")[0]
+    listed = root / spelled(root, layout.listed)
     if not layout.listed:
         yield from matches(root, template)
-    elif (root / layout.listed).is_file():
-        for line in (root / layout.listed).read_text(encoding="utf-8").split():
-            yield filled(template, {"clip": line}), {"clip": line}
+    elif listed.is_file():
+        for clip in listed.read_text(encoding="utf-8").split():
+            yield filled(template, {"clip": clip}), {"clip": clip}
 
 
-def _clip(root: Path, layout: SequenceLayout, folder: str, fields: dict[str, str], degraded: str | None) -> FrameSequence | None:
-    clean = _frames(root / folder, layout.clean)
-    name = "/".join(value for value in fields.values())
-    if not clean and layout.listed:
-        raise DatasetError(f"{root / folder}: no frames; the clip is listed in {root / layout.listed}; unpack the release again")
-    if not clean:
-        return None
+def _name(layout: SequenceLayout, fields: Fields) -> str:
     if layout.shift:
-        name = f"{int(name) + layout.shift:0{len(name)}d}"
-    if degraded is None:
-        return FrameSequence(name, root / folder, tuple(clean.values()))
-    other = root / filled(degraded.rpartition("/")[0], fields)
-    frames = _frames(other, degraded)
-    if lacking := sorted(clean.keys() ^ frames.keys()):
-        raise DatasetError(
-            f"{other if lacking[0] in clean else root / folder}: no frame {lacking[0]!r}, which is in"
-            f" {root / folder if lacking[0] in clean else other}; unpack the release again"
-        )
-    return FrameSequence(name, root / folder, tuple(clean.values()), other, tuple(frames[key] for key in clean))
+        return f"{int(fields['clip']) + layout.shift:0{len(fields['clip'])}d}"
+    return "/".join(fields.values())
+
+
+def _small_frames(root: Path, template: str, fields: Fields, large: Path, clean: dict[str, str]) -> tuple[Path, tuple[str, ...]]:
+    """The folder and the names of the frames that belong to the clean ones. Raises DatasetError unless they are the same ones."""
+    folder = root / spelled(root, filled(template.rpartition("/")[0], fields))
+    frames = _frames(folder, template)
+    if differing := sorted(clean.keys() ^ frames.keys()):
+        has, lacks = (large, folder) if differing[0] in clean else (folder, large)
+        raise DatasetError(f"{lacks}: no frame {differing[0]}, which is in {has}; unpack the release again, or remove both folders")
+    return folder, tuple(frames[frame] for frame in clean)
 
 
 def _frames(folder: Path, template: str) -> dict[str, str]:
-    """Files of a clip by their number, in order."""
-    last = template.rpartition("/")[2]
-    found = {fields["frame"]: name for name, fields in matches(folder, last, SUFFIXES)}
-    return {key: found[key] for key in in_order(list(found))}
+    """Files of a clip by what `{frame}` stands for, in order."""
+    found = {fields["frame"]: name for name, fields in matches(folder, template.rpartition("/")[2], SUFFIXES)}
+    return {frame: found[frame] for frame in in_order(list(found))}

@@ -18,6 +18,17 @@ def base(template: str) -> str:
     return "/".join(parts[: next(index for index, part in enumerate(parts) if "{" in part)])
 
 
+def spelled(root: Path, path: str) -> str:
+    """`path` as it is written below `root`, where only upper and lower case differ; as given where nothing is so called."""
+    found = ""
+    for part in path.split("/") if path else []:
+        folder = root / found
+        exact = (folder / part).exists()
+        alike = [] if exact else [name for name in listing(folder) if name.lower() == part.lower()]
+        found = f"{found}/{alike[0] if alike else part}".removeprefix("/")
+    return found
+
+
 def filled(template: str, fields: Mapping[str, str]) -> str:
     """A template with what its names stand for."""
     return _NAMES.sub(lambda name: fields[name[1]], template)
@@ -33,16 +44,25 @@ def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterat
 
 def _walk(root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
     part, *rest = parts
-    pattern = _pattern(part, tuple((name, known[name]) for name in _NAMES.findall(part) if name in known))
     ends = () if rest else suffixes
-    for name in listing(root / folder) if "{" in part else [part]:
-        found = pattern.fullmatch(os.path.splitext(name)[0] if ends else name)
-        if not found or (ends and not name.lower().endswith(ends)):
-            continue
+    for name, found in _fitting(root / folder, part, ends, known):
         if rest:
-            yield from _walk(root, f"{folder}{name}/", rest, suffixes, known | found.groupdict())
+            yield from _walk(root, f"{folder}{name}/", rest, suffixes, known | found)
         elif ends or (root / folder / name).is_dir():
-            yield folder + name, known | found.groupdict()
+            yield folder + name, known | found
+
+
+def _fitting(folder: Path, part: str, ends: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
+    """Names in a folder that fit one part of a template, by their stems where they must have one of the suffixes `ends`."""
+    if "{" not in part:
+        yield spelled(folder, part), {}
+        return
+    pattern = _pattern(part, tuple((name, known[name]) for name in _NAMES.findall(part) if name in known))
+    for name in listing(folder):
+        if ends and not name.lower().endswith(ends):
+            continue
+        if found := pattern.fullmatch(os.path.splitext(name)[0] if ends else name):
+            yield name, found.groupdict()
 
 
 @lru_cache
