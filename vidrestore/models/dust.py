@@ -40,14 +40,23 @@ class DustConfig:
     measurements: int | None = None
     heads: int = 1
     temperature: bool = False
+    normalise: bool = True  # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
+    correlation: bool = False  # attention is on F D h with F (N, N) learned (Appendix B, Table X)
 
     def __post_init__(self) -> None:
         check_sizes(self.patch, self.atoms, self.blocks, self.heads)
-        if self.measurements is not None and not 0 < self.measurements <= self.patch**2:
-            raise ValueError(f"measurements must be in [1, {self.patch**2}], got {self.measurements}")
+        check_measurements(self.measurements, self.patch)
+        if self.temperature and not self.normalise:
+            raise ValueError("temperature is for normalised tokens only; leave it out, or normalise")
 
 
-def check_sizes(patch: int, atoms: int, blocks: int, heads: int) -> None:
+def check_measurements(measurements: int | None, patch: int) -> None:
+    """Raises ValueError for a number of measurements that no patch can have."""
+    if measurements is not None and not 0 < measurements <= patch**2:
+        raise ValueError(f"measurements must be in [1, {patch**2}], got {measurements}")
+
+
+def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
     """Raises ValueError for sizes that no network can have."""
     if math.isqrt(atoms) ** 2 != atoms or atoms < patch**2:
         raise ValueError(f"atoms must be a square of at least {patch**2} (a separable DCT), got {atoms}")
@@ -75,6 +84,22 @@ def normalise_tokens(tokens: Tensor) -> Tensor:
     return centred * (centred.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
 
 
+def normalised_attention(tokens: Tensor) -> Tensor:
+    """(..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens (Section III-C)."""
+    normalised = normalise_tokens(tokens)
+    return (normalised @ normalised.mT).softmax(-1)
+
+
+def weighted_attention(tokens: Tensor) -> Tensor:
+    """(..., T, T) attention of tokens (..., T, N) by the weighted softmax of Eq. 13, whose weights are exp(-|q_u|^2 / 2).
+
+    beta_u exp(q_t . q_u) / sum is a softmax of -|q_t - q_u|^2 / 2, which does not overflow. It is computed about the mean of the tokens.
+    """
+    centred = tokens - tokens.mean(-2, keepdim=True)
+    products = centred @ centred.mT
+    return (products - 0.5 * products.diagonal(dim1=-2, dim2=-1)[..., None, :]).softmax(-1)
+
+
 class Dust(nn.Module):
     """DUST (heads = 1) or MH-DUST as printed.
 
@@ -97,6 +122,8 @@ class Dust(nn.Module):
         if config.heads > 1:
             spread = HEAD_SPREAD * torch.randn(config.heads, pixels, config.atoms)
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
+        if config.correlation:
+            self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
         self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(0.1))))  # softplus of it is lambda1 / c = 0.1
         self.gain = nn.Parameter(torch.tensor(0.4))  # lambda2
         self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
@@ -113,10 +140,16 @@ class Dust(nn.Module):
 
     def attention(self, code: Tensor) -> Tensor:
         """(B, T, T) attention maps of codes (B, T, K), averaged over the heads (Eq. 14 with normalised tokens, Eq. 18)."""
+        return torch.stack([self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]).mean(0)
+
+    def attention_dictionaries(self) -> Tensor:
+        """(heads, N, K): what codes are multiplied with to be compared, D_m or F D_m."""
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
-        return torch.stack([self._map(code @ dictionary.mT) for dictionary in dictionaries]).mean(0)
+        return self.correlation @ dictionaries if self.config.correlation else dictionaries
 
     def _map(self, tokens: Tensor) -> Tensor:
+        if not self.config.normalise:
+            return weighted_attention(tokens)
         normalised = normalise_tokens(tokens)
         logits = normalised @ normalised.mT
         if self.config.temperature:
@@ -156,10 +189,11 @@ class FastDust:
     def __init__(self, network: Dust, dtype: torch.dtype, linear: type[Linear]) -> None:
         config, threshold = network.config, network.threshold
         self.blocks, self.pixels, self.heads, self.dtype = config.blocks, config.patch**2, config.heads, dtype
-        heads = network.head_dictionaries if config.heads > 1 else network.dictionary[None]
-        centred = threshold * (heads - heads.mean(1, keepdim=True))
+        heads = network.attention_dictionaries()
+        self.normalise = config.normalise
+        compared = threshold * (heads - heads.mean(1, keepdim=True) if config.normalise else heads)
         self.analysis = linear(network.analysis / (network.step * threshold), dtype)
-        self.block = linear(torch.cat([centred.flatten(0, 1), network.gain * network.transition]), dtype)
+        self.block = linear(torch.cat([compared.flatten(0, 1), network.gain * network.transition]), dtype)
         self.synthesis = linear(network.dictionary * threshold, dtype)
         self.scale = 1 / (self.pixels * F.softplus(network.raw_temperature)) if config.temperature else torch.tensor(1.0)
 
@@ -175,9 +209,12 @@ class FastDust:
         return self.synthesis(code.view(groups * tokens, -1)).view(groups, tokens, -1).float()
 
     def _attention(self, tokens: Tensor) -> Tensor:
-        maps = []
-        for head in tokens.split(self.pixels, dim=-1):
-            products = torch.bmm(head, head.mT).float()
-            inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
-            maps.append((products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1))
+        maps = [self._map(head) for head in tokens.split(self.pixels, dim=-1)]
         return torch.stack(maps).mean(0).to(self.dtype)
+
+    def _map(self, tokens: Tensor) -> Tensor:
+        if not self.normalise:
+            return weighted_attention(tokens.float())
+        products = torch.bmm(tokens, tokens.mT).float()
+        inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
+        return (products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1)

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.dust import HEAD_SPREAD, check_sizes, dct_dictionary, soft_threshold
-from vidrestore.models.linear import Linear
+from vidrestore.models.linear import Linear, on_tokens
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
 SIGMA_RANGE = (1.0, 75.0)
@@ -196,32 +196,27 @@ class LevelDust:
     def __call__(self, noisy: Tensor) -> Tensor:
         """(B, T, N) noisy groups -> (B, T, N) float32."""
         mean = noisy.mean((1, 2), keepdim=True)
-        data = _rows(self.analysis, (noisy - mean).to(self.dtype))
+        data = on_tokens(self.analysis, (noisy - mean).to(self.dtype))
         code = F.softshrink(data, 1.0)
         for block in self.blocks:
             code = self._step(block, code, data)
-        return mean + _rows(self.synthesis, code)
+        return mean + on_tokens(self.synthesis, code)
 
     @staticmethod
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
         """One later block. Without gradients it works in the memory of `code` and of the pull: fresh memory costs as much as the sums."""
-        tokens = _rows(block.tokens, code)
-        heads = [_rows(head, code) for head in block.heads] or [tokens]
+        tokens = on_tokens(block.tokens, code)
+        heads = [on_tokens(head, code) for head in block.heads] or [tokens]
         maps = [_distance_attention(head, block) for head in heads]
         attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
         left, mixing = _noise_left(attention, block).to(code.dtype), attention.to(code.dtype)
-        pull = _rows(block.correction, torch.bmm(mixing, tokens))
+        pull = on_tokens(block.correction, torch.bmm(mixing, tokens))
         spare, result = (None, None) if torch.is_grad_enabled() else (code, pull)
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
         # torch.clamp with tensors as bounds takes four times as long
         bounded = torch.maximum(torch.minimum(mixed, left, out=spare), -left, out=spare)
         return torch.sub(mixed, bounded, out=result)
-
-
-def _rows(linear: Linear, groups: Tensor) -> Tensor:
-    """Apply a product to every token of (B, T, in) groups."""
-    return linear(groups.flatten(0, 1)).view(*groups.shape[:2], -1)
 
 
 def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:

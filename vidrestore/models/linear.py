@@ -47,3 +47,8 @@ class PackedLinear:
             filled = F.pad(rows, (0, 0, 0, missing)) if missing else rows
             return torch.ops.mkldnn._linear_pointwise(filled, self.weight, None, "none", [], "")[: len(rows)]  # type: ignore[no-any-return]
         return rows @ self.weight.mT  # type: ignore[no-any-return]
+
+
+def on_tokens(product: Linear, groups: Tensor) -> Tensor:
+    """A product of every token of groups (..., in) -> (..., out)."""
+    return product(groups.flatten(0, -2)).view(*groups.shape[:-1], -1)
