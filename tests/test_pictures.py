@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from sample_pictures import write_frame, write_rgb
 
 from vidrestore.errors import MediaError
-from vidrestore.media.pictures import SUFFIXES, read_picture
+from vidrestore.media.pictures import SUFFIXES, read_picture, read_rgb
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24"), ".webp": ("libwebp", "yuv420p")}
 
@@ -19,10 +19,7 @@ def write_picture(path: Path, colour: tuple[int, int, int], kind: str | None = N
     """A picture of 48x32 in one colour (R, G, B)."""
     name, pix_fmt = ENCODERS[kind or path.suffix]
     frame = av.VideoFrame.from_ndarray(np.full((32, 48, 3), colour, np.uint8), "rgb24")
-    context = av.CodecContext.create(name, "w")
-    context.width, context.height, context.pix_fmt, context.time_base = 48, 32, pix_fmt, Fraction(1, 25)  # type: ignore[attr-defined]
-    packets = context.encode(frame.reformat(format=pix_fmt)) + context.encode(None)  # type: ignore[attr-defined]
-    path.write_bytes(b"".join(bytes(packet) for packet in packets))
+    write_frame(path, name, frame.reformat(format=pix_fmt))
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
@@ -68,3 +65,45 @@ def test_a_truncated_picture_is_refused_or_whole(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(content[:40])
     with pytest.raises(MediaError, match="a.png"):
         read_picture(tmp_path / "a.png")
+
+
+def test_samples_of_png_come_as_they_are(tmp_path: Path) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (3, 17, 22), dtype=np.uint8)
+    write_rgb(tmp_path / "a.png", picture)
+    assert (read_rgb(tmp_path / "a.png") == picture).all()
+
+
+@pytest.mark.parametrize("suffix", ENCODERS)
+def test_every_format_gives_rgb(tmp_path: Path, suffix: str) -> None:
+    write_picture(tmp_path / f"a{suffix}", (200, 90, 40))
+    picture = read_rgb(tmp_path / f"a{suffix}")
+    assert (picture.shape, picture.dtype) == ((3, 32, 48), np.uint8)
+    assert np.abs(picture.astype(int) - np.array([200, 90, 40])[:, None, None]).max() <= 6  # WebP is lossy
+
+
+def test_gray_pictures_give_three_equal_planes(tmp_path: Path) -> None:
+    write_picture(tmp_path / "a.png", (77, 77, 77))
+    gray = np.random.default_rng(0).integers(0, 256, (16, 20), dtype=np.uint8)
+    write_frame(tmp_path / "gray.png", "png", av.VideoFrame.from_ndarray(gray, "gray"))
+    assert (read_rgb(tmp_path / "gray.png") == gray).all()
+
+
+def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(tmp_path: Path) -> None:
+    frame = av.VideoFrame(32, 16, "yuvj420p")
+    luma, blue, red = (np.full(size, 128, np.uint8) for size in ((16, 32), (8, 16), (8, 16)))
+    red[:, 8:] = 192
+    for plane, samples in zip(frame.planes, (luma, blue, red), strict=True):
+        rows = np.zeros((samples.shape[0], plane.line_size), np.uint8)
+        rows[:, : samples.shape[1]] = samples
+        plane.update(rows)
+    write_frame(tmp_path / "a.jpg", "mjpeg", frame)
+    row = read_rgb(tmp_path / "a.jpg")[0, 8].astype(float)
+    step = 64 * 1.402
+    expected = np.concatenate([[0] * 15, [step / 4, 3 * step / 4], [step] * 15])  # between samples at 14.5 and 16.5
+    assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
+
+
+def test_what_is_no_picture_has_no_rgb_either(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("no picture")
+    with pytest.raises(MediaError, match="a.png: "):
+        read_rgb(tmp_path / "a.png")

@@ -39,7 +39,7 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:
-    """(3, height, width) uint8: R, G, B as the file has them; chroma of JPEG is interpolated as libjpeg does. Alpha is left out.
+    """(3, height, width) uint8: R, G, B as the file has them, without alpha. JPEG comes as libjpeg gives it, within 4 grey levels.
 
     Raises MediaError as `read_picture` does.
     """
@@ -62,7 +62,7 @@ def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
 
 
 def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
-    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion is off by some grey levels where colours change."""
+    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey levels from libjpeg's at edges."""
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
     layout = layout_of(frame.format.name)

@@ -1,0 +1,29 @@
+"""Made-up folders of datasets, and what is found in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vidrestore import datasets
+from vidrestore.datasets import PairedImages, Sequences
+
+VID4 = ("calendar", "city", "foliage", "walk")
+
+
+def write(root: Path, *files: str) -> None:
+    """Empty files: nothing is decoded to find them."""
+    for file in files:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).touch()
+
+
+def found_pairs(name: str, root: Path, split: str) -> PairedImages:
+    found = datasets.find(name, root, split)
+    assert isinstance(found, PairedImages)
+    return found
+
+
+def found_clips(name: str, root: Path, split: str) -> Sequences:
+    found = datasets.find(name, root, split)
+    assert isinstance(found, Sequences)
+    return found
