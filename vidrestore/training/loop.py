@@ -183,7 +183,8 @@ class Run:
             group["lr"] = learning_rate(self.step, settings)
         loss = self.objective.loss(self.network, batch, self.step)
         self.optimiser.zero_grad()
-        loss.backward()
+        if loss.requires_grad:  # an algorithm with nothing to learn is only judged and saved
+            loss.backward()
         if not nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm).isfinite():
             raise ConfigError(f"{self.config.name}: training diverged at step {self.step}; try a lower learning_rate, or precision fp32")
         self.optimiser.step()
