@@ -203,7 +203,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".*")) and time.monotonic() < deadline:
+        while not list(tmp_path.glob("*.vidrestore")) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -14,8 +14,8 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
         {"event": "start", "output": "out.mp4", "task": "denoise", "model": "dust-denoise", "device": "cpu"},
     ),
     (
-        Planned("in.mp4", frames=60, scenes=2, clips=4, details={"crf": 16}),
-        {"event": "plan", "frames": 60, "scenes": 2, "clips": 4, "details": {"crf": 16}},
+        Planned("in.mp4", frames=60, scenes=2, clips=4, reused=20, details={"crf": 16}),
+        {"event": "plan", "frames": 60, "scenes": 2, "clips": 4, "reused": 20, "details": {"crf": 16}},
     ),
     (
         Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=10**9),

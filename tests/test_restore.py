@@ -18,12 +18,15 @@ import vidrestore
 from vidrestore.engine import job as jobs
 from vidrestore.engine import progress
 from vidrestore.engine.batch import Batch
-from vidrestore.engine.job import prepare, restore_clips, restore_source
+from vidrestore.engine.job import prepare, restore_clips
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.run import restore_source
+from vidrestore.engine.tasks import load_restorer
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Event, Progressed
 from vidrestore.media.encoders import EncoderOptions
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.segment_file import SegmentWriter
 
 LOSSLESS = EncoderOptions(lossless=True)
 IDENTITY = "<identity>"
@@ -207,7 +210,7 @@ def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(tmp_path:
         if next(writes, None) is None:
             raise MediaError("the disk is full")
 
-    monkeypatch.setattr(jobs.VideoWriter, "write", write)
+    monkeypatch.setattr(SegmentWriter, "write", write)
     with pytest.raises(MediaError, match="the disk is full"):
         vidrestore.restore(tmp_path / "in.mkv", tmp_path / "out.mkv", task=IDENTITY)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
@@ -265,8 +268,9 @@ def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypat
     monkeypatch.setattr(progress, "PROGRESS_SECONDS", 0)
     events: list[Event] = []
     vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
-    assert [event.name for event in events] == ["start", "plan", *["progress"] * 5, "done"]
-    assert [event.done for event in events if isinstance(event, Progressed)] == [1, 2, 3, 4, 5]
+    assert [event.name for event in events] == ["start", "plan", *["progress"] * 10, "done"]
+    stages = [(event.stage, event.done) for event in events if isinstance(event, Progressed)]
+    assert stages == [(stage, done) for stage in ("restore", "join") for done in (1, 2, 3, 4, 5)]
 
 
 def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,4 +292,4 @@ def test_two_inputs_for_one_output_are_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_task_names_those_there_are() -> None:
     with pytest.raises(OptionError, match="no task named 'colourize'; there are: denoise"):
-        jobs.load_restorer("colourize", RestoreOptions())
+        load_restorer("colourize", RestoreOptions())

@@ -25,8 +25,10 @@ from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.engine import enlarging, images
 from vidrestore.engine import job as jobs
 from vidrestore.engine.images import ImageRestorer
-from vidrestore.engine.job import prepare, restore_clips, restore_source
+from vidrestore.engine.job import prepare, restore_clips
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.run import restore_source
+from vidrestore.engine.tasks import load_restorer
 from vidrestore.errors import VidRestoreError
 from vidrestore.media.encoders import EncoderOptions
 from vidrestore.media.probe import VideoInfo
@@ -242,7 +244,7 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
     with VideoReader(str(source)) as reader:
-        job = prepare(reader.info, str(tmp_path / "other.mkv"), task, options, lambda: jobs.load_restorer(task, options))
+        job = prepare(reader.info, str(tmp_path / "other.mkv"), task, options, lambda: load_restorer(task, options))
         jobs.plan_source(job, reader)
         clips = len(job.plan.timeline.clips)
         assert clips == 3

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vidrestore.engine.job import Summary, restore
+    from vidrestore.engine.job import Summary
     from vidrestore.engine.options import RecoverOptions, RestoreOptions, SenseOptions
+    from vidrestore.engine.run import restore
     from vidrestore.engine.sensing import recover, sense
 
 __version__ = "0.1.0"
 __all__ = ["RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
 
 _HOMES = {
-    "restore": "vidrestore.engine.job",
+    "restore": "vidrestore.engine.run",
     "Summary": "vidrestore.engine.job",
     "sense": "vidrestore.engine.sensing",
     "recover": "vidrestore.engine.sensing",

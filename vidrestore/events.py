@@ -10,7 +10,7 @@ A job calls `on_event(event)` (a `Listener`) from one thread, in order. The comm
 and, by event (`null` where not known):
 
     start     output, task, model, device
-    plan      frames, scenes, clips; details: the plan as an object (encoder, tile, sigma per scene, ...)
+    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per scene, ...)
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in seconds,
               memory (peak resident bytes)
     warning   message, frame (index, from 0)
@@ -70,12 +70,13 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """What will be done is known. `details` holds the plan in JSON-able values."""
+    """What will be done is known. `reused` frames of it were restored by an earlier run. `details` holds the plan in JSON-able values."""
 
     name: ClassVar[str] = "plan"
     frames: int | None = None
     scenes: int | None = None
     clips: int | None = None
+    reused: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -127,6 +128,11 @@ class Finished(Event):
     @property
     def exit_code(self) -> int:
         return DAMAGED_SOURCE if self.damage else 0
+
+    @property
+    def reused(self) -> int:
+        """Frames that an earlier run restored."""
+        return int(self.details.get("reused") or 0)
 
     def _derived(self) -> dict[str, Any]:
         return {"exit_code": self.exit_code}

@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from vidrestore.engine.estimate import Estimate, estimate
-from vidrestore.engine.job import Summary, ignore, restore_source
+from vidrestore.engine.job import Summary, ignore
 from vidrestore.engine.naming import SUFFIXES, expand_sources, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.preview import preview
+from vidrestore.engine.run import restore_source
 from vidrestore.engine.tasks import Restorer, load_restorer
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.engine.job import Job, available_cores, ignore, prepare, restore_source
+from vidrestore.engine.job import Job, available_cores, ignore, prepare
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import planned_clips
 from vidrestore.engine.progress import peak_memory
 from vidrestore.engine.restoring import at_once
+from vidrestore.engine.run import restore_source
 from vidrestore.engine.tasks import Restorer, Sample, Sampled, load_restorer
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import EncoderOptions, choose_encoder

@@ -75,7 +75,7 @@ class DenoiseRestorer:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
         model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
-        self.name = model.card.name
+        self.name, self.weights = model.card.name, model.card.sha256
         self.network = _denoiser(model.network, self.name)
         self.patch = self.network.config.patch
         self.match = options.match

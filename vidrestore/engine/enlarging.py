@@ -49,7 +49,7 @@ class VsrRestorer:
             raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULT)
-        self.name = model.card.name
+        self.name, self.weights = model.card.name, model.card.sha256
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision

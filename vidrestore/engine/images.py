@@ -40,7 +40,7 @@ class ImageRestorer:
     def __init__(self, task: str, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
-        self.name = model.card.name
+        self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
         self.budget = memory_for(self.device)
         self.precision = options.precision

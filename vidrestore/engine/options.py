@@ -36,7 +36,9 @@ class RestoreOptions:
     share, None for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it
     flickers less. `scale`: how many times larger the task `sr` makes the film, in both directions.
     `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
-    leaves out.
+    leaves out. `segment_frames`: about how many frames are restored and encoded before they are safe from an interruption, None for a
+    number that fits the film's size. `work_dir`: the folder in which unfinished work is kept, None for beside the output. `restart`:
+    discard unfinished work instead of going on with it.
     """
 
     sigma: float | Literal["auto"] = "auto"
@@ -61,6 +63,9 @@ class RestoreOptions:
     encoder: EncoderOptions = field(default_factory=_encoder_options)
     overwrite: bool = False
     skip_existing: bool = False
+    segment_frames: int | None = None
+    work_dir: str | None = None
+    restart: bool = False
 
     def __post_init__(self) -> None:
         if self.sigma != "auto" and not 0 <= self.sigma <= MAX_SIGMA:
@@ -76,6 +81,8 @@ class RestoreOptions:
         if self.scale != 4:
             raise OptionError(f"scale must be 4, the networks' own (-x4), got {self.scale}")
         _check_tiles(self.tile, self.tile_overlap)
+        if self.segment_frames is not None and self.segment_frames < 1:
+            raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
         if self.start is not None and self.start < 0:
             raise OptionError(f"start must be 0 s or later, got {float(self.start):g}")
         if self.duration is not None and self.duration <= 0:

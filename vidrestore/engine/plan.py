@@ -118,11 +118,16 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote. Raises PlanError for another version."""
-        values: dict[str, Any] = json.loads(text)
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Plan:
+        """The plan that `to_dict` gave. Raises PlanError for another version."""
+        values = dict(values)
         version = values.pop("version", None)
         if version != PLAN_VERSION:
             raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
-        timeline = values["timeline"]
+        timeline = dict(values["timeline"])
         timeline["pts"], timeline["durations"] = array("q", timeline["pts"]), array("q", timeline["durations"])
         timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in timeline["clips"]]
         values["timeline"] = Timeline(**timeline)

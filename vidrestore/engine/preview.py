@@ -43,7 +43,7 @@ def preview(
         on_event(Started(source, output, task, job.restorer.name, options.device))
         began = time.monotonic()
         count = _write_pairs(job, job.frames(reader))
-        damage = damage_summary(reader.damage)
+        damage = damage_summary(reader.damage.summary() if reader.damage.found else None)
     summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
     on_event(Finished(source, output, count, summary.seconds, damage))
     return summary

@@ -1,0 +1,171 @@
+"""Restorations from a source to its output: of a file to a file in segments, from which the next run goes on; of pipes in one go."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+from vidrestore.engine.excerpt import expected_frames, find_span
+from vidrestore.engine.job import (
+    Job,
+    RestorerLoader,
+    Summary,
+    check_picture,
+    check_request,
+    damage_summary,
+    ignore,
+    interlaced_warned,
+    prepare,
+    restored_frames,
+)
+from vidrestore.engine.naming import SUFFIXES, output_for
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.progress import counted
+from vidrestore.engine.segmented import SegmentedWork, finished_before
+from vidrestore.engine.tasks import load_restorer
+from vidrestore.engine.work_folder import WorkFolder
+from vidrestore.events import Finished, Listener, Planned, Started, Warned
+from vidrestore.media.encoders import PIPE
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.writer import VideoWriter
+
+
+def restore(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    task: str = "denoise",
+    sigma: float | Literal["auto"] | None = None,
+    options: RestoreOptions | None = None,
+    on_event: Listener | None = None,
+    **overrides: Any,
+) -> Summary:
+    """Restore the film `source` into `output` (by default beside it); done when it returns.
+
+    `source` is a path, or "-" for a y4m film on standard input; `output` likewise. `sigma` is the noise on the 0-255 scale, or "auto".
+    `overrides` are fields of RestoreOptions and win over `options`. Raises VidRestoreError, where possible before any work; then there
+    is no output. A run that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and the same call goes on from there.
+    """
+    chosen = replace(options or RestoreOptions(), **overrides)
+    if sigma is not None:
+        chosen = replace(chosen, sigma=sigma)
+    target = output_for(os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task))
+    return restore_source(os.fspath(source), target, task, chosen, lambda: load_restorer(task, chosen), on_event or ignore)
+
+
+def restore_source(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Summary:
+    """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked."""
+    if PIPE in (source, output):
+        return _restore_stream(source, output, task, options, loader, on_event)
+    folder = WorkFolder(output, options.work_dir)
+    if before := finished_before(source, task, options, folder):
+        on_event(Started(source, output, task, device=options.device))
+        return _told(before, on_event)
+    if options.skip_existing and os.path.exists(output):
+        return Summary(source, output, 0, 0.0, skipped=True)
+    check_request(source, output, options)
+    with folder.locked(), VideoReader(source, deinterlace=options.deinterlace) as reader:
+        job = _prepared(reader, output, task, options, loader, on_event)
+        with _kept(folder, source, on_event):
+            return _restore_file(SegmentedWork(job, reader, folder, on_event))
+
+
+def _prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:
+    check_picture(reader.source, reader.info.video)
+    span = find_span(reader, options.start, options.duration)
+    job = prepare(reader.info, output, task, options, loader, span)
+    on_event(Started(reader.source, output, task, job.restorer.name, options.device))
+    return job
+
+
+def _restore_file(work: SegmentedWork) -> Summary:
+    job, on_event = work.job, work.on_event
+    _warn(job.info.path, job.warnings, on_event)
+    began = time.monotonic()
+    work.run()
+    _warn(job.info.path, work.join(), on_event)
+    _warn_deinterlaced(job, work.outcome.deinterlaced if work.outcome else 0, on_event)
+    return _told(_summary(job, time.monotonic() - began, work.damage, work.clips.retried, work.reused), on_event)
+
+
+@contextmanager
+def _kept(folder: WorkFolder, source: str, on_event: Listener) -> Iterator[None]:
+    """However a run ends early, say what it leaves."""
+    try:
+        yield
+    except BaseException:
+        if count := len(folder.finished()):
+            segments = f"{count} finished segment{'s' * (count > 1)}"
+            on_event(Warned(source, f"stopped; {segments} are kept in {folder.path}, and the same command goes on from there"))
+        raise
+
+
+def _restore_stream(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Summary:
+    """From or to a pipe, in one go."""
+    if options.skip_existing and output != PIPE and os.path.exists(output):
+        return Summary(source, output, 0, 0.0, skipped=True)
+    check_request(source, output, options)
+    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+        return _stream(_prepared(reader, output, task, options, loader, on_event), reader, on_event)
+
+
+def _stream(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
+    plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info, job.plan.span)
+    details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
+    on_event(Planned(job.info.path, total, details=details))
+    _warn(job.info.path, job.warnings, on_event)
+    began = time.monotonic()
+    writer = _writer(job)
+    with closing(restored_frames(job, job.frames(reader), clips)) as frames, writer:
+        watched = interlaced_warned(frames, job.info.path, on_event)
+        for frame in counted(watched, job.info.path, total, "restore", on_event):
+            writer.write(frame)
+    seconds = time.monotonic() - began
+    _warn(job.info.path, writer.warnings, on_event)
+    _warn_deinterlaced(job, reader.deinterlaced, on_event)
+    damage = damage_summary(reader.damage.summary() if reader.damage.found else None, writer.damage)
+    return _told(_summary(job, seconds, damage, clips.retried), on_event)
+
+
+def _writer(job: Job) -> VideoWriter:
+    return VideoWriter(
+        job.plan.output,
+        source=job.info,
+        encoder=job.plan.encoder,
+        copy=job.plan.copy,
+        frames=None,
+        overwrite=job.options.overwrite,
+        scale=job.restorer.scale,
+        rate=job.options.cfr,
+        span=job.plan.span,
+    )
+
+
+def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
+    if job.options.deinterlace and not count:
+        _warn(job.info.path, ["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
+
+
+def _warn(source: str, warnings: Iterable[str], on_event: Listener) -> None:
+    for warning in warnings:
+        on_event(Warned(source, warning))
+
+
+def _summary(job: Job, seconds: float, damage: str | None, retried: int, reused: int = 0) -> Summary:
+    timeline = job.plan.timeline
+    return Summary(
+        job.info.path, job.plan.output, len(timeline.pts), seconds, tuple(timeline.scenes), damage, retried=retried, reused=reused
+    )
+
+
+def _told(summary: Summary, on_event: Listener) -> Summary:
+    if summary.retried:
+        on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
+    scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
+    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused}
+    on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
+    return summary
