@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vidrestore.datasets.catalogue import DATASETS
-from vidrestore.datasets.layouts import Dataset, Split
+from vidrestore.datasets.layouts import Dataset, Kind, Split
 from vidrestore.datasets.pairing import paired_files
 from vidrestore.datasets.records import PairedImages, Sequences
 from vidrestore.datasets.sequencing import found_clips
@@ -15,9 +15,9 @@ from vidrestore.errors import DatasetError
 SHOWN = 8  # names in messages
 
 
-def names() -> tuple[str, ...]:
-    """Of all datasets that `find` knows."""
-    return tuple(DATASETS)
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """Of all datasets that `find` knows, or of those of pairs of pictures, or of clips."""
+    return tuple(name for name, dataset in DATASETS.items() if kind in (None, dataset.kind))
 
 
 def splits(name: str) -> tuple[str, ...]:

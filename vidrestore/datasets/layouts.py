@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["pairs", "clips"]  # of pictures; of frames
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,7 @@ class Dataset:
     folders: tuple[str, ...] = ()
     advice: str = "unpack the release there as it is, or name the folder that it is in"
     refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        return "pairs" if any(split.pairs for split in self.splits.values()) else "clips"

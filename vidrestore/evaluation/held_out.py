@@ -11,7 +11,7 @@ from typing import Any
 from vidrestore.engine.task_weights import ANY_TASK
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
-from vidrestore.training.config import RunConfig
+from vidrestore.training.config import FootageConfig, RunConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.loop import make_data
 from vidrestore.training.objective import objective_of
@@ -62,6 +62,10 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
 
     Where they are not, the network is judged on all clips of the folder.
     """
+    if not isinstance(config.data, FootageConfig):
+        if data is not None:
+            raise ConfigError(f"{config.path.name}: is judged on {config.data.described()['held out']}, not on clips; leave out --data")
+        return config, True
     if data is None:
         folder = config.folder / config.data.clips
         if not folder.is_dir():

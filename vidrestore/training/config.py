@@ -7,8 +7,9 @@ import re
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
+from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
 
@@ -33,6 +34,10 @@ class FootageConfig:
 
     def __post_init__(self) -> None:
         _require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
+
+    def described(self) -> dict[str, str]:
+        """For the card of the weights."""
+        return {"clips": Path(self.clips).name, "photos": Path(self.stills).name, "held out": ", ".join(self.validation)}
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,63 @@ class FlowDataConfig(FootageConfig):
         super().__post_init__()
         _require(16 <= self.crop <= 160, "crop", "from 16 to 160", self.crop)
         _require(0 < self.reach <= 32, "reach", "above 0 and at most 32", self.reach)
+
+
+@dataclass(frozen=True)
+class SetConfig:
+    """One of the papers' datasets (`vidrestore.datasets`) below a folder, which is relative to the configuration's own.
+
+    `validation` is what is judged: splits of the same dataset, or of others below that folder, as in ["test", "rain100l/test"]. Without
+    any, the network is judged on what it is trained on. Raises ConfigError for a dataset or split that isn't known.
+    """
+
+    dataset: str
+    folder: str
+    split: str = "train"
+    validation: tuple[str, ...] = ()
+    kind: ClassVar[datasets.Kind]
+
+    def __post_init__(self) -> None:
+        known = datasets.names(self.kind)
+        for name, split in [(self.dataset, self.split), *self.judged]:
+            _require(name in known, "dataset", f"one of {', '.join(known)}", name)
+            _require(split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split)
+
+    @property
+    def judged(self) -> list[tuple[str, str]]:
+        """Datasets and splits of `validation`."""
+        return [(name or self.dataset, split) for name, _, split in (entry.rpartition("/") for entry in self.validation)]
+
+    def described(self) -> dict[str, str]:
+        """For the card of the weights."""
+        return {"dataset": f"{self.dataset} {self.split}", "held out": ", ".join(self.validation)}
+
+
+@dataclass(frozen=True)
+class PairSetConfig(SetConfig):
+    """Crops of a dataset of degraded and clean pictures. Raises ConfigError for values out of range."""
+
+    crop: int = 256  # side in pixels
+    kind = "pairs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.crop >= 16 and self.crop % 8 == 0, "crop", "a multiple of 8 from 16 on", self.crop)
+
+
+@dataclass(frozen=True)
+class ClipSetConfig(SetConfig):
+    """Crops of a dataset of clips, and the same four times smaller. Raises ConfigError for values out of range."""
+
+    frames: int = 5
+    crop: int = 64  # side of the small crops in pixels
+    read_small: bool = False  # small frames are the dataset's own; else they are made by bicubic resizing
+    kind = "clips"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.frames >= 1, "frames", "at least 1", self.frames)
+        _require(self.crop >= 8 and self.crop % 8 == 0, "crop", "a multiple of 8 from 8 on", self.crop)
 
 
 @dataclass(frozen=True)
@@ -174,6 +236,8 @@ FAMILY_SECTIONS = {  # of families with other ones
     "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
     "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
 }
+SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
+Data = FootageConfig | PairSetConfig | ClipSetConfig
 
 
 @dataclass(frozen=True)
@@ -189,7 +253,7 @@ class RunConfig:
     task: str
     family: str
     model: dict[str, Any]
-    data: FootageConfig
+    data: Data
     training: Schedule
     path: Path  # of the configuration file
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -216,7 +280,8 @@ def read_config(path: Path) -> RunConfig:
     family = content.get("family")
     for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
         if name in content:
-            content[name] = _section(kind, content[name], f"{path}, [{name}]")
+            of_a_set = isinstance(content[name], dict) and "dataset" in content[name]
+            content[name] = _section(SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]")
     return _section(RunConfig, content, str(path), path=path)
 
 

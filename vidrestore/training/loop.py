@@ -17,11 +17,23 @@ from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.config import ClipDataConfig, DataConfig, FlowDataConfig, PairDataConfig, RunConfig, Schedule, TrainingConfig
+from vidrestore.training.clip_sets import clip_set_data
+from vidrestore.training.config import (
+    ClipDataConfig,
+    ClipSetConfig,
+    DataConfig,
+    FlowDataConfig,
+    PairDataConfig,
+    PairSetConfig,
+    RunConfig,
+    Schedule,
+    TrainingConfig,
+)
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.objective import Figures, GroupNetwork, objective_of
+from vidrestore.training.paired_sets import pair_set_data
 from vidrestore.training.pairs import PairSource, held_out_pairs
 from vidrestore.training.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
 from vidrestore.weights import load_model
@@ -252,13 +264,8 @@ class Run:
     def save_weights(self) -> Path:
         """Write the averaged network, in half precision, with how it was trained and the last held-out figures."""
         config, path = self.config, self.output / f"{self.config.name}.safetensors"
-        data = {
-            "clips": Path(config.data.clips).name,
-            "photos": Path(config.data.stills).name,
-            "held out": ", ".join(config.data.validation),
-        }
         training = {
-            "data": "; ".join(f"{what}: {name}" for what, name in data.items() if name),
+            "data": "; ".join(f"{what}: {name}" for what, name in config.data.described().items() if name),
             "command": f"vidrestore train --config {config.path.name}",
             "steps": self.step,
             "seconds": round(self.seconds),
@@ -296,9 +303,15 @@ class Source(Protocol):
 def make_data(config: RunConfig, architecture: Any) -> tuple[Source, Any]:
     """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
 
-    The clips named in `data.validation` are held out; without any, the network is judged on what it is trained on. Raises ConfigError.
+    What `data.validation` names is held out; without any, the network is judged on what it is trained on. Raises ConfigError, and
+    DatasetError for one of the papers' datasets that isn't there.
     """
-    data, folder, seed = config.data, config.folder / config.data.clips, config.training.seed
+    data, seed = config.data, config.training.seed
+    if isinstance(data, PairSetConfig):
+        return pair_set_data(data, config.folder, seed, VALIDATION_PAIRS)
+    if isinstance(data, ClipSetConfig):
+        return clip_set_data(data, config.folder, seed, VALIDATION_PAIRS // 2)
+    folder = config.folder / data.clips
     clips = find_footage(folder, data.validation, CLIP_SUFFIXES)
     stills = find_footage(config.folder / data.stills, (), STILL_SUFFIXES) if data.stills else []
     held_out = [folder / name for name in data.validation]

@@ -14,7 +14,7 @@ from vidrestore.models.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
+from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.pairs import HeldOutPairs
 from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
 
@@ -195,8 +195,7 @@ def objective_of(config: RunConfig) -> Objective:
     """The objective that a configuration's data and training are for."""
     data, settings = config.data, config.training
     if isinstance(settings, ClipTrainingConfig):
-        assert isinstance(data, ClipDataConfig | FlowDataConfig)
-        return ClipObjective(settings) if isinstance(data, ClipDataConfig) else FlowObjective(settings)
+        return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
     if isinstance(settings, PairTrainingConfig):
         return PairObjective(settings)
     assert isinstance(settings, TrainingConfig)

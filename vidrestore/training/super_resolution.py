@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,9 +58,15 @@ class ClipSource:
 def drawn_clip(footage: Footage, config: ClipDataConfig, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     """One clip small (T, 3, S, S) and large, both as 8 bits hold them; mirrored, turned and reversed in time at random."""
     large = footage.rgb_crop(draw, SCALE * config.crop, config.frames)
-    large = large.flip([axis for axis in (0, 2, 3) if draw.random() < 0.5])
-    large = as_stored(large.transpose(2, 3).contiguous() if draw.random() < 0.5 else large)
+    large = as_stored(drawn_symmetry(draw)(large))
     return (practical_small(large, draw) if config.practical else bicubic_small(large)), large
+
+
+def drawn_symmetry(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
+    """One of sixteen ways to mirror and transpose the frames of a clip (T, 3, S, S) and to reverse it in time, for all sizes alike."""
+    mirrored = [axis for axis in (0, 2, 3) if draw.random() < 0.5]
+    transposed = draw.random() < 0.5
+    return lambda clip: clip.flip(mirrored).transpose(2, 3).contiguous() if transposed else clip.flip(mirrored)
 
 
 def bicubic_small(large: Tensor) -> Tensor:
