@@ -288,7 +288,8 @@ def read_config(path: Path) -> RunConfig:
 def _section(kind: type[T], values: Any, where: str, **given: Any) -> T:
     """A dataclass from a table of TOML; `given` are fields that a table does not hold."""
     values = _value(values, dict, where)
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+    types = get_type_hints(kind)
+    hints = {item.name: types[item.name] for item in fields(kind) if item.name not in given}  # type: ignore[arg-type]
     required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - hints.keys()):
         raise ConfigError(f"{where}: unknown: {', '.join(unknown)}; there are: {', '.join(hints)}")
