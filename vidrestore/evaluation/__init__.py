@@ -12,11 +12,15 @@ from pathlib import Path
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.results import Result, Row
+from vidrestore.evaluation.published import table_names
+from vidrestore.evaluation.results import ClipFigures, Result, Row
 
-__all__ = ["SUITES", "Result", "Row", "evaluate"]
+__all__ = ["ClipFigures", "Result", "Row", "evaluate", "suite_names"]
 
-SUITES = ("bundled",)
+
+def suite_names() -> tuple[str, ...]:
+    """What `evaluate` takes as a suite."""
+    return ("bundled", *table_names())
 
 
 def evaluate(
@@ -25,22 +29,30 @@ def evaluate(
     config: str | Path | None = None,
     data: str | Path | None = None,
     weights: Sequence[str] = (),
+    systems: Sequence[str] = (),
+    sets: Sequence[str] = (),
     device: str = "auto",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is needed.
 
-    `data` is the folder of the test data; without it the recipe's own. `tell` hears what is being done. Raises OptionError for an unknown
-    suite, ConfigError where data is missing, CheckpointError for weights that aren't there or don't fit.
+    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables. `tell`
+    hears what is being done. Raises OptionError for an unknown suite, system or set, ConfigError or DatasetError where data is missing,
+    CheckpointError for weights that aren't there or don't fit.
     """
     from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
+    from vidrestore.evaluation.suites import evaluate_table
 
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
-        raise OptionError(f"give a suite ({', '.join(SUITES)}) or a training configuration")
+        raise OptionError(f"give a suite ({', '.join(suite_names())}) or a training configuration")
+    if (suite == "bundled" or config is not None) and (systems or sets):
+        raise OptionError("systems and sets choose rows of a paper's table; leave them out here")
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)
-    if suite not in SUITES:
-        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(SUITES)}")
-    return evaluate_bundled(weights, folder, where, tell)
+    if suite not in suite_names():
+        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
+    if suite == "bundled":
+        return evaluate_bundled(weights, folder, where, tell)
+    return evaluate_table(suite, folder, weights, systems, sets, where, tell)

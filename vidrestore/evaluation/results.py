@@ -7,7 +7,11 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from statistics import fmean
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
@@ -33,8 +37,36 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its result; the clean frame."""
+
+    frame: int
+    given: NDArray[np.uint8]
+    restored: NDArray[np.uint8]
+    clean: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ClipFigures:
+    """One system on one clip (or picture): every metric frame by frame. `column` is the setting, as in the table's columns."""
+
+    system: str
+    test_set: str
+    column: str
+    clip: str
+    frames: Mapping[str, tuple[float, ...]]
+    weights: str = ""
+    shown: Shown | None = None
+
+    @property
+    def means(self) -> Values:
+        """Over the frames."""
+        return {metric: fmean(values) for metric, values in self.frames.items()}
+
+
+@dataclass(frozen=True)
 class Result:
-    """An evaluation as a whole. `against` says what the reference is: "manifest" or "published"."""
+    """An evaluation as a whole. `against` says what the reference is: "manifest", "published", or "before" restoration."""
 
     suite: str
     title: str
@@ -43,6 +75,7 @@ class Result:
     protocol: tuple[str, ...] = ()  # how it was measured, one choice per line
     notes: tuple[str, ...] = ()  # what a reader must know of this run
     source: str = ""  # of the references
+    clips: tuple[ClipFigures, ...] = ()  # what the rows are means of
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -80,6 +113,9 @@ def rounded(values: Values) -> dict[str, float]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Row):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(Row)}
+    if isinstance(value, ClipFigures):
+        plain = {item.name: _plain(getattr(value, item.name)) for item in fields(ClipFigures) if item.name != "shown"}
+        return plain | {"frames": {metric: list(values) for metric, values in value.frames.items()}}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,144 @@
+"""`vidrestore eval` as it is typed: what is printed, written and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_pictures import write_rgb
+
+from vidrestore.cli import main
+from vidrestore.evaluation import evaluate, suite_names
+from vidrestore.evaluation.contestants import system_of
+from vidrestore.evaluation.published import read_table
+from vidrestore.weights import Model, build_network, load_model, save_model
+from vidrestore.weights.manifest import Card
+
+VID4 = ("calendar", "city", "foliage", "walk")
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def write_vid4(folder: Path, frames: int = 1) -> None:
+    rows, columns = np.mgrid[:32, :40] / 5
+    for index, clip in enumerate(VID4):
+        for number in range(frames):
+            picture = [128 + 90 * np.sin(rows + index + number + channel) * np.cos(columns) for channel in range(3)]
+            write_rgb(folder / "GT" / clip / f"{number:08d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
+
+
+def write_avenue(folder: Path) -> None:
+    rows, columns = np.mgrid[:180, :320] / 20
+    for number in range(3):
+        picture = [128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns) for channel in range(3)]
+        write_rgb(folder / "testing" / "frames" / "01" / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
+
+
+def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    files = tmp_path / "found.json", tmp_path / "found.csv"
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic,edvr-l", "--json", files[0], "--csv", files[1]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
+    assert lines[1].split() == ["system", "on", "psnr", "published", "ssim", "published"]
+    found = json.loads(files[0].read_text())
+    average = next(row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    assert f"Bicubic  Vid4, clip average   {average['measured']['psnr']:.2f}  23.78" in said.out
+    assert any(line.startswith("EDVR-L") and "27.35" in line for line in lines)
+    assert "- frames cut to multiples of 4" in said.out
+    assert [clip["clip"] for clip in found["clips"]] == list(VID4)
+    assert len(found["clips"][0]["frames"]["psnr"]) == 1
+    line = next(row for row in csv.DictReader(files[1].open()) if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    assert (float(line["psnr"]), float(line["psnr_published"])) == (average["measured"]["psnr"], 23.78)
+    assert "Vid4: walk (4 of 4)" in said.err
+
+
+def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
+    assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
+    assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
+    assert "no such folder" in capsys.readouterr().err
+    assert run("--suite", "vsr-table30") == 2
+    assert "no suite named 'vsr-table30'; there are: bundled, awgn-rgb, dust-table4" in capsys.readouterr().err
+    assert run("--suite", "bundled", "--systems", "dust") == 2
+    assert "choose rows of a paper's table" in capsys.readouterr().err
+
+
+def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--json", tmp_path / "no" / "found.json") == 1
+    assert "can't be written" in capsys.readouterr().err
+
+
+def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:
+    settings = {"patch": 16, "atoms": 256, "measurements": 51} | config
+    path = folder / f"{name}.safetensors"
+    network = build_network(family, settings)
+    save_model(path, network, family=family, config=settings, task="recover")
+    return path
+
+
+def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    files = [tiny_dust(tmp_path, "one", kind="printed"), tiny_dust(tmp_path, "four", kind="printed", heads=4)]
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=list(map(str, files)))
+    rows = {(row.system, row.on): row for row in found.rows}
+    for system, weights in (("DUST", "one"), ("MH-DUST", "four")):
+        row = rows[system, "Avenue, CS rate 0.2"]
+        assert row.weights == weights and row.count == 3 and row.measured["psnr"] > 5
+        assert not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
+    assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
+    assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
+
+
+def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"])
+    assert found.notes == ("dust-denoise: not the printed network, but its relative for every sigma",)
+    gains = {row.on: row.measured["psnr"] for row in found.rows if row.system == "DUST" and row.measured}
+    given = {row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"}
+    assert set(gains) == {f"Avenue, sigma {sigma}" for sigma in (10, 20, 50)}  # it is for 1 to 75
+    assert all(gains[on] > given[on] + 3 for on in gains)
+
+
+def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    write_rgb(tmp_path / "testing" / "frames" / "02" / "000.png", np.full((3, 180, 320), 250, np.uint8))
+    found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["given"])
+    frames = [value for clip in found.clips if clip.column == "50" for value in clip.frames["psnr"]]
+    (row,) = (row for row in found.rows if row.on == "Avenue, sigma 50")
+    assert row.count == len(frames) == 4
+    assert row.measured["psnr"] == pytest.approx(np.mean(frames), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "system"),
+    [
+        ("dust", {"kind": "printed", "heads": 4}, "mh-dust"),
+        ("dust", {"kind": "printed", "correlation": True}, "dust-f"),
+        ("dust", {"kind": "printed", "normalise": False}, "dust-not-normalised"),
+        ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
+        ("vsr-transformer", {"size": "t"}, "vsr-transformer-t"),
+    ],
+)
+def test_a_network_is_the_system_that_its_configuration_says(family: str, config: dict[str, object], system: str) -> None:
+    model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
+    assert system_of(model) == system
+
+
+def test_the_released_forms_have_the_papers_names() -> None:
+    assert "vsr-transformer" in read_table("vsr-table3").systems
+    assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
+    assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems
+
+
+def test_suites_are_listed_bundled_first() -> None:
+    assert suite_names()[0] == "bundled" and "vsr-table3" in suite_names()

@@ -1,0 +1,118 @@
+"""Who takes part in a table: weights by what their cards say, and what needs no weights."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from vidrestore.errors import OptionError
+from vidrestore.evaluation.published import Table
+from vidrestore.models import mb_taylorformer, vsr_family
+from vidrestore.models.dust_sigma import SigmaDust
+from vidrestore.weights import Model, load_model, locate, read_manifest
+
+GIVEN = "given"  # the system that gives back what it is given
+BICUBIC = "bicubic"
+FREE = (GIVEN, BICUBIC)  # systems without weights
+DUST_VARIANTS = {(True, False): "", (False, False): "-not-normalised", (True, True): "-f", (False, True): "-f-not-normalised"}
+NAMES = {GIVEN: "as given", BICUBIC: "Bicubic"}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are for, empty for all."""
+
+    system: str
+    model: Model | None = None
+    source: str = ""
+    device: str = "cpu"
+    only: str = ""
+
+    @property
+    def weights(self) -> str:
+        return self.model.card.name if self.model else ""
+
+    @cached_property
+    def network(self) -> Any:
+        """Of the weights."""
+        assert self.model is not None
+        return self.model.network
+
+
+def contestants(
+    table: Table, free: Collection[str], families: Collection[str], task: str, sources: Sequence[str], device: str
+) -> list[Contestant]:
+    """The systems in `free`, and those of the weights in `sources`: names or files, with "SET=" before those for one test set.
+
+    Without sources, all listed weights of the families and the task that are on this machine. Raises CheckpointError for weights that
+    aren't there, OptionError for some of another family.
+    """
+    taking = [Contestant(system, device=device) for system in FREE if system in free]
+    cards = read_manifest().values()
+    listed = [card.name for card in cards if card.family in families and card.task == task and locate(card) is not None]
+    for source in sources or listed:
+        only, name = _parsed(source, table)
+        model = load_model(name, device)
+        if model.card.family not in families:
+            raise OptionError(f"{name}: weights of {model.card.family}, but {table.name} is for {', '.join(sorted(families))}")
+        taking.append(Contestant(system_of(model), model, name, device, only))
+    return taking
+
+
+def _parsed(source: str, table: Table) -> tuple[str, str]:
+    """ "avenue=runs/x.safetensors" -> the set and the weights."""
+    only, equals, name = source.partition("=")
+    if not equals:
+        return "", source
+    names = [part.name for part in table.sets if part.dataset]
+    if only not in names:
+        raise OptionError(f"{source}: {only!r} is no test set of {table.name}; there are: {', '.join(names)}")
+    return only, name
+
+
+def system_of(model: Model) -> str:
+    """The name of a network in the tables: DUST by its heads, others by their size."""
+    family, config = model.card.family, cast("Any", model.network.config)
+    if family == "dust":
+        plain = getattr(config, "normalise", True), getattr(config, "correlation", False)
+        return ("mh-dust" if config.heads > 1 else "dust") + DUST_VARIANTS[plain]
+    if family == "mb-taylorformer":
+        return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches"))
+    if family == "vsr-transformer" and config.local is not None:
+        return _sized(family, vsr_family.SIZES, config, ("features", "blocks"))
+    return family
+
+
+def _sized(family: str, sizes: Mapping[str, Any], config: Any, told_by: Sequence[str]) -> str:
+    """The family with the name of the size whose fields `told_by` are the config's, "other" where there is none."""
+    same = (name for name, size in sizes.items() if all(getattr(size, field) == getattr(config, field) for field in told_by))
+    return f"{family}-{next(same, 'other')}"
+
+
+def chosen(taking: Iterable[Contestant], table: Table, systems: Sequence[str]) -> list[Contestant]:
+    """Those among the systems asked for; all of them where none is. OptionError where a name is unknown, or nobody is left."""
+    taking = list(taking)
+    known = list(dict.fromkeys([*(contestant.system for contestant in taking), *table.systems]))
+    if unknown := [name for name in systems if name not in known]:
+        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
+    left = [contestant for contestant in taking if not systems or contestant.system in systems]
+    if systems and not left:
+        raise OptionError(f"{table.name}: no weights for {', '.join(systems)} are bundled or named; give some with --weights")
+    return left
+
+
+def remarks(taking: Iterable[Contestant]) -> list[str]:
+    """What a reader must know of the weights."""
+    return [
+        f"{contestant.weights}: not the printed network, but its relative for every sigma"
+        for contestant in taking
+        if contestant.model and isinstance(contestant.network, SigmaDust)
+    ]
+
+
+def seed_of(*names: str) -> int:
+    """A seed that follows from the test set, the clip and the setting, whatever is measured besides."""
+    return zlib.crc32("/".join(names).encode())

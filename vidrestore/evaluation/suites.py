@@ -1,0 +1,178 @@
+"""The papers' tables, measured: each system on each test set by the table's protocol, beside the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from vidrestore import datasets
+from vidrestore.errors import DatasetError, OptionError
+from vidrestore.evaluation import awgn, enlarging, images, patches
+from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
+from vidrestore.evaluation.published import AVERAGE, Table, TableSet, read_table
+from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
+
+Tell = Callable[[str], None]
+UNFOLDING = (
+    "dust",
+    "algorithm1",
+    "sista",
+    "sista-rnn",
+    "l1-l1-rnn",
+    "reweighted-rnn",
+    "unfolded-transformer",
+    "vit",
+)  # families on patches
+LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means."""
+
+    judge: Callable[..., Iterator[ClipFigures]]
+    families: tuple[str, ...]
+    free: Callable[[Table], tuple[str, ...]]
+    task: Callable[[Table], str]
+    lines: Callable[[Table], tuple[str, ...]]
+    pooled: bool = False
+
+
+def _of_patches(table: Table) -> tuple[str, ...]:
+    clip = "the column's number of" if table.column == "clip length" else str(patches.CLIP)
+    return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in patches.PROTOCOL)
+
+
+def _of_enlarging(table: Table) -> tuple[str, ...]:
+    small = "made here as MATLAB's imresize makes them" if table.settings.get("made") else "of the release, else made here bicubically"
+    return tuple(line.format(small=small, channels=", ".join(table.settings["channels"])) for line in enlarging.PROTOCOL)
+
+
+PROTOCOLS = {
+    "patches": Protocol(
+        patches.judge,
+        UNFOLDING,
+        lambda table: () if table.column != "sigma" or "rate" in table.settings else (GIVEN,),
+        lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
+        _of_patches,
+        pooled=True,
+    ),
+    "images": Protocol(
+        images.judge,
+        ("mb-taylorformer",),
+        lambda table: (GIVEN,),
+        lambda table: str(table.settings["task"]),
+        lambda table: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
+    ),
+    "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
+    "rgb-denoising": Protocol(
+        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table: awgn.PROTOCOL
+    ),
+}
+
+
+def evaluate_table(
+    name: str, data: Path | None, weights: Sequence[str], systems: Sequence[str], sets: Sequence[str], device: str, tell: Tell
+) -> Result:
+    """Measure the systems of a table on its test sets below `data`.
+
+    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have, DatasetError where a
+    test set isn't there.
+    """
+    table = read_table(name)
+    protocol = PROTOCOLS[table.protocol]
+    parts = _chosen_sets(table, sets)
+    found = {part.name: _found(table, part, data) for part in parts if part.dataset}
+    taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
+    taking = chosen(taking, table, systems)
+    clips: list[ClipFigures] = []
+    for part in parts:
+        if part.dataset:
+            clips += _measured(table, part, found[part.name], taking, protocol, tell)
+    rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
+    return Result(name, table.title, "published", rows, protocol.lines(table), tuple(remarks(taking)), table.source, tuple(clips))
+
+
+def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
+    names = [part.name for part in table.sets if part.dataset]
+    if unknown := [name for name in sets if name not in names]:
+        raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
+    whole = not sets or set(sets) == set(names)
+    return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+
+
+def _found(table: Table, part: TableSet, data: Path | None) -> Any:
+    """The pictures of a test set. Raises DatasetError with the layout that is expected."""
+    if data is None:
+        raise DatasetError(f"{table.name}: needs its test sets; name their folder with --data")
+    try:
+        return datasets.find(part.dataset, data, part.split)
+    except DatasetError as error:
+        others = [other.name for other in table.sets if other.dataset and other.name != part.name]
+        way_out = f"; to leave it out, choose others with --sets {','.join(others)}" if others else ""
+        raise DatasetError(f"{table.name}: {error}{way_out}") from error
+
+
+def _measured(
+    table: Table, part: TableSet, found: Any, taking: Sequence[Contestant], protocol: Protocol, tell: Tell
+) -> Iterator[ClipFigures]:
+    here = [contestant for contestant in taking if contestant.only in ("", part.name)]
+    more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
+    total, last = len(found), ""
+    names: dict[str, None] = {}
+    for figures in protocol.judge(table, part, found, here, LOOKED_AT, **more):
+        names[figures.clip] = None
+        if figures.clip != last:
+            tell(f"{part.title}: {figures.clip} ({len(names)} of {total})")
+            last = figures.clip
+        yield figures
+
+
+def _rows(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipFigures], systems: Sequence[str], pooled: bool) -> Iterator[Row]:
+    """One per set, column and system: measured ones first, each with what the paper says of it, then those of the paper alone."""
+    for part in parts:
+        for index, column in enumerate(part.columns):
+            on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
+            mine = list(_measured_values(part, column, clips, pooled) if part.dataset else _means_of_sets(parts, column, clips, pooled))
+            for system, weights, values, count in mine:
+                published = part.published.get(system, ({},) * len(part.columns))[index]
+                yield Row(table.systems.get(system, NAMES.get(system, system)), on, rounded(values), published, weights, "", count)
+            for system, cells in part.published.items():
+                if cells[index] and system not in {entry[0] for entry in mine} and (not systems or system in systems):
+                    yield Row(table.systems[system], on, {}, cells[index])
+
+
+Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
+
+
+def _measured_values(part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+    """What each system came to in one column: a setting, a clip's name, or the mean of all clips."""
+    here = [clip for clip in clips if clip.test_set == part.name and (column in (clip.column, clip.clip) or column == AVERAGE)]
+    for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
+        own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
+        yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
+
+
+def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
+    """The mean over all frames together, or over each clip's and then over the clips."""
+    metrics = clips[0].frames
+    if pooled:
+        return {metric: fmean(value for clip in clips for value in clip.frames[metric]) for metric in metrics}
+    return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
+
+
+def _means_of_sets(parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+    """The mean over the sets of what each system came to there; of those that were measured on all."""
+    per_set = [{entry[:2]: entry for entry in _measured_values(part, column, clips, pooled)} for part in parts if part.dataset]
+    for key in per_set[0]:
+        entries = [found[key] for found in per_set if key in found]
+        if len(entries) == len(per_set):
+            means = {metric: fmean(entry[2][metric] for entry in entries) for metric in entries[0][2]}
+            yield *key, means, sum(entry[3] for entry in entries)
+
+
+def _count(clip: ClipFigures) -> int:
+    return len(next(iter(clip.frames.values())))
