@@ -113,6 +113,13 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) 
         torch.testing.assert_close(degraded, clean + 40 / 255)
 
 
+def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
+    write_rain(tmp_path, count=1)
+    pairs = found_pairs("rain13k", tmp_path, "train")
+    sums = {round(drawn_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6) for seed in range(60)}
+    assert len(sums) > 30  # of 65 places; mirroring changes no sum
+
+
 def test_smaller_pictures_go_on_in_their_mirror_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vidrestore.training.paired_sets.turned", lambda both, draw: both)
     write_rain(tmp_path, (9, 40), 1)
