@@ -40,15 +40,19 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.models.dust import Dust, FastDust
+from vidrestore.models.dust import Dust
 from vidrestore.models.grouping import CHUNK, GROUP
+from vidrestore.models.linear import PackedLinear
 from vidrestore.models.patches import PatchGrid
+from vidrestore.models.recovery import RecoverySystem
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
 HALF_LIMIT = 60000.0  # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 BF16_BELOW = 0.35  # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to show
 WHITE = 256.0  # no sample is above it, whatever the depth
+
+Network = Dust | RecoverySystem  # with a sensing matrix
 
 
 def sense(
@@ -153,7 +157,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None) -> Mode
 
 
 def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions, tell: Listener) -> Summary:
-    network, info = cast(Dust, model.network), reader.info
+    network, info = cast(Network, model.network), reader.info
     measured = _description(info, model, options)
     total, began = expected_frames(info, WHOLE), time.monotonic()
     tell(Planned(info.path, total, details={"rate": measured.rate, "measurements": measured.measurements, "patches": measured.patches}))
@@ -189,7 +193,7 @@ class Sensor:
     The noise follows from the seed and a frame's place in the film alone.
     """
 
-    def __init__(self, network: Dust, pixels: PixelFormat, grids: tuple[PatchGrid, ...], sigma: float, seed: int) -> None:
+    def __init__(self, network: Network, pixels: PixelFormat, grids: tuple[PatchGrid, ...], sigma: float, seed: int) -> None:
         self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -225,7 +229,7 @@ def _recover(
     details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "rate": reader.measured.rate, "sigma": reader.measured.sigma}
     tell(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
     writer = VideoWriter(output, source=info, encoder=encoder, copy=(), frames=reader.frames, overwrite=options.overwrite, rate=options.cfr)
-    frames = buffered(recovered_frames(reader, cast(Dust, model.network), options), QUEUE_BYTES, _nbytes)
+    frames = buffered(recovered_frames(reader, cast(Network, model.network), options), QUEUE_BYTES, _nbytes)
     with closing(frames), writer:
         for frame in counted(frames, reader.path, reader.frames, "recover", tell):
             writer.write(frame)
@@ -243,7 +247,7 @@ def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
     return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
 
 
-def recovered_frames(reader: MeasurementReader, network: Dust, options: RecoverOptions) -> Generator[Frame]:
+def recovered_frames(reader: MeasurementReader, network: Network, options: RecoverOptions) -> Generator[Frame]:
     """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as memory allows."""
     threads = options.threads or available_cores()
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
@@ -264,10 +268,11 @@ def _clips(reader: MeasurementReader) -> Iterator[tuple[Tensor, list[tuple[int, 
 class Recoverer:
     """Makes frames from measurements with the network's fast form, which is worked out once."""
 
-    def __init__(self, measured: Measured, network: Dust, precision: str) -> None:
+    def __init__(self, measured: Measured, network: Network, precision: str) -> None:
         self.measured = measured
         with torch.no_grad():
-            self.network: FastDust = network.fast(torch.bfloat16 if _use_bf16(measured.rate, precision) else torch.float32)
+            dtype = torch.bfloat16 if _use_bf16(measured.rate, precision) else torch.float32
+            self.network = network.at(measured.sigma, dtype, PackedLinear)
 
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:

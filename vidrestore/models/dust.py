@@ -42,10 +42,13 @@ class DustConfig:
     temperature: bool = False
     normalise: bool = True  # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
     correlation: bool = False  # attention is on F D h with F (N, N) learned (Appendix B, Table X)
+    lambda1: float = 0.1  # where learning starts, on the 0-255 scale (Section IV-B, Table I); as the next
+    lambda2: float = 0.4
 
     def __post_init__(self) -> None:
         check_sizes(self.patch, self.atoms, self.blocks, self.heads)
         check_measurements(self.measurements, self.patch)
+        check_weights(self.lambda1, self.lambda2)
         if self.temperature and not self.normalise:
             raise ValueError("temperature is for normalised tokens only; leave it out, or normalise")
 
@@ -54,6 +57,12 @@ def check_measurements(measurements: int | None, patch: int) -> None:
     """Raises ValueError for a number of measurements that no patch can have."""
     if measurements is not None and not 0 < measurements <= patch**2:
         raise ValueError(f"measurements must be in [1, {patch**2}], got {measurements}")
+
+
+def check_weights(lambda1: float, lambda2: float) -> None:
+    """Raises ValueError for weights of an objective's terms that are not above 0."""
+    if min(lambda1, lambda2) <= 0:
+        raise ValueError(f"lambda1 and lambda2 must be above 0, got {lambda1} and {lambda2}")
 
 
 def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
@@ -124,8 +133,8 @@ class Dust(nn.Module):
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
-        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(0.1))))  # softplus of it is lambda1 / c = 0.1
-        self.gain = nn.Parameter(torch.tensor(0.4))  # lambda2
+        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))  # its softplus is lambda1 / c
+        self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
         self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
         if config.temperature:
             self.raw_temperature = nn.Parameter(torch.tensor(math.log(math.expm1(1 / 16))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -49,6 +50,16 @@ class PackedLinear:
         return rows @ self.weight.mT  # type: ignore[no-any-return]
 
 
-def on_tokens(product: Linear, groups: Tensor) -> Tensor:
+class Product:
+    """A product computed in `dtype` for rows of any other, which the result has too: (rows, in) -> (rows, out)."""
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype, linear: type[Linear]) -> None:
+        self.product, self.dtype = linear(weight, dtype), dtype
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return self.product(rows.to(self.dtype)).to(rows.dtype)
+
+
+def on_tokens(product: Callable[[Tensor], Tensor], groups: Tensor) -> Tensor:
     """A product of every token of groups (..., in) -> (..., out)."""
     return product(groups.flatten(0, -2)).view(*groups.shape[:-1], -1)

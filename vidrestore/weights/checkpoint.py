@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
 FAMILIES: dict[str, str] = {
+    "algorithm1": "vidrestore.models.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
+    "l1-l1-rnn": "vidrestore.models.l1_l1_rnn:build",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
+    "reweighted-rnn": "vidrestore.models.reweighted_rnn:build",
+    "sista": "vidrestore.models.sista:build",
+    "sista-rnn": "vidrestore.models.sista:build_rnn",
     "spynet": "vidrestore.models.vsr_family:build_flow",
+    "unfolded-transformer": "vidrestore.models.unfolded_transformer:build",
+    "vit": "vidrestore.models.vit:build",
     "vsr-transformer": "vidrestore.models.vsr_family:build",
 }
 

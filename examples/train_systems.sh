@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 129 runs, which take a
+# CPU core two days. What is done is left out, so it can be stopped and run again.
+#
+#   examples/train_systems.sh OUTPUT all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
+#
+# SYSTEM is sista-rnn, vit, ...; without any, all of them (ablations: those the paper has). $TRAIN is the command, `vidrestore train` unless
+# set. Configurations with the values changed are written to OUTPUT.
+set -euo pipefail
+
+output=${1:?folder for weights}
+what=${2:?all, sensing, denoising, noisy-sensing or ablations}
+shift 2
+recipes=$(cd "$(dirname "$0")/train/systems" && pwd)
+read -ra train <<<"${TRAIN:-vidrestore train}"
+systems=("$@")
+if [ ${#systems[@]} = 0 ]; then
+    for recipe in "$recipes"/*-cs20.toml; do systems+=("$(basename "$recipe" -cs20.toml)"); done
+fi
+mkdir -p "$output"
+
+# run NAME RECIPE [SED EXPRESSION...]: the recipe under another name with some lines changed
+run() {
+    local name=$1 recipe=$2 edits=(-e "s|\"\.\./|\"$recipes/../|") edit
+    shift 2
+    for edit; do edits+=(-e "$edit"); done
+    sed "${edits[@]}" -e "s|^name = .*|name = \"$name\"|" "$recipes/$recipe.toml" >"$output/$name.toml"
+    [ -e "$output/$name.safetensors" ] || "${train[@]}" --config "$output/$name.toml" --output "$output" --resume
+}
+
+sensing() {
+    local rate=1 measurements
+    for measurements in 26 51 77 102 128; do
+        run "$1-cs${rate}0" "$1-cs20" "s/^measurements = .*/measurements = $measurements/" "s/^rate = .*/rate = 0.$rate/"
+        rate=$((rate + 1))
+    done
+}
+
+denoising() {
+    local sigma
+    for sigma in 10 20 50 100; do
+        run "$1-denoise$sigma" "$1-denoise20" "s/^sigma = .*/sigma = [$sigma.0]/" "s/^lambda1 = .*/lambda1 = $((sigma * 6 / 10)).0/" \
+            "s/^lambda2 = .*/lambda2 = $((sigma * 2 / 10)).0/"
+    done
+}
+
+noisy_sensing() {
+    local sigma
+    for sigma in 10 20 50 100; do run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/"; done
+}
+
+ablations() {
+    local task heads
+    for task in cs20 denoise20; do
+        for heads in 2 6 8; do run "printed-mh$heads-dust-$task" "printed-mh-dust-$task" "s/^heads = .*/heads = $heads/"; done # Table III
+        run "printed-dust-f-$task" "printed-dust-$task" "s/^kind = .*/&\ncorrelation = true/"                             # Table X
+        run "printed-mh-dust-f-$task" "printed-mh-dust-$task" "s/^kind = .*/&\ncorrelation = true/"
+    done
+    run "printed-dust-weighted-cs20" printed-dust-cs20 "s/^kind = .*/&\nnormalise = false/" # Table II
+    run "unfolded-transformer-weighted-cs20" unfolded-transformer-cs20 "s/^measurements = .*/&\nnormalise = false/"
+}
+
+for system in "${systems[@]}"; do
+    case $what in sensing | all) sensing "$system" ;; esac
+    case $what in denoising | all) denoising "$system" ;; esac
+    case $what in noisy-sensing | all) noisy_sensing "$system" ;; esac
+done
+case $what in ablations | all) ablations ;; esac
