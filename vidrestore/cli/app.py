@@ -18,11 +18,10 @@ from vidrestore.cli.denoise_commands import denoise
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.image_commands import deblur, dehaze, derain, desnow, sr
 from vidrestore.cli.inspect_commands import inspect
+from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     help="Restore video files with transformers: the same film with better pixels, and nothing else changed.",

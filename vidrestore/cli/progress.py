@@ -45,8 +45,10 @@ def print_summary(event: Event) -> None:
     """What a finished input has become; on stderr where stdout carries the video."""
     if isinstance(event, Finished):
         piped = event.output == "-"
-        speed = f", {event.frames / event.seconds:.1f} fps" if event.seconds > 0 else ""
-        line = f"{event.source} -> {'stdout' if piped else event.output}: {_frames(event.frames)} in {_span(event.seconds)}{speed}"
+        made = event.frames - event.reused
+        speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
+        earlier = f" ({event.reused} of them earlier)" if event.reused else ""
+        line = f"{event.source} -> {'stdout' if piped else event.output}: {_frames(event.frames)}{earlier} in {_span(event.seconds)}{speed}"
         print(line, file=sys.stderr if piped else sys.stdout, flush=True)
 
 
@@ -59,7 +61,8 @@ def describe(event: Event) -> str | None:
             return f"{event.source}: {event.task or 'restore'}{model}{device}"
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
-            return f"{event.source}: " + ", ".join(_count(number, word) for number, word in parts if number is not None)
+            known = ", ".join(_count(number, word) for number, word in parts if number is not None)
+            return f"{event.source}: {known}" + (f"; going on, {event.reused} of them were restored earlier" if event.reused else "")
         case Progressed():
             return f"{event.source}: {event.stage} {_position(event)}{_speed(event)}"
         case Warned():

@@ -12,6 +12,7 @@ import typer
 
 from vidrestore.cli import parsing
 from vidrestore.cli.batch import run_each
+from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.options import (
     Cfr,
     Crf,
@@ -50,10 +51,18 @@ Steady = Annotated[bool, typer.Option("--steady", help="Less flicker: mix each f
 class Shared:
     """The options of every command that restores films."""
 
-    sources: Annotated[list[str], typer.Argument(metavar="IN...", help="Films, folders, patterns, or - for a y4m pipe.")]
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="IN...", show_default=False, help="Films, folders, patterns, or - for a y4m pipe.")
+    ] = None
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="OUT", show_default="IN.TASK.mp4", help="File, folder, or - for a y4m pipe."),
+    ] = None
+    recursive: Annotated[bool, typer.Option("--recursive", help="Folders with all that is below them; -o DIR gets the same folders.")] = (
+        False
+    )
+    from_list: Annotated[
+        str | None, typer.Option("--from-list", metavar="FILE", help="Take inputs from a file, one in each line; - is stdin.")
     ] = None
     model: Model = RestoreOptions.model
     strength: Annotated[float, typer.Option(help="Mix: 1 is the restored film, 0 the source.")] = RestoreOptions.strength
@@ -90,6 +99,18 @@ class Shared:
     skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave out inputs whose output exists.")] = (
         RestoreOptions.skip_existing
     )
+    restart: Annotated[bool, typer.Option("--restart", help="Discard what an interrupted run left, and begin anew.")] = (
+        RestoreOptions.restart
+    )
+    work_dir: Annotated[
+        str | None, typer.Option("--work-dir", metavar="DIR", show_default="beside OUT", help="Folder for unfinished work.")
+    ] = RestoreOptions.work_dir
+    segment_frames: Annotated[
+        int | None,
+        typer.Option(
+            "--segment-frames", metavar="N", show_default="96 to 240", help="Frames after which work is safe; fewer make larger files."
+        ),
+    ] = RestoreOptions.segment_frames
     preview: Annotated[
         Fraction | None,
         typer.Option(
@@ -118,6 +139,9 @@ class Shared:
             encoder=encoder_options(self.encoder, self.crf, self.preset, self.encoder_option, self.lossless),
             overwrite=self.overwrite,
             skip_existing=self.skip_existing,
+            restart=self.restart,
+            work_dir=self.work_dir,
+            segment_frames=self.segment_frames,
             **own,
         )
 
@@ -150,15 +174,19 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def run_task(task: str, shared: Shared, **own: Any) -> None:
     """Restore all inputs, or preview or plan them, and leave with the exit code; `own` as in `Shared.restore_options`."""
     from vidrestore.engine.batch import Batch
-    from vidrestore.engine.naming import PREVIEW
+    from vidrestore.engine.naming import PREVIEW, listed_sources
 
     if shared.preview is not None and shared.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if shared.preview is not None and shared.duration is not None:
         raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
     one_use_of_stdout(shared.json, shared.output)
-    batch = Batch(shared.sources, shared.output, task, shared.restore_options(**own), suffix=PREVIEW if shared.preview else None)
-    with listening(shared.json, shared.quiet) as on_event:
+    sources = [*(shared.sources or ()), *(listed_sources(shared.from_list) if shared.from_list else ())]
+    if not sources:
+        raise typer.BadParameter("no input was given; expected films, folders or patterns, or --from-list FILE")
+    suffix = PREVIEW if shared.preview else None
+    batch = Batch(sources, shared.output, task, shared.restore_options(**own), suffix=suffix, recursive=shared.recursive)
+    with stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
         code = run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
     raise typer.Exit(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -14,33 +15,48 @@ from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.preview import preview
 from vidrestore.engine.run import restore_source
 from vidrestore.engine.tasks import Restorer, load_restorer
-from vidrestore.errors import OptionError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener
+from vidrestore.media.encoders import PIPE
 
 
 class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
-    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's.
+    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
+    ones; the folder `output` then gets the same folders.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
     """
 
     def __init__(
-        self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions, *, suffix: str | None = None
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        *,
+        suffix: str | None = None,
+        recursive: bool = False,
     ) -> None:
         self.task = task
         self.options = options
-        self.sources = expand_sources(sources)
+        found = expand_sources(sources, recursive=recursive)
+        self.sources = list(found)
+        if output is not None and output != PIPE and any(found.values()):
+            output = os.path.join(output, "")  # a folder, there or not
+        several = len(found) > 1
         self.outputs = {
-            source: output_for(source, output, suffix or SUFFIXES[task], several=len(self.sources) > 1) for source in self.sources
+            source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
+            for source, folder in found.items()
         }
         for target in self.outputs.values():
             twice = [source for source, other in self.outputs.items() if other == target]
             if len(twice) > 1:
                 raise OptionError(f"{' and '.join(twice)} would both become {target}; restore them one at a time, each with its own -o")
-        if output is not None and output.endswith("/"):
-            Path(output).mkdir(parents=True, exist_ok=True)
+        if output is not None and output.endswith(("/", os.sep)):
+            for target in self.outputs.values():
+                _make_folder(Path(target).parent)
 
     @cached_property
     def restorer(self) -> Restorer:
@@ -57,3 +73,15 @@ class Batch:
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate:
         """Plan one of `sources` and say what its restoration would cost."""
         return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MediaError(f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o") from error
+
+
+def _below(output: str | None, folder: str) -> str | None:
+    """The folder below the output's that mirrors where a source was found."""
+    return os.path.join(output, folder, "") if output is not None and folder else output

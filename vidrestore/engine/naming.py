@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,42 +26,81 @@ SUFFIXES = {
     "<identity>": "identity",
 }
 PREVIEW = "preview"
+WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
 ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
 
 
-def expand_sources(sources: Sequence[str]) -> list[str]:
-    """The inputs meant by files, folders (the videos in them, not below) and patterns such as "*.mp4".
+def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
+    """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its folder below the one given.
 
-    Our own outputs and hidden files are never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds
-    no video.
+    `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work folders and what is hidden are
+    never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds no video.
     """
     if len(sources) == 1 and not _is_many(sources[0]):
-        return list(sources)
-    found = [path for source in sources for path in _expand(source)]
-    return list(dict.fromkeys(path for path in found if not is_our_output(path)))
+        return {sources[0]: ""}
+    found: dict[str, str] = {}
+    for source in sources:
+        for path, below in _expand(source, recursive):
+            if not is_our_output(path):
+                found.setdefault(path, below)
+    return found
+
+
+def listed_sources(path: str) -> list[str]:
+    """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does; "-" is standard input.
+
+    Raises MediaError where it can't be read or lists nothing.
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == PIPE else Path(path).read_bytes()
+    except OSError as error:
+        raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
+    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
+    if found := [os.fsdecode(line) for line in lines if line.strip()]:
+        return found
+    raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
 
 
 def _is_many(source: str) -> bool:
     return source != PIPE and (os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(source)))
 
 
-def _expand(source: str) -> Iterator[str]:
+def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
     if not _is_many(source):
-        yield source
+        yield source, ""
         return
-    paths = sorted(str(path) for path in Path(source).iterdir()) if os.path.isdir(source) else sorted(glob.glob(source))
-    videos = [path for path in paths if os.path.isfile(path) and Path(path).suffix.lower() in VIDEO_SUFFIXES and not is_our_output(path)]
+    paths = (
+        _in_folder(source, recursive) if os.path.isdir(source) else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
+    )
+    videos = [(path, below) for path, below in paths if _is_video(path)]
     if not videos:
         kind = "the folder" if os.path.isdir(source) else "the pattern"
         raise MediaError(f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv")
     yield from videos
 
 
+def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
+    """The files in a folder and, with `recursive`, below it; each with the folder it is in, as seen from the first one."""
+
+    def unreadable(error: OSError) -> None:
+        raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
+
+    for here, folders, files in os.walk(folder, onerror=unreadable):
+        below = os.path.relpath(here, folder)
+        for name in sorted(files):
+            yield str(Path(here, name)), "" if below == "." else below
+        folders[:] = sorted(name for name in folders if recursive and not name.startswith(".") and not name.endswith(WORK_SUFFIX))
+
+
+def _is_video(path: str) -> bool:
+    return os.path.isfile(path) and Path(path).suffix.lower() in VIDEO_SUFFIXES and not is_our_output(path)
+
+
 def is_our_output(path: str) -> bool:
-    """Whether a file is named like something that vidrestore wrote, or is still writing."""
+    """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is hidden."""
     name = Path(path).name
     parts = name.split(".")
-    return name.startswith(".") or (len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW})
+    return name.startswith(".") or name.endswith(WORK_SUFFIX) or (len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW})
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.engine.lock import Lock
+from vidrestore.engine.naming import WORK_SUFFIX
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.atomic import sync_folder, write_problem
 
 VERSION = 1
-SUFFIX = ".vidrestore"
 _LONGEST_NAME = 255  # bytes
 _OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?")
 
@@ -42,7 +42,7 @@ class WorkFolder:
         if work_dir is not None and not os.path.isdir(work_dir):
             raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
         self.path = (
-            Path(work_dir, _apart(self.output)) if work_dir is not None else self.output.with_name(_short(self.output.name + SUFFIX))
+            Path(work_dir, _apart(self.output)) if work_dir is not None else self.output.with_name(_short(self.output.name + WORK_SUFFIX))
         )
         self._lock: Lock | None = None
 
@@ -170,7 +170,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
 def _apart(output: Path) -> str:
     """A name for the work folder where those of outputs from several folders lie."""
     place = hashlib.sha256(os.fsencode(output.absolute())).hexdigest()[:8]
-    return _short(f"{output.name}.{place}{SUFFIX}")
+    return _short(f"{output.name}.{place}{WORK_SUFFIX}")
 
 
 def _short(name: str) -> str:
@@ -178,7 +178,7 @@ def _short(name: str) -> str:
     if len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     place = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
-    stem = name.removesuffix(SUFFIX)
-    while len(os.fsencode(f"{stem}.{place}{SUFFIX}")) > _LONGEST_NAME:
+    stem = name.removesuffix(WORK_SUFFIX)
+    while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > _LONGEST_NAME:
         stem = stem[:-1]
-    return f"{stem}.{place}{SUFFIX}"
+    return f"{stem}.{place}{WORK_SUFFIX}"

@@ -1,0 +1,238 @@
+"""The real command, killed, stopped and run out of space: what it leaves, and what the next run makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Command, Commands
+from long_films import film as long_film
+from sample_videos import write_video
+from written_videos import packets
+
+from vidrestore.media.reader import VideoReader
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    started = Commands(tmp_path_factory.mktemp("commands"))
+    yield started
+    started.close()
+
+
+def content(path: Path) -> tuple[Any, Any]:
+    with VideoReader(str(path)) as reader:
+        frames = [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+    return frames, packets(path)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """150 frames at varying times with sound and subtitles."""
+    folder = tmp_path_factory.mktemp("film")
+    times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
+    return long_film(folder / "film.mkv", times=[int(time) for time in times], text="subrip")
+
+
+ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(film: Path, commands: Commands) -> dict[str, Path]:
+    made = {}
+    for name, options in ENCODERS.items():
+        made[name] = film.with_name(f"{name}.mkv")
+        assert denoise(commands, film, "-o", made[name], *options)[0] == 0
+    return made
+
+
+def denoise(commands: Commands, *arguments: object, **more: Any) -> tuple[int, str]:
+    return commands.run("denoise", *arguments, *OPTIONS, **more)
+
+
+def begin(commands: Commands, *arguments: object, **more: Any) -> Command:
+    return commands.start("denoise", *arguments, *OPTIONS, **more)
+
+
+def work_of(output: Path) -> Path:
+    return output.with_name(f"{output.name}.vidrestore")
+
+
+def segments(output: Path) -> list[str]:
+    return sorted(path.name for path in work_of(output).glob("*.segment"))
+
+
+SEGMENTS = 5  # of the film
+MOMENTS: list[Callable[[Path], object]] = [
+    lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
+    lambda output: len(segments(output)) == 2,
+    lambda output: len(segments(output)) == 4,
+    lambda output: len(segments(output)) == SEGMENTS and output.with_name(f".{output.name}.partial").exists(),  # while it joins
+]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_run_killed_again_and_again_ends_with_the_file_of_an_undisturbed_one(
+    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path, encoder: str
+) -> None:
+    output, options = tmp_path / "out.mkv", ENCODERS[encoder]
+    for moment in MOMENTS:
+        begin(commands, film, "-o", output, *options, slow_clip=0.05, slow_join=0.05).until(partial(moment, output)).kill()
+        assert not output.exists()
+    code, said = denoise(commands, film, "-o", output, *options)
+    assert code == 0 and "(150 of them earlier)" in said
+    assert content(output) == content(undisturbed[encoder])
+    assert output.read_bytes() == undisturbed[encoder].read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_cleanly_and_says_how_to_go_on(
+    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    output = tmp_path / "out.mkv"
+    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output))
+    command.send(number)
+    assert command.wait() == 130 and "Traceback" not in command.said
+    for words in ("once more stops at once", "the same command goes on from there", "film.mkv: interrupted"):
+        assert words in command.said
+    assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json", "lock"}
+    assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
+    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
+
+
+def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path: Path) -> None:
+    command = begin(commands, film, "-o", tmp_path / "out.mkv", "--lossless", slow_clip=60)
+    command.until((work_of(tmp_path / "out.mkv") / "job.json").exists)
+    command.send(signal.SIGINT)
+    command.until(lambda: "stopping" in command.said)
+    command.send(signal.SIGINT)
+    assert command.wait(seconds=10) == 130
+
+
+def test_two_processes_on_one_job_are_one_too_many(commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    first = begin(commands, film, "-o", output, "--lossless", slow_clip=0.2).until(lambda: segments(output))
+    code, said = denoise(commands, film, "-o", output, "--lossless")
+    assert code == 1 and f"process {first.pid} on " in said and "works on this already" in said
+    assert first.wait() == 0
+    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
+
+
+def test_other_arguments_than_those_that_began_are_refused(commands: Commands, film: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output)).kill()
+    other = (film, "-o", output, "--lossless", "--strength", "0.5")
+    code, said = denoise(commands, *other)
+    assert code == 1 and "strength was 1.0, now 0.5" in said and "--restart" in said
+    assert denoise(commands, *other, "--restart")[0] == 0
+
+
+# Out of space
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("needs permission to mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 frames of noise: 0.55 MB in segments, and as much again when joined."""
+    path = tmp_path_factory.mktemp("large") / "film.mkv"
+    write_video(path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)])
+    return path
+
+
+@pytest.mark.parametrize("room", [300_000, 700_000], ids=["for a segment", "for all segments but not for the film too"])
+def test_a_full_disk_leaves_work_to_go_on_with(commands: Commands, small_disk: Path, large: Path, tmp_path: Path, room: int) -> None:
+    output, filler = small_disk / "out.mkv", small_disk / "filler"
+    free = os.statvfs(small_disk)
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - room))
+    code, said = denoise(commands, large, "-o", output, "--lossless")
+    assert code == 1 and "no space left" in said and "the same command goes on from there" in said, said
+    assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
+    filler.unlink()
+    code, said = denoise(commands, large, "-o", output, "--lossless")
+    assert code == 0 and "of them earlier" in said
+    assert denoise(commands, large, "-o", tmp_path / "whole.mkv", "--lossless")[0] == 0
+    assert output.read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_too_little_room_is_said_before_the_work(commands: Commands, small_disk: Path, tmp_path: Path) -> None:
+    source = tmp_path / "film.mkv"
+    write_video(source, 300, "libx264", size=(320, 240), options={"preset": "ultrafast"})
+    code, said = denoise(commands, source, "-o", small_disk / "out.mkv", "--lossless")
+    assert code == 1 and "free, but at least" in said and "the film is there twice while its segments are joined" in said, said
+    assert "--work-dir" in said
+    assert list(small_disk.iterdir()) == []
+
+
+def test_a_file_size_limit_leaves_work_to_go_on_with(commands: Commands, large: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    code, said = denoise(commands, large, "-o", output, "--lossless", largest_file=400_000)
+    assert code == 1 and "no space left" in said, said
+    assert segments(output) and not output.exists()
+    assert denoise(commands, large, "-o", output, "--lossless")[0] == 0
+
+
+# Many inputs
+
+
+def test_a_folder_is_restored_with_all_below_it_and_one_bad_film_stops_nothing(commands: Commands, tmp_path: Path) -> None:
+    for name in ("a.mkv", "below/b.mkv", "below/deeper/c.mkv"):
+        (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
+        write_video(tmp_path / "films" / name, 3)
+    (tmp_path / "films" / "below" / "bad.mkv").write_bytes(b"no film")
+    code, said = denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive")
+    assert code == 3 and f"vidrestore: 1 of 4 inputs failed: {tmp_path}/films/below/bad.mkv" in said
+    made = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.mkv"))
+    assert made == ["a.denoised.mkv", "below/b.denoised.mkv", "below/deeper/c.denoised.mkv"]
+    (tmp_path / "films" / "below" / "bad.mkv").unlink()
+    assert denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive", "--skip-existing")[0] == 0
+
+
+def test_inputs_come_from_a_list(commands: Commands, tmp_path: Path) -> None:
+    for name in ("a b.mkv", "-c.mkv"):
+        write_video(tmp_path / name, 3)
+    (tmp_path / "list").write_text(f"{tmp_path}/a b.mkv\n\n{tmp_path}/-c.mkv\n")
+    code, said = denoise(commands, "--from-list", tmp_path / "list", "-o", f"{tmp_path}/out/", "--json")
+    assert code == 0
+    done = [json.loads(line) for line in said.splitlines() if '"done"' in line]
+    assert [event["output"] for event in done] == [f"{tmp_path}/out/a b.denoised.mkv", f"{tmp_path}/out/-c.denoised.mkv"]
+
+
+def test_without_any_input_the_command_says_what_it_takes(commands: Commands) -> None:
+    code, said = denoise(commands)
+    assert code == 2 and "--from-list FILE" in " ".join(said.replace("│", " ").split())
+
+
+def test_a_run_stopped_in_a_folder_goes_on_with_the_film_it_was_at(commands: Commands, tmp_path: Path, large: Path) -> None:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name in ("a.mkv", "b.mkv"):
+        (folder / name).write_bytes(large.read_bytes())
+    begin(commands, folder, "--lossless", slow_clip=0.1).until(lambda: segments(folder / "b.denoised.mkv")).kill()
+    code, said = denoise(commands, folder, "--lossless", "--skip-existing")
+    assert code == 0 and "b.denoised.mkv: 60 frames (" in said
+    assert (folder / "a.denoised.mkv").read_bytes() == (folder / "b.denoised.mkv").read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == ["a.denoised.mkv", "a.mkv", "b.denoised.mkv", "b.mkv"]
