@@ -67,7 +67,7 @@ def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
     assert "no such folder" in capsys.readouterr().err
     assert run("--suite", "vsr-table30") == 2
-    assert "no suite named 'vsr-table30'; there are: bundled, awgn-rgb, dust-table4" in capsys.readouterr().err
+    assert "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table4" in capsys.readouterr().err
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
 

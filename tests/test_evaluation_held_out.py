@@ -14,15 +14,16 @@ import pytest
 from sample_videos import write_video
 from test_training_clips import clip_run
 from test_training_pairs import pair_run
+from test_training_sets import configured
 from training_runs import tiny_run
 
 from vidrestore import weights as weights_package
 from vidrestore.cli import main
-from vidrestore.errors import CheckpointError, ConfigError, OptionError
+from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
 from vidrestore.evaluation import Result, Row, evaluate
 from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
 from vidrestore.training import loop
-from vidrestore.training.config import RunConfig
+from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.loop import train
 from vidrestore.weights import load_model, read_card, write_manifest
 from vidrestore.weights import manifest as manifests
@@ -150,6 +151,16 @@ def test_of_a_folder_without_the_held_out_clips_all_are_judged_and_the_result_sa
         evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
 
 
+def test_a_recipe_on_a_dataset_is_judged_there_or_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    config = read_config(configured(tmp_path, "pairs"))
+    path = train(config, tmp_path / "runs", device="cpu")
+    (tmp_path / "sets").rename(tmp_path / "moved")
+    with pytest.raises(DatasetError):
+        list(held_out_rows(config, load_model(path)))
+    rows = list(held_out_rows(config, load_model(path), tmp_path / "moved"))
+    assert rows and {row.verdict for row in rows} == {"agrees"}
+
+
 def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
     config, weights = trained(tmp_path)
     with pytest.raises(CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"):
@@ -172,7 +183,7 @@ def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
     for given in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give a suite"):
             evaluate(**given)
-    with pytest.raises(OptionError, match="no suite named 'bundle'; there are: bundled"):
+    with pytest.raises(OptionError, match="no suite named 'bundle'; there are: bundled, quick"):
         evaluate("bundle")
 
 

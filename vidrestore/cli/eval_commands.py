@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 def evaluate(
+    films: Annotated[list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick.")] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="bundled: all that ships, on held-out clips; or a paper's table: vsr-table3.")
+        str | None,
+        typer.Option("--suite", help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as vsr-table3."),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")] = None,
     weights: Annotated[list[str] | None, typer.Option("--weights", metavar="NAME|FILE", help="Weights; may be given again.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
     sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How much of each film --suite quick looks at.")] = 10.0,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
@@ -36,7 +39,9 @@ def evaluate(
     if threads:
         torch.set_num_threads(threads)
     chosen = {"systems": _names(systems), "sets": _names(sets)}
-    found = evaluate(suite, config=config, data=data, weights=weights or (), **chosen, device=device, tell=_tell)
+    found = evaluate(
+        suite, config=config, data=data, weights=weights or (), **chosen, films=films or (), seconds=seconds, device=device, tell=_tell
+    )
     _print(found)
     for path, text in ((json, found.to_json), (csv, found.to_csv)):
         if path is not None:

@@ -12,15 +12,18 @@ from pathlib import Path
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import OptionError
+from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
 from vidrestore.evaluation.published import table_names
+from vidrestore.evaluation.quick import SECONDS, evaluate_films
 from vidrestore.evaluation.results import ClipFigures, Result, Row
+from vidrestore.evaluation.suites import evaluate_table
 
 __all__ = ["ClipFigures", "Result", "Row", "evaluate", "suite_names"]
 
 
 def suite_names() -> tuple[str, ...]:
     """What `evaluate` takes as a suite."""
-    return ("bundled", *table_names())
+    return ("bundled", "quick", *table_names())
 
 
 def evaluate(
@@ -31,28 +34,31 @@ def evaluate(
     weights: Sequence[str] = (),
     systems: Sequence[str] = (),
     sets: Sequence[str] = (),
+    films: Sequence[str | Path] = (),
+    seconds: float = SECONDS,
     device: str = "auto",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is needed.
 
-    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables. `tell`
-    hears what is being done. Raises OptionError for an unknown suite, system or set, ConfigError or DatasetError where data is missing,
-    CheckpointError for weights that aren't there or don't fit.
+    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables. `films`
+    are for the suite `quick`, which looks at their first `seconds`. `tell` hears what is being done. Raises OptionError for an unknown
+    suite, system or set, ConfigError or DatasetError where data is missing, CheckpointError for weights that aren't there or don't fit.
     """
-    from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
-    from vidrestore.evaluation.suites import evaluate_table
-
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(f"give a suite ({', '.join(suite_names())}) or a training configuration")
-    if (suite == "bundled" or config is not None) and (systems or sets):
+    if suite not in (None, *suite_names()):
+        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
+    if suite not in table_names() and (systems or sets):
         raise OptionError("systems and sets choose rows of a paper's table; leave them out here")
+    if films and suite != "quick":
+        raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)
-    if suite not in suite_names():
-        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
-    if suite == "bundled":
+    if suite == "quick":
+        return evaluate_films([Path(film) for film in films], weights, seconds, where, tell)
+    if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, where, tell)
     return evaluate_table(suite, folder, weights, systems, sets, where, tell)

@@ -11,7 +11,7 @@ from typing import Any
 from vidrestore.engine.task_weights import ANY_TASK
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
-from vidrestore.training.config import FootageConfig, RunConfig
+from vidrestore.training.config import RunConfig, SetConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.loop import make_data
 from vidrestore.training.objective import objective_of
@@ -60,12 +60,10 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     """The recipe with the clips of another folder, and whether those that it holds out are among them.
 
-    Where they are not, the network is judged on all clips of the folder.
+    Where they are not, the network is judged on all clips of the folder. A recipe on one of the papers' datasets finds that there.
     """
-    if not isinstance(config.data, FootageConfig):
-        if data is not None:
-            raise ConfigError(f"{config.path.name}: is judged on {config.data.described()['held out']}, not on clips; leave out --data")
-        return config, True
+    if isinstance(config.data, SetConfig):
+        return (config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))), True
     if data is None:
         folder = config.folder / config.data.clips
         if not folder.is_dir():

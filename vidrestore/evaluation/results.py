@@ -38,12 +38,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its result; the clean frame."""
+    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its result; the clean frame,
+    where there is one."""
 
     frame: int
     given: NDArray[np.uint8]
     restored: NDArray[np.uint8]
-    clean: NDArray[np.uint8]
+    clean: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""Films without reference: flicker of known size, motion that is no flicker, and a restoration from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from vidrestore.errors import OptionError
+from vidrestore.evaluation import evaluate
+from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, Side, flicker, note_flicker
+from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.noise import NoiseEstimator
+
+
+def texture(height: int = 96, width: int = 128) -> np.ndarray:
+    smooth = np.random.default_rng(2).normal(0, 1, (height // 4, width // 4)).repeat(4, 0).repeat(4, 1)
+    return 128 + 30 * smooth
+
+
+def write_film(path: Path, frames: list[np.ndarray]) -> None:
+    """Gray frames, stored without loss."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.height, stream.width, stream.pix_fmt = *frames[0].shape, "gray"
+        for frame in frames:
+            stored = av.VideoFrame.from_ndarray(frame.round().clip(0, 255).astype(np.uint8), "gray")
+            container.mux(stream.encode(stored))
+        container.mux(stream.encode(None))
+
+
+def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
+    still = torch.from_numpy(texture()).float()
+    pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
+    places = fixed_places(4, Grid(96, 128, 16, 16))
+    assert flicker(pulsing, places) == pytest.approx([3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4)
+
+
+def test_of_normal_changes_it_is_their_standard_deviation() -> None:
+    draw = torch.Generator().manual_seed(3)
+    noise = torch.randn(2, 320, 480, generator=draw) * 16  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
+
+
+def test_what_moves_does_not_flicker() -> None:
+    large = texture(128, 256)
+    moving = [torch.from_numpy(large[8:104, 3 * time : 128 + 3 * time]).float() for time in range(6)]
+    side = Side(NoiseEstimator())
+    note_flicker([side, side], [list(moving), list(moving)])
+    assert len(side.flicker) == 10 and max(side.flicker) < 0.2
+    at_one_place = flicker(torch.stack(moving), fixed_places(6, Grid(96, 128, 16, 16)))
+    assert min(at_one_place) > 2
+
+
+def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
+    frames = [torch.from_numpy(texture()).float() + offset for offset in (0.0, 2.0)]
+    held = [list(frames), list(frames)]
+    sides = [Side(NoiseEstimator()), Side(NoiseEstimator())]
+    note_flicker(sides, held)
+    assert [len(planes) for planes in held] == [1, 1] and torch.equal(held[0][0], frames[1])
+    assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
+
+
+def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
+    write_film(tmp_path / "noisy.mkv", [clean + draw.normal(0, 20, clean.shape) for _ in range(23)])
+    found = evaluate("quick", films=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
+    (row,) = found.rows
+    assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
+    assert row.reference["noise"] == pytest.approx(20, rel=0.1) and row.measured["noise"] < 4
+    assert row.measured["flicker"] < row.reference["flicker"] == pytest.approx(2**0.5 * 20 / 16, rel=0.15)
+    given, restored = found.clips
+    assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
+    assert restored.shown is not None and restored.shown.given.shape == (96, 128, 3) and restored.shown.clean is None
+    assert found.against == "before"
+
+
+def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="name at least one film"):
+        evaluate("quick")
+    with pytest.raises(OptionError, match="films are for --suite quick"):
+        evaluate("bundled", films=["film.mp4"])
+    with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
+        evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])

@@ -1,0 +1,150 @@
+"""The suite `quick`: any film, without anything to compare it with. How noisy it is before and after restoration, and how it flickers.
+
+Flicker: what the mean of a patch of 16x16 that follows the motion changes from frame to frame. Motion is found in the source, for both
+films. Per frame it is the median over the patches, so that those that were lost don't count, over 0.6745, which makes it the standard
+deviation where the changes are Gaussian; on the 0-255 scale, of luma (or of the first plane). Fine noise averages out in a patch; what is
+left is what one sees pulsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import vidrestore
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.engine.options import DROPPABLE, RestoreOptions
+from vidrestore.errors import OptionError
+from vidrestore.evaluation.contestants import GIVEN
+from vidrestore.evaluation.figures import rows_last
+from vidrestore.evaluation.frames import eight_bits
+from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
+from vidrestore.frames import Frame
+from vidrestore.media.encoders import EncoderOptions
+from vidrestore.media.probe import VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.models.grouping import GROUP
+from vidrestore.models.matching import Grid, gather, matched_places
+from vidrestore.noise import NoiseEstimator
+from vidrestore.weights import load_model
+
+Tell = Callable[[str], None]
+SECONDS = 10.0  # of a film, from its beginning
+MODEL = "dust-denoise"
+PATCH = 16  # pixels
+MEDIAN_OF_NORMAL = 0.6745  # of the magnitudes of a normal distribution of standard deviation 1
+
+
+@dataclass
+class Side:
+    """What is found of one film: its noise, its flicker frame by frame, and the frame in its middle."""
+
+    estimator: NoiseEstimator
+    flicker: list[float] = field(default_factory=list)
+    picture: NDArray[np.uint8] | None = None
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"noise": self.estimator.sigma(), "flicker": fmean(self.flicker) if self.flicker else 0.0}
+
+
+def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell) -> Result:
+    """Restore the first `seconds` of each film with each of the weights, `dust-denoise` unless some are named, and measure both.
+
+    Raises OptionError without a film, and for weights that change its size; MediaError, CheckpointError.
+    """
+    if not films:
+        raise OptionError("quick: name at least one film: vidrestore eval --suite quick film.mp4")
+    rows: list[Row] = []
+    clips: list[ClipFigures] = []
+    for film in films:
+        for name in weights or (MODEL,):
+            tell(f"{film.name}: {name}")
+            row, pair = _film(film, name, seconds, device)
+            rows.append(row)
+            clips += pair
+    protocol = (
+        f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
+        "noise: estimated without reference; flicker: change from frame to frame of the means of patches that follow the motion",
+    )
+    return Result("quick", "Films without reference", "before", tuple(rows), protocol, clips=tuple(clips))
+
+
+def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list[ClipFigures]]:
+    model = load_model(name)
+    if model.card.task in ("sr", "recover"):
+        raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after")
+    with TemporaryDirectory(prefix="vidrestore-") as folder:
+        restored = Path(folder) / "restored.mkv"
+        options = RestoreOptions(
+            model=name,
+            device=device,
+            duration=Fraction(seconds).limit_denominator(10**6),
+            encoder=EncoderOptions(lossless=True),
+            drop=frozenset(DROPPABLE),
+        )
+        summary = vidrestore.restore(film, restored, task=model.card.task, options=options)
+        before, after = sides(film, restored, summary.frames)
+    pair = [
+        ClipFigures(system, "films", "", film.name, {"flicker": tuple(side.flicker)}, weights)
+        for system, side, weights in ((GIVEN, before, ""), (model.card.task, after, model.card.name))
+    ]
+    row = Row(model.card.task, film.name, rounded(after.values), rounded(before.values), model.card.name, "", summary.frames)
+    assert before.picture is not None and after.picture is not None
+    return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))]
+
+
+def sides(source: Path, restored: Path, count: int) -> tuple[Side, Side]:
+    """Both films measured, the first `count` frames of them."""
+    with (
+        VideoReader(str(source)) as first,
+        VideoReader(str(restored)) as second,
+        closing(first.frames()) as one,
+        closing(second.frames()) as other,
+    ):
+        videos = first.info.video, second.info.video
+        both = Side(NoiseEstimator(videos[0].format.unit)), Side(NoiseEstimator(videos[1].format.unit))
+        held: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for index, frames in enumerate(zip(islice(one, count), other, strict=False)):
+            for side, video, frame, planes in zip(both, videos, frames, held, strict=True):
+                side.estimator.add(frame.planes[0])
+                planes += planes_to_grey(frame.planes[:1], video.format)
+                if index == count // 2:
+                    side.picture = displayed(frame, video)
+            if len(held[0]) == GROUP or index == count - 1:
+                note_flicker(both, held)
+    return both
+
+
+def note_flicker(both: Sequence[Side], held: Sequence[list[Tensor]]) -> None:
+    """Add the flicker of the frames that are held, but for the first; of these only the last one is kept."""
+    source = torch.stack(held[0])
+    if len(source) > 1 and min(source.shape[1:]) >= PATCH:
+        places = matched_places(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
+        for side, planes in zip(both, held, strict=True):
+            side.flicker += flicker(torch.stack(planes), places)
+    for planes in held:
+        del planes[:-1]
+
+
+def flicker(plane: Tensor, places: Tensor) -> list[float]:
+    """Of each frame of a plane (T, H, W) but the first, along the places (T, S, 2) of its patches."""
+    changes = gather(plane, places, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
+    return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
+
+
+def displayed(frame: Frame, video: VideoInfo) -> NDArray[np.uint8]:
+    """(H, W, 3) R, G, B of a decoded frame."""
+    planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
+    return rows_last(eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height)))
