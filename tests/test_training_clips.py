@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sample_videos import write_video
-from torch import Tensor
+from torch import Tensor, nn
 from training_runs import CONFIG, write_config
 
 from vidrestore.degrade import gaussian_blurred, imresize
@@ -20,7 +20,7 @@ from vidrestore.models.spynet import warp
 from vidrestore.training import loop
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig, RunConfig, read_config
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import charbonnier
+from vidrestore.training.objective import charbonnier, flow_distance, see_differences
 from vidrestore.training.super_resolution import (
     ClipSource,
     FlowSource,
@@ -162,6 +162,26 @@ def test_flow_batches_follow_from_the_step() -> None:
     one, two = (FlowSource(Scenes(), FlowDataConfig("clips", crop=16, reach=4), 1) for _ in range(2))  # type: ignore[arg-type]
     one.batch(0, 2)
     assert all(map(torch.equal, one.batch(7, 2), two.batch(7, 2)))
+
+
+def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame() -> None:
+    flow = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    coarse = torch.zeros(1, 2, 2, 2)
+    means = flow.view(1, 2, 2, 2, 2, 2).mean((3, 5))
+    expected = ((means / 2) ** 2).sum(1).sqrt().mean() * 2
+    torch.testing.assert_close(flow_distance(coarse, flow), expected, atol=1e-2, rtol=1e-3)
+    torch.testing.assert_close(flow_distance(means / 2, flow), torch.tensor(2 * 0.01))
+
+
+def test_a_level_first_sees_differences_and_no_brightness() -> None:
+    level = nn.Sequential(nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3))
+    see_differences(level)
+    flat = torch.cat((torch.full((1, 6, 9, 9), 0.7), torch.zeros(1, 2, 9, 9)), 1)
+    torch.testing.assert_close(level(flat), torch.zeros(1, 2, 5, 5), atol=1e-5, rtol=0)
+    frame = torch.rand(1, 3, 9, 9)
+    still = level[0](torch.cat((frame, frame, torch.zeros(1, 2, 9, 9)), 1))
+    torch.testing.assert_close(still[:, ::2], torch.zeros(1, 3, 7, 7), atol=1e-5, rtol=0)
+    assert still[:, 1::2].abs().min() > 0
 
 
 # Runs

@@ -58,14 +58,19 @@ class Spynet(nn.Module):
 
     def forward(self, reference: Tensor, supporting: Tensor) -> Tensor:
         height, width = reference.shape[-2:]
+        return resized_flow(self.flows(reference, supporting)[-1], height, width)
+
+    def flows(self, reference: Tensor, supporting: Tensor) -> list[Tensor]:
+        """The flow that every level comes to, coarsest first, in pixels of that level."""
         references, supports = self._pyramid(reference), self._pyramid(supporting)
-        flow = references[0].new_zeros(len(reference), 2, *references[0].shape[-2:])
-        for index, level in enumerate(self.levels):
-            if index:
-                flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=True)
-            seen = warp(supports[index], flow, border="border")
-            flow = flow + level(torch.cat([references[index], seen, flow], 1))
-        return _resized_flow(flow, height, width)
+        flows: list[Tensor] = []
+        for seen, support, level in zip(references, supports, self.levels, strict=True):
+            if flows:
+                flow = 2 * F.interpolate(flows[-1], scale_factor=2.0, mode="bilinear", align_corners=True)
+            else:
+                flow = seen.new_zeros(len(seen), 2, *seen.shape[-2:])
+            flows.append(flow + level(torch.cat([seen, warp(support, flow, border="border"), flow], 1)))
+        return flows
 
     def _pyramid(self, frames: Tensor) -> list[Tensor]:
         """The levels that are looked at, coarsest first, normalised."""
@@ -87,7 +92,7 @@ def _level(config: SpynetConfig) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def _resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
+def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
     """A flow at another size: interpolated, and its vectors in pixels of that size."""
     if flow.shape[-2:] == (height, width):
         return flow

@@ -23,7 +23,7 @@ SIZES = {
         reconstruction=5,
         tail=0,
         local=Locality(),
-        flow=SpynetConfig(finest=1, widths=(32, 32, 32, 16)),
+        flow=SpynetConfig(levels=5, widths=(24, 24, 24, 16), kernel=3),
     ),
 }
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise, imresize
 from vidrestore.models.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.models.spynet import warp
+from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
 from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.pairs import HeldOutPairs
@@ -21,6 +22,7 @@ from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
 SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
@@ -157,7 +159,10 @@ class ClipObjective:
 
 
 class FlowObjective:
-    """Frames and the flow between them: the distance of the vectors. Judged by how well real neighbours are warped onto each other."""
+    """Frames and the flow between them: the distance of the vectors, in pixels of the frame, meant over the levels of the pyramid.
+
+    Judged by how well real neighbours are warped onto each other.
+    """
 
     kept: tuple[str, ...] = ("batch", "seed")
 
@@ -169,7 +174,9 @@ class FlowObjective:
         return {f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
 
     def begin(self, network: nn.Module) -> None:
-        """Its own start is good."""
+        """Every level looks at differences from the first step on; without that, nothing was learnt in 1,500 steps."""
+        for level in cast("Spynet", network).levels:
+            see_differences(cast("nn.Sequential", level))
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
@@ -177,9 +184,9 @@ class FlowObjective:
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         reference, supporting, flow = batch
         with torch.autocast(reference.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            found = network(reference, supporting)
-        distance: Tensor = (found.float() - flow).square().sum(1).add(1e-4).sqrt()
-        return distance.mean()
+            found = cast("Spynet", network).flows(reference, supporting)
+        distances = [flow_distance(level.float(), flow) for level in found]
+        return torch.stack(distances).mean()
 
     @torch.no_grad()
     def figures(self, network: nn.Module, held_out: HeldOutFrames) -> Figures:
@@ -189,6 +196,32 @@ class FlowObjective:
 
     def figures_before(self, held_out: HeldOutFrames) -> Figures:
         return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
+
+
+def see_differences(level: nn.Sequential) -> None:
+    """Begin with He's normal weights, and first filters of no mean, every second one the difference of the two frames.
+
+    Neighbouring frames differ by far less than either varies, so filters drawn at random hardly answer to what moves. The last layer begins
+    small: the flow of the coarser level is kept at first.
+    """
+    layers = [layer for layer in level if isinstance(layer, nn.Conv2d)]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(cast("Tensor", layer.bias))
+    with torch.no_grad():
+        layers[-1].weight.mul_(0.1)
+        first = layers[0].weight
+        first[:, :3] = DIFFERENCE_GAIN * (first[:, :3] - first[:, :3].mean((2, 3), keepdim=True))
+        first[:, 3:6] = first[:, :3]
+        first[::2, 3:6] *= -1
+
+
+def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
+    """Mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the second, which is averaged down."""
+    ratio = flow.shape[-1] / found.shape[-1]
+    expected = F.interpolate(flow, found.shape[-2:], mode="area") / ratio
+    distance: Tensor = (found - expected).square().sum(1).add(1e-4).sqrt()
+    return ratio * distance.mean()
 
 
 def objective_of(config: RunConfig) -> Objective:
