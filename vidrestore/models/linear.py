@@ -11,6 +11,7 @@ from torch import Tensor
 
 ROWS = 2560  # rows that the packed layout is tuned for; others work as well
 STEP = 160  # rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it has seen
+FEW = 32  # up to a `STEP` of rows they come in multiples of this: the frames of networks that go from one to the next have few
 
 
 class Linear(Protocol):
@@ -44,7 +45,7 @@ class PackedLinear:
 
     def __call__(self, rows: Tensor) -> Tensor:
         if self.packed:
-            missing = -len(rows) % STEP
+            missing = -len(rows) % (STEP if len(rows) > STEP else FEW)
             filled = F.pad(rows, (0, 0, 0, missing)) if missing else rows
             return torch.ops.mkldnn._linear_pointwise(filled, self.weight, None, "none", [], "")[: len(rows)]  # type: ignore[no-any-return]
         return rows @ self.weight.mT  # type: ignore[no-any-return]
