@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +152,13 @@ def test_a_plan_is_filled_clip_by_clip() -> None:
     for number, (clip, _) in enumerate(planned_clips(film([30]), timeline, YUV, 5.0), 1):
         assert timeline.clips[-1] == clip and len(timeline.clips) == number
     assert timeline.clips[0] == Clip(0, LENGTH, (5.0, 5.0, 5.0))
+
+
+def test_a_timeline_survives_its_compact_form() -> None:
+    timeline = planned(film([9, 12], noise=3), sigma=None)
+    assert Timeline.from_compact(json.loads(json.dumps(timeline.to_compact()))) == timeline
+
+
+def test_a_compact_timeline_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 99"):
+        Timeline.from_compact(empty().to_compact() | {"version": 99})

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from array import array
-from collections.abc import Iterable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import PlanError
@@ -80,6 +84,21 @@ class Timeline:
     cuts: list[int] = field(default_factory=list)
     clips: list[Clip] = field(default_factory=list)
 
+    def to_compact(self) -> dict[str, Any]:
+        """In what JSON knows, the times of all frames in one text each: as lists they would take as much memory as a long film may."""
+        times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
+        clips = [[clip.first, clip.stop, clip.sigma] for clip in self.clips]
+        return times | {"version": PLAN_VERSION, "length": self.length, "overlap": self.overlap, "cuts": list(self.cuts), "clips": clips}
+
+    @classmethod
+    def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
+        """What `to_compact` gave. Raises ValueError, KeyError or TypeError where it isn't that."""
+        if values["version"] != PLAN_VERSION:
+            raise ValueError(f"version {values['version']}")
+        clips = [Clip(first, stop, tuple(sigma)) for first, stop, sigma in values["clips"]]
+        times = _unpacked(values["pts"]), _unpacked(values["durations"])
+        return cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
+
     @property
     def bounds(self) -> list[Bounds]:
         return [(clip.first, clip.stop) for clip in self.clips]
@@ -89,6 +108,14 @@ class Timeline:
         """The scenes, each with the noise known at the end of its last clip."""
         last = {clip.stop: clip.sigma for clip in self.clips}
         return [Scene(first, stop, last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
+
+
+def _packed(values: array[int]) -> str:
+    return b64encode(zlib.compress(np.array(values, "<i8").tobytes(), 1)).decode()
+
+
+def _unpacked(text: str) -> array[int]:
+    return array("q", np.frombuffer(zlib.decompress(b64decode(text)), "<i8").tolist())
 
 
 @dataclass
@@ -118,16 +145,11 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote. Raises PlanError for another version."""
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Plan:
-        """The plan that `to_dict` gave. Raises PlanError for another version."""
-        values = dict(values)
+        values: dict[str, Any] = json.loads(text)
         version = values.pop("version", None)
         if version != PLAN_VERSION:
             raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
-        timeline = dict(values["timeline"])
+        timeline = values["timeline"]
         timeline["pts"], timeline["durations"] = array("q", timeline["pts"]), array("q", timeline["durations"])
         timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"])) for clip in timeline["clips"]]
         values["timeline"] = Timeline(**timeline)

@@ -70,8 +70,9 @@ def restore_source(source: str, output: str, task: str, options: RestoreOptions,
     check_request(source, output, options)
     with folder.locked(), VideoReader(source, deinterlace=options.deinterlace) as reader:
         job = _prepared(reader, output, task, options, loader, on_event)
+        work = SegmentedWork(job, reader, folder, on_event)
         with _kept(folder, source, on_event):
-            return _restore_file(SegmentedWork(job, reader, folder, on_event))
+            return _restore_file(work)
 
 
 def _prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:

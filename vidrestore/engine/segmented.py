@@ -15,6 +15,7 @@ So a run of segments is restored from its own clips and the one after it.
 from __future__ import annotations
 
 import os
+import zlib
 from array import array
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -29,7 +30,7 @@ from vidrestore import __version__
 from vidrestore.engine.excerpt import expected_frames
 from vidrestore.engine.job import Job, Summary, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
 from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.plan import Plan, SourceIdentity
+from vidrestore.engine.plan import SourceIdentity, Timeline
 from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import ClipRestorer
 from vidrestore.engine.segments import Segment, consecutive, ends_segment, segments_of, usual_length
@@ -105,35 +106,36 @@ class SegmentedWork:
     def _keep_plan(self) -> None:
         damage = self.reader.damage
         self.outcome = Outcome(damage.summary() if damage.found else None, self.reader.deinterlaced)
-        self.folder.write("plan", {"name": self.name, "plan": self.job.plan.to_dict(), **asdict(self.outcome)})
+        self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
 
     def _load_plan(self) -> None:
         kept = self.folder.read("plan")
         if kept is not None and kept.get("name") == self.name:
-            with suppress(PlanError, KeyError, TypeError):
-                self.job.plan.timeline = Plan.from_dict(kept["plan"]).timeline
+            with suppress(ValueError, KeyError, TypeError, zlib.error):
+                self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
 
     # Segments
 
     def missing(self) -> list[Segment]:
         """The segments that are still to be restored; those that are there were read and checked, and those that failed are removed."""
-        there = {number for number in self.folder.finished() if number in self._checked or self._is_whole(number)}
-        return [segment for segment in self.segments if segment.number not in there]
+        finished = set(self.folder.finished())
+        return [segment for segment in self.segments if segment.number not in finished or not self._is_whole(segment)]
 
-    def _is_whole(self, number: int) -> bool:
-        path = self.folder.segment(number)
-        expected = {segment.number: self._label(segment) for segment in self.segments}.get(number)
+    def _is_whole(self, segment: Segment) -> bool:
+        if segment.number in self._checked:
+            return True
+        path = self.folder.segment(segment.number)
         try:
             facts = check_segment(path)
-            if facts.label == expected:
-                self._checked[number] = facts
+            if facts.label == self._label(segment):
+                self._checked[segment.number] = facts
                 return True
             problem = f"{path}: made for another place in the film; it is made anew"
         except MediaError as error:
             problem = str(error)
         self.on_event(Warned(self.job.info.path, problem))
-        self.folder.discard(number)
+        self.folder.discard(segment.number)
         return False
 
     def _label(self, segment: Segment) -> dict[str, Any]:
@@ -247,6 +249,8 @@ class SegmentedWork:
         Sets `damage`. Raises MediaError; then the segments stay.
         """
         job, timeline = self.job, self.job.plan.timeline
+        if missing := self.missing():
+            raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
         if SourceIdentity.of(job.info.path) != job.plan.source:
             raise PlanError(f"{job.info.path}: the source has changed since the work began; run again with --restart")
         joined = self._joined()
@@ -338,9 +342,9 @@ def note_named(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> 
 
 def finished_before(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
     """What was done, where the same job got as far as naming its film and was killed before it could clear up; clears up."""
-    if not (folder.path / "named.json").exists():
+    if not (folder.path.is_dir() and folder.output.exists()):
         return None
-    with folder.locked():
+    with folder.locked():  # which clears up where no more than the lock is left
         named = folder.read("named")
         with suppress(OSError):
             found = folder.output.stat()
