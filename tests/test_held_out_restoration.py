@@ -32,9 +32,11 @@ def test_the_bundled_network_beats_the_degraded_frames_and_every_classical_metho
 
 
 def clips(count: int = 2) -> list[tuple[str, Tensor]]:
+    """Coloured squares, in each frame brighter than before."""
     shapes = torch.rand(count, 1, 3, 6, 8, generator=torch.Generator().manual_seed(1))
-    frames = shapes.repeat_interleave(8, 3).repeat_interleave(8, 4).mul(255).round().div(255)
-    return [(f"clip-{number}", frame.expand(FRAMES, -1, -1, -1).clone()) for number, frame in enumerate(frames)]
+    frames = shapes * torch.linspace(0.5, 1, FRAMES).view(-1, 1, 1, 1)
+    frames = frames.repeat_interleave(8, 3).repeat_interleave(8, 4).mul(255).round().div(255)
+    return [(f"clip-{number}", clip) for number, clip in enumerate(frames)]
 
 
 def test_a_network_that_changes_nothing_scores_as_the_degraded_frames(tmp_path: Path) -> None:
