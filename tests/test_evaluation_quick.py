@@ -11,7 +11,7 @@ import torch
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, Side, flicker, note_flicker
+from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, Side, flicker, note_flicker, sides
 from vidrestore.models.matching import Grid, fixed_places
 from vidrestore.noise import NoiseEstimator
 
@@ -77,6 +77,16 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
     assert restored.shown is not None and restored.shown.given.shape == (96, 128, 3) and restored.shown.clean is None
     assert found.against == "before"
+
+
+def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
+    draw = np.random.default_rng(6)
+    first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
+    write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
+    before, after = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
+    assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker
+    (with_cut, _) = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
+    assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 
 def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def evaluate(
     seconds: Annotated[float, typer.Option(min=0.1, help="How much of each film --suite quick looks at.")] = 10.0,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
 ) -> None:
@@ -35,6 +36,7 @@ def evaluate(
     import torch
 
     from vidrestore.evaluation import evaluate
+    from vidrestore.evaluation.page import page
 
     if threads:
         torch.set_num_threads(threads)
@@ -43,7 +45,7 @@ def evaluate(
         suite, config=config, data=data, weights=weights or (), **chosen, films=films or (), seconds=seconds, device=device, tell=_tell
     )
     _print(found)
-    for path, text in ((json, found.to_json), (csv, found.to_csv)):
+    for path, text in ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found))):
         if path is not None:
             _write(path, text())
     if found.differing:

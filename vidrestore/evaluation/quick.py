@@ -8,7 +8,7 @@ left is what one sees pulsing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -26,7 +26,7 @@ import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.engine.options import DROPPABLE, RestoreOptions
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.contestants import GIVEN
+from vidrestore.evaluation.contestants import GIVEN, NAMES
 from vidrestore.evaluation.figures import rows_last
 from vidrestore.evaluation.frames import eight_bits
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
@@ -78,7 +78,8 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
         f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
         "noise: estimated without reference; flicker: change from frame to frame of the means of patches that follow the motion",
     )
-    return Result("quick", "Films without reference", "before", tuple(rows), protocol, clips=tuple(clips))
+    names = {clip.system: NAMES.get(clip.system, clip.system) for clip in clips}
+    return Result("quick", "Films without reference", "before", tuple(rows), protocol, clips=tuple(clips), names=names)
 
 
 def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list[ClipFigures]]:
@@ -95,7 +96,7 @@ def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list
             drop=frozenset(DROPPABLE),
         )
         summary = vidrestore.restore(film, restored, task=model.card.task, options=options)
-        before, after = sides(film, restored, summary.frames)
+        before, after = sides(film, restored, summary.frames, {scene.first for scene in summary.scenes})
     pair = [
         ClipFigures(system, "films", "", film.name, {"flicker": tuple(side.flicker)}, weights)
         for system, side, weights in ((GIVEN, before, ""), (model.card.task, after, model.card.name))
@@ -105,8 +106,8 @@ def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list
     return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))]
 
 
-def sides(source: Path, restored: Path, count: int) -> tuple[Side, Side]:
-    """Both films measured, the first `count` frames of them."""
+def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tuple[Side, Side]:
+    """Both films measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't flicker."""
     with (
         VideoReader(str(source)) as first,
         VideoReader(str(restored)) as second,
@@ -117,6 +118,9 @@ def sides(source: Path, restored: Path, count: int) -> tuple[Side, Side]:
         both = Side(NoiseEstimator(videos[0].format.unit)), Side(NoiseEstimator(videos[1].format.unit))
         held: tuple[list[Tensor], list[Tensor]] = ([], [])
         for index, frames in enumerate(zip(islice(one, count), other, strict=False)):
+            if index in cuts:
+                note_flicker(both, held)
+                held = ([], [])
             for side, video, frame, planes in zip(both, videos, frames, held, strict=True):
                 side.estimator.add(frame.planes[0])
                 planes += planes_to_grey(frame.planes[:1], video.format)
@@ -129,8 +133,8 @@ def sides(source: Path, restored: Path, count: int) -> tuple[Side, Side]:
 
 def note_flicker(both: Sequence[Side], held: Sequence[list[Tensor]]) -> None:
     """Add the flicker of the frames that are held, but for the first; of these only the last one is kept."""
-    source = torch.stack(held[0])
-    if len(source) > 1 and min(source.shape[1:]) >= PATCH:
+    if len(held[0]) > 1 and min(held[0][0].shape) >= PATCH:
+        source = torch.stack(held[0])
         places = matched_places(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
         for side, planes in zip(both, held, strict=True):
             side.flicker += flicker(torch.stack(planes), places)

@@ -64,6 +64,10 @@ class ClipFigures:
         """Over the frames."""
         return {metric: fmean(values) for metric, values in self.frames.items()}
 
+    def reported(self, metric: str) -> list[float]:
+        """One metric frame by frame, rounded as everywhere."""
+        return [rounded({metric: value})[metric] for value in self.frames[metric]]
+
 
 @dataclass(frozen=True)
 class Result:
@@ -77,6 +81,8 @@ class Result:
     notes: tuple[str, ...] = ()  # what a reader must know of this run
     source: str = ""  # of the references
     clips: tuple[ClipFigures, ...] = ()  # what the rows are means of
+    names: Mapping[str, str] = field(default_factory=dict)  # of the clips' systems, as in the rows
+    column: str = ""  # what the clips' columns are: "sigma"
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -116,7 +122,7 @@ def _plain(value: Any) -> Any:
         return {item.name: _plain(getattr(value, item.name)) for item in fields(Row)}
     if isinstance(value, ClipFigures):
         plain = {item.name: _plain(getattr(value, item.name)) for item in fields(ClipFigures) if item.name != "shown"}
-        return plain | {"frames": {metric: list(values) for metric, values in value.frames.items()}}
+        return plain | {"frames": {metric: value.reported(metric) for metric in value.frames}}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return dict(value) if isinstance(value, Mapping) else value

@@ -93,7 +93,10 @@ def evaluate_table(
         if part.dataset:
             clips += _measured(table, part, found[part.name], taking, protocol, tell)
     rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
-    return Result(name, table.title, "published", rows, protocol.lines(table), tuple(remarks(taking)), table.source, tuple(clips))
+    names = {clip.system: _name(table, clip.system) for clip in clips}
+    return Result(
+        name, table.title, "published", rows, protocol.lines(table), tuple(remarks(taking)), table.source, tuple(clips), names, table.column
+    )
 
 
 def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
@@ -139,10 +142,14 @@ def _rows(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipFigures],
             mine = list(_measured_values(part, column, clips, pooled) if part.dataset else _means_of_sets(parts, column, clips, pooled))
             for system, weights, values, count in mine:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
-                yield Row(table.systems.get(system, NAMES.get(system, system)), on, rounded(values), published, weights, "", count)
+                yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
             for system, cells in part.published.items():
                 if cells[index] and system not in {entry[0] for entry in mine} and (not systems or system in systems):
                     yield Row(table.systems[system], on, {}, cells[index])
+
+
+def _name(table: Table, system: str) -> str:
+    return table.systems.get(system, NAMES.get(system, system))
 
 
 Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
