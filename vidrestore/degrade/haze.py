@@ -14,7 +14,7 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-DENSITY = (0.3, 3.0)  # optical depth of the farthest thing
+DENSITY = (0.4, 4.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.5, 1.0)
 LIGHT_SHARE = 0.5  # of clips whose haze is added as light; the others in display values, as RESIDE's
 LUMA = (0.299, 0.587, 0.114)
