@@ -1,11 +1,12 @@
-"""A picture of one frame, its left half noisy and its right half restored, as in the README.
+"""A picture of one frame, its left half as given and its right half restored, as in the README.
 
-python examples/before_after.py NOISY RESTORED [-o before-after.png] [--frame N] [--zoom 2]
+python examples/before_after.py GIVEN RESTORED [-o before-after.png|.jpg] [--frame N] [--zoom 2] [--crop WxH+LEFT+TOP]
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -24,20 +25,30 @@ DIVIDER = 2  # pixels
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("noisy", type=Path)
+    parser.add_argument("given", type=Path)
     parser.add_argument("restored", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("before-after.png"))
     parser.add_argument("--frame", type=int, default=0, help="index, from 0")
     parser.add_argument("--zoom", type=int, default=2, help="side of the square that each pixel becomes")
+    parser.add_argument("--crop", type=crop, default=(slice(None), slice(None)), help="part of the frame, WxH+LEFT+TOP; all unless told")
     arguments = parser.parse_args()
     try:
-        before, after = picture(arguments.noisy, arguments.frame), picture(arguments.restored, arguments.frame)
+        before, after = picture(arguments.given, arguments.frame), picture(arguments.restored, arguments.frame)
     except VidRestoreError as error:
         parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
     if before.shape != after.shape:
         parser.error(f"the frames differ in size: {before.shape[1::-1]} and {after.shape[1::-1]}")
-    write_png(arguments.output, split(before, after, arguments.zoom))
+    write(arguments.output, split(before[arguments.crop], after[arguments.crop], arguments.zoom))
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
+
+
+def crop(text: str) -> tuple[slice, slice]:
+    """`WxH+LEFT+TOP` as rows and columns."""
+    found = re.fullmatch(r"(\d+)x(\d+)\+(\d+)\+(\d+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected WxH+LEFT+TOP, found {text}")
+    width, height, left, top = map(int, found.groups())
+    return slice(top, top + height), slice(left, left + width)
 
 
 def picture(path: Path, number: int) -> NDArray[np.uint8]:
@@ -60,11 +71,14 @@ def split(before: NDArray[np.uint8], after: NDArray[np.uint8], zoom: int) -> NDA
     return joined
 
 
-def write_png(path: Path, rgb: NDArray[np.uint8]) -> None:
-    context: Any = av.CodecContext.create("png", "w")
-    context.height, context.width, context.pix_fmt, context.time_base = *rgb.shape[:2], "rgb24", Fraction(1, 25)
-    context.options = {"pred": "mixed", "compression_level": "9"}
-    packets = context.encode(av.VideoFrame.from_ndarray(rgb, "rgb24")) + context.encode(None)
+def write(path: Path, rgb: NDArray[np.uint8]) -> None:
+    """PNG, or JPEG where the name says so."""
+    jpeg = path.suffix.lower() in (".jpg", ".jpeg")
+    context: Any = av.CodecContext.create("mjpeg" if jpeg else "png", "w")
+    context.height, context.width, context.time_base = *rgb.shape[:2], Fraction(1, 25)
+    context.pix_fmt = "yuvj444p" if jpeg else "rgb24"
+    context.options = {"qmin": "3", "qmax": "3"} if jpeg else {"pred": "mixed", "compression_level": "9"}
+    packets = context.encode(av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=context.pix_fmt)) + context.encode(None)
     path.write_bytes(b"".join(bytes(packet) for packet in packets))
 
 

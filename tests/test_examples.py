@@ -104,6 +104,10 @@ def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Sc
     assert (picture[:, 95:97] == 255).all()
     assert np.abs(picture[1::3, 1:94:3] - rgb(tmp_path / "before.mkv", 1)[:, :31]).max() <= 2
     assert np.abs(picture[1::3, 100::3] - rgb(tmp_path / "after.mkv", 1)[:, 33:]).max() <= 2
+    part = tmp_path / "part.jpg"
+    assert script("before_after")(*arguments[:4], "--crop", "24x16+8+4", "--zoom", 1, "-o", part) == (0, "")
+    assert np.abs(rgb(part)[:, :10] - rgb(tmp_path / "before.mkv", 1)[4:20, 8:18]).mean() < 6
+    assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 
 def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
