@@ -14,6 +14,7 @@ from vidrestore.cli import main
 from vidrestore.evaluation import evaluate, suite_names
 from vidrestore.evaluation.contestants import system_of
 from vidrestore.evaluation.published import read_table
+from vidrestore.evaluation.suites import UNFOLDING
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 
@@ -58,7 +59,19 @@ def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path: Pat
     assert len(found["clips"][0]["frames"]["psnr"]) == 1
     line = next(row for row in csv.DictReader(files[1].open()) if row["system"] == "Bicubic" and row["on"].endswith("average"))
     assert (float(line["psnr"]), float(line["psnr_published"])) == (average["measured"]["psnr"], 23.78)
-    assert "Vid4: walk (4 of 4)" in said.err
+    assert said.err == "Vid4: calendar (1 of 4)\n"  # the others follow at once
+
+
+def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_vid4(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic") == 0
+    said = capsys.readouterr()
+    assert "┃" in said.out and "│ Bicubic" in said.out and "23.78" in said.out
+    assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
 
 
 def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +80,7 @@ def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
     assert "no such folder" in capsys.readouterr().err
     assert run("--suite", "vsr-table30") == 2
-    assert "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table4" in capsys.readouterr().err
+    assert "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table2" in capsys.readouterr().err
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
 
@@ -79,7 +92,7 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest
 
 
 def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:
-    settings = {"patch": 16, "atoms": 256, "measurements": 51} | config
+    settings = ({"atoms": 256} if family == "dust" else {}) | {"patch": 16, "measurements": 51} | config
     path = folder / f"{name}.safetensors"
     network = build_network(family, settings)
     save_model(path, network, family=family, config=settings, task="recover")
@@ -97,6 +110,21 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) 
         assert not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
     assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
     assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
+
+
+LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
+
+
+@pytest.mark.parametrize("family", [family for family in UNFOLDING if family != "dust"])
+def test_every_family_that_dust_is_held_against_takes_part(tmp_path: Path, family: str) -> None:
+    write_avenue(tmp_path)
+    path = tiny_dust(tmp_path, "own", family, **LAYERS.get(family, {}))
+    found = evaluate("dust-table6", data=tmp_path, weights=[str(path)])
+    rows = [row for row in found.rows if row.measured]
+    assert [row.on for row in rows] == [f"Avenue, sigma {sigma}" for sigma in (10, 20, 50, 100)]
+    published = read_table("dust-table6").sets[0].published
+    assert rows[0].reference == (published[family][0] if family in published else {})
+    assert rows[0].weights == "own" and rows[0].measured != rows[-1].measured  # the noise reaches it
 
 
 def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> None:
@@ -125,6 +153,7 @@ def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) 
         ("dust", {"kind": "printed", "heads": 4}, "mh-dust"),
         ("dust", {"kind": "printed", "correlation": True}, "dust-f"),
         ("dust", {"kind": "printed", "normalise": False}, "dust-not-normalised"),
+        ("unfolded-transformer", {"normalise": False}, "unfolded-transformer-not-normalised"),
         ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
         ("vsr-transformer", {"size": "t"}, "vsr-transformer-t"),
     ],

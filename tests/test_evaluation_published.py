@@ -14,11 +14,12 @@ from vidrestore.evaluation.published import AVERAGE, Table, read_table, table_na
 from vidrestore.evaluation.suites import PROTOCOLS
 
 TABLES = table_names()
+BY_SYSTEM = ("dust-table2", "dust-table9")  # printed with one line per system, as the other papers' are
 PAPERS = {"dust": "dust_tsp2024.md", "mbt": "mb_taylorformer_v2.md", "vsr": "vsr_transformer.md"}
 
 
 def test_the_suites_of_all_three_papers_are_there() -> None:
-    expected = {*(f"dust-table{n}" for n in (4, 5, 6, 7)), *(f"mbt-table{n}" for n in range(2, 8)), "awgn-rgb"}
+    expected = {*(f"dust-table{n}" for n in (2, 4, 5, 6, 7, 9)), *(f"mbt-table{n}" for n in range(2, 8)), "awgn-rgb"}
     assert expected | {f"vsr-table{n}" for n in (1, 2, 3)} <= set(TABLES)
 
 
@@ -59,7 +60,7 @@ def printed_rows(table: Table) -> list[list[str]]:
     rows = []
     for part in table.sets:
         lines = list(part.published.values())
-        if table.protocol == "patches":  # Table VII is two, the second one of fine-tuned systems
+        if table.protocol == "patches" and table.name not in BY_SYSTEM:  # Table VII is two, the second one of fine-tuned systems
             halves = [[cells for name, cells in part.published.items() if name.endswith("-finetuned") == half] for half in (False, True)]
             lines = [line for half in halves for line in zip(*half, strict=True)]
         rows += [[f"{value:g}" for cell in line for value in cell.values()] for line in lines]
@@ -83,5 +84,5 @@ def in_order(row: list[str], line: list[str]) -> bool:
 
 
 def test_an_unknown_table_is_an_error_that_lists_them() -> None:
-    with pytest.raises(OptionError, match="no suite named 'vsr-table9'; there are: awgn-rgb, dust-table4"):
+    with pytest.raises(OptionError, match="no suite named 'vsr-table9'; there are: awgn-rgb, dust-table2"):
         read_table("vsr-table9")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.errors import VidRestoreError
 
 if TYPE_CHECKING:
@@ -41,9 +43,13 @@ def evaluate(
     if threads:
         torch.set_num_threads(threads)
     chosen = {"systems": _names(systems), "sets": _names(sets)}
-    found = evaluate(
-        suite, config=config, data=data, weights=weights or (), **chosen, films=films or (), seconds=seconds, device=device, tell=_tell
-    )
+    told = Told()
+    try:
+        found = evaluate(
+            suite, config=config, data=data, weights=weights or (), **chosen, films=films or (), seconds=seconds, device=device, tell=told
+        )
+    finally:
+        told.done()
     _print(found)
     for path, text in ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found))):
         if path is not None:
@@ -56,8 +62,25 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in text.split(",") if name)
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+class Told:
+    """What is being done, on stderr: one line that changes on a terminal; elsewhere a line per stage, and one now and then within it."""
+
+    def __init__(self) -> None:
+        self.stage, self.last = "", -PLAIN_INTERVAL
+
+    def __call__(self, line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            return
+        stage, now = line.partition(":")[0], time.monotonic()
+        if stage != self.stage or now - self.last >= PLAIN_INTERVAL:
+            print(line, file=sys.stderr, flush=True)
+            self.stage, self.last = stage, now
+
+    def done(self) -> None:
+        """Clear the line on a terminal."""
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -17,8 +17,15 @@ from vidrestore.weights import Model, load_model, locate, read_manifest
 GIVEN = "given"  # the system that gives back what it is given
 BICUBIC = "bicubic"
 FREE = (GIVEN, BICUBIC)  # systems without weights
-DUST_VARIANTS = {(True, False): "", (False, False): "-not-normalised", (True, True): "-f", (False, True): "-f-not-normalised"}
-NAMES = {GIVEN: "as given", BICUBIC: "Bicubic"}
+NAMES = {  # of systems that a table does not name
+    GIVEN: "as given",
+    BICUBIC: "Bicubic",
+    "dust": "DUST",
+    "mh-dust": "MH-DUST",
+    "mb-taylorformer-t": "MB-TaylorFormer-T V2",
+    "vsr-transformer-t": "VSR-Transformer-T",
+    "vsr-transformer-s": "VSR-Transformer-S",
+}
 
 
 @dataclass(frozen=True)
@@ -76,14 +83,15 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
 def system_of(model: Model) -> str:
     """The name of a network in the tables: DUST by its heads, others by their size."""
     family, config = model.card.family, cast("Any", model.network.config)
-    if family == "dust":
-        plain = getattr(config, "normalise", True), getattr(config, "correlation", False)
-        return ("mh-dust" if config.heads > 1 else "dust") + DUST_VARIANTS[plain]
     if family == "mb-taylorformer":
         return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches"))
     if family == "vsr-transformer" and config.local is not None:
         return _sized(family, vsr_family.SIZES, config, ("features", "blocks"))
-    return family
+    if family == "vsr-transformer":
+        return family
+    name = "mh-dust" if family == "dust" and config.heads > 1 else family
+    with_f = "-f" if getattr(config, "correlation", False) else ""
+    return name + with_f + ("" if getattr(config, "normalise", True) else "-not-normalised")
 
 
 def _sized(family: str, sizes: Mapping[str, Any], config: Any, told_by: Sequence[str]) -> str:
