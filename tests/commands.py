@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 SERVER = """
-import json, os, resource, signal, sys, time, traceback
+import json, os, resource, signal, sys, threading, time, traceback
 import av, torch, rich.progress
 from vidrestore.cli import main
 from vidrestore.engine import batch, identity, segmented, tasks
@@ -26,7 +26,9 @@ from vidrestore.media import joining, encoders, reader
 def slowed(home, name, seconds):
     quick = getattr(home, name)
     def slow(*arguments, **options):
-        time.sleep(seconds)
+        if seconds:
+            print("slowly:", name, file=sys.stderr, flush=True)
+            time.sleep(seconds)
         return quick(*arguments, **options)
     setattr(home, name, slow)
 
@@ -59,6 +61,7 @@ for line in sys.stdin:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
+            threading._shutdown()  # as Python does at its end: waits for threads
             os._exit(code)
     print(process, flush=True)
 """

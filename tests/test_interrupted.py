@@ -116,7 +116,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
 
 def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path: Path) -> None:
     command = begin(commands, film, "-o", tmp_path / "out.mkv", "--lossless", slow_clip=60)
-    command.until((work_of(tmp_path / "out.mkv") / "job.json").exists)
+    command.until(lambda: "slowly: restore" in command.said)
     command.send(signal.SIGINT)
     command.until(lambda: "stopping" in command.said)
     command.send(signal.SIGINT)

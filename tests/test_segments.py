@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -15,8 +16,12 @@ import av
 import numpy as np
 import pytest
 from long_films import film as long_film
+from rgb_networks import write_weights
+from sample_videos import write_video
+from taylor_networks import small
 from test_plan import film as frames_of_scenes
 from test_restore import Fake
+from vsr_networks import compact
 from written_videos import packets
 
 import vidrestore
@@ -193,6 +198,24 @@ def test_only_what_is_missing_is_restored_again(tmp_path: Path, source: Path, mo
     assert len(before) == 4 and made[0] == 1 and not {0, 2, 3} & {*made}
 
 
+def test_encoders_hear_the_plans_durations_whatever_a_decoder_says_after_a_jump(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    frames, write, heard = VideoReader.frames, SegmentWriter.write, dict[int, int]()
+
+    def odd(self: VideoReader, start_pts: int | None = None, stop_pts: int | None = None) -> Iterator[Any]:
+        for frame in frames(self, start_pts, stop_pts):
+            frame.duration = frame.duration if start_pts is None else 400
+            yield frame
+
+    monkeypatch.setattr(VideoReader, "frames", odd)
+    monkeypatch.setattr(SegmentWriter, "write", lambda self, frame: heard.update({frame.pts: frame.duration}) or write(self, frame))
+    restore(source, tmp_path / "out.mkv")
+    expected = {pts: duration for pts, duration, _ in pictures(source)}
+    assert 20 < len(heard) < 46 and heard.items() <= expected.items()
+
+
 def test_pieces_of_a_film_are_restored_the_same_when_stopped(tmp_path: Path) -> None:
     path = long_film(tmp_path / "in.mkv", times=[40 * number for number in range(60)])
     part = {"start": Fraction(1, 2), "duration": Fraction(3, 2)}
@@ -365,6 +388,34 @@ def test_a_run_killed_when_its_film_had_its_name_is_done(
     assert names(tmp_path) == ["in.mkv", "out.mkv"]
     with pytest.raises(MediaError, match="already exists"):
         restore(source, output)
+
+
+def test_the_rest_of_a_work_folder_that_was_being_removed_goes_too(tmp_path: Path, source: Path) -> None:
+    restore(source, tmp_path / "out.mkv")
+    (tmp_path / "out.mkv.vidrestore").mkdir()
+    (tmp_path / "out.mkv.vidrestore" / "lock").touch()
+    assert restore(source, tmp_path / "out.mkv", skip_existing=True).skipped
+    assert names(tmp_path) == ["in.mkv", "out.mkv"]
+
+
+# Real networks
+
+
+@pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
+def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.mkv"
+    monkeypatch.setattr("vidrestore.engine.enlarging.KEPT", 2)
+    write_video(path, {"denoise": 45, "sr": 20, "dehaze": 5}[task], size=(64, 48))
+    model = {"sr": ("sr", compact()), "dehaze": ("dehaze", small())}.get(task)
+    more: dict[str, Any] = {"model": write_weights(tmp_path, model[1].float(), model[0])} if model else {"sigma": 20, "quality": "fast"}
+    for name, length in (("whole.mkv", 1000), ("cut.mkv", 3), ("out.mkv", 3)):
+        if name == "out.mkv":
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+                stop_after(patch, 1, frames=1)
+                vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
+        vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
+    assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
+    assert (tmp_path / "cut.mkv").read_bytes() == (tmp_path / "out.mkv").read_bytes()
 
 
 # One at a time

@@ -85,7 +85,8 @@ class Lock:
     def _write(self) -> None:
         host, boot = socket.gethostname(), _boot()
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"host": host, "pid": os.getpid(), "boot": boot}).encode(), 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, json.dumps({"host": host, "pid": os.getpid(), "boot": boot}).encode())
 
     def beat(self) -> None:
         """Show a sign of life, if it is time for one."""

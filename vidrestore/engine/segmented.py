@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -313,8 +313,15 @@ def identity(job: Job) -> dict[str, Any]:
         "encoder": asdict(job.plan.encoder),
         "copied_streams": list(job.plan.copy),
         "span": asdict(job.plan.span),
-        "versions": {"vidrestore": __version__, **{name: version(name) for name in ("av", "torch")}},
+        "versions": {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a build that was not installed as a package
+        return None
 
 
 def request(options: RestoreOptions) -> dict[str, Any]:
