@@ -10,7 +10,8 @@ A job calls `on_event(event)` (a `Listener`) from one thread, in order. The comm
 and, by event (`null` where not known):
 
     start     output, task, model, device
-    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per scene, ...)
+    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per
+              scene, ...)
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in seconds,
               memory (peak resident bytes)
     warning   message, frame (index, from 0)
