@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vidrestore.cli.batch import run_each
+from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.options import (
     Cfr,
     Crf,
@@ -43,7 +44,7 @@ def sense(
     from vidrestore.engine.sensing import sense
 
     options = SenseOptions(rate, model, sigma, seed, overwrite)
-    with listening(json, quiet) as on_event:
+    with stops_cleanly(), listening(json, quiet) as on_event:
         code = run_each([source], lambda source: sense(source, output, options=options, on_event=on_event).exit_code, on_event)
     raise typer.Exit(code)
 
@@ -70,6 +71,6 @@ def recover(
     one_use_of_stdout(json, output)
     chosen = encoder_options(encoder, crf, preset, encoder_option, lossless)
     options = RecoverOptions(model, precision, threads, cfr, chosen, overwrite)
-    with listening(json, quiet) as on_event:
+    with stops_cleanly(), listening(json, quiet) as on_event:
         code = run_each([source], lambda source: recover(source, output, options=options, on_event=on_event).exit_code, on_event)
     raise typer.Exit(code)
