@@ -22,7 +22,7 @@ from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
 from vidrestore.evaluation import Result, Row, evaluate
 from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
-from vidrestore.training import loop
+from vidrestore.training import sources
 from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.loop import train
 from vidrestore.weights import load_model, read_card, write_manifest
@@ -37,9 +37,9 @@ SENSING = {
 
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_GROUPS", 40)
-    monkeypatch.setattr(loop, "VALIDATION_PAIRS", 4)
-    monkeypatch.setattr(loop, "VALIDATION_SIDE", 16)
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 def trained(folder: Path, changes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[RunConfig, Path]:

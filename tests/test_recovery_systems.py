@@ -15,7 +15,7 @@ from training_runs import tiny_run
 
 import vidrestore
 from vidrestore.models.linear import PackedLinear, PlainLinear
-from vidrestore.training import loop
+from vidrestore.training import loop, sources
 from vidrestore.training.config import read_config
 from vidrestore.training.loop import train
 from vidrestore.weights import load_model, save_model
@@ -93,7 +93,7 @@ def test_a_file_builds_its_system_again(family: str, measurements: int | None, t
 @FAMILY
 @pytest.mark.parametrize("task", ["recover", "denoise"])
 def test_every_system_goes_through_train(family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_GROUPS", 20)
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
     model = config(family, MEASUREMENTS if task == "recover" else None)
     changes = {
         "": {"family": family, "task": task},

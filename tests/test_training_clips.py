@@ -17,7 +17,7 @@ from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
-from vidrestore.training import loop
+from vidrestore.training import sources
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig, RunConfig, read_config
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import charbonnier, flow_distance, see_differences
@@ -43,8 +43,8 @@ FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_PAIRS", 4)
-    monkeypatch.setattr(loop, "VALIDATION_SIDE", 16)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 def clip_run(folder: Path, family: str, **changes: Mapping[str, Any]) -> RunConfig:

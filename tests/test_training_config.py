@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from training_runs import CONFIG, write_config
 
-from vidrestore.errors import ConfigError
-from vidrestore.training.config import DataConfig, TrainingConfig, read_config
+from vidrestore.errors import ConfigError, OptionError, VidRestoreError
+from vidrestore.training.config import DataConfig, PairDataConfig, TrainingConfig, read_config, written_config
+from vidrestore.training.networks import complete, new_network
+from vidrestore.training.tables import toml
 
 
 def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path: Path) -> None:
@@ -109,3 +113,83 @@ def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path: Path) -> No
         (tmp_path / "bad.toml").write_bytes(content)
         with pytest.raises(ConfigError, match="bad.toml: not valid TOML"):
             read_config(tmp_path / "bad.toml")
+
+
+# Values from the command line
+
+
+def test_a_value_that_is_set_stands_in_place_of_the_files_and_has_its_fields_type(tmp_path: Path) -> None:
+    settings = ["training.steps=7", "training.sigma=20", "training.learning_rate = 1", "data.validation=[]", "data.still_share=0.5"]
+    config = read_config(write_config(tmp_path), [*settings, "name=3", "model.atoms=256", "model.kind=printed", "parameters.rate=0.2"])
+    assert (config.name, config.model["atoms"], config.model["kind"], config.parameters) == ("3", 256, "printed", {"rate": 0.2})
+    assert (config.data.validation, config.data.still_share) == ((), 0.5)
+    expected = TrainingConfig(7, 16, sigma=(20.0,), warmup=4, learning_rate=1.0, precision="fp32", validate_every=5)
+    assert config.training == expected and isinstance(config.training.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a.mkv", ("a.mkv",)), ("a.mkv, b.mkv", ("a.mkv", "b.mkv")), ('["a, b.mkv"]', ("a, b.mkv",)), ("", ())]
+)
+def test_a_list_that_is_set_needs_no_brackets(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+    assert read_config(write_config(tmp_path), [f"data.validation={text}"]).data.validation == expected
+
+
+def test_the_last_of_two_values_that_are_set_counts_and_equals_signs_may_be_in_it(tmp_path: Path) -> None:
+    assert read_config(write_config(tmp_path), ["data.clips=a", "data.clips=b=c"]).data.clips == "b=c"
+
+
+def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path: Path) -> None:
+    without = {"training": {"sigma": None}, "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse"))}
+    config = read_config(write_config(tmp_path, without), ["family=mb-taylorformer", "data.crop=64"])
+    assert isinstance(config.data, PairDataConfig) and config.data.crop == 64
+
+
+SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
+    ("training.step=3", ConfigError, "[training]: unknown: step; there are: steps, batch, "),
+    ("training.learnign_rate=3", ConfigError, "[training]: unknown: learnign_rate; there are: learning_rate, steps, batch, "),
+    ("training.steps=many", ConfigError, "--set training.steps must be a whole number, found 'many'"),
+    ("training.steps=2.5", ConfigError, "--set training.steps must be a whole number, found 2.5"),
+    ("training.steps=", ConfigError, "--set training.steps must be a whole number, found ''"),
+    ("training.sigma=10,x", ConfigError, "--set training.sigma, item 1 must be a number, found 'x'"),
+    ("training.steps=0", ConfigError, "[training]: steps must be at least 1, found 0"),
+    ("trainng.steps=3", OptionError, "--set trainng.steps=3: no section 'trainng'; there are: training, model, data, parameters"),
+    ("training=3", OptionError, "--set training=3: training is a section; say which of its values, as in training.KEY=VALUE"),
+    ("training.steps", OptionError, "--set training.steps: expected KEY=VALUE, as in training.steps=1000"),
+    ("famly=dust", ConfigError, "unknown: famly; there are: family, name, "),
+]
+
+
+@pytest.mark.parametrize(("setting", "kind", "message"), SET_WRONG, ids=[setting for setting, *_ in SET_WRONG])
+def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(
+    tmp_path: Path, setting: str, kind: type[VidRestoreError], message: str
+) -> None:
+    with pytest.raises(kind) as error:
+        read_config(write_config(tmp_path), [setting])
+    assert message in str(error.value)
+
+
+def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path), ["model.atom=64", "model.depth=2"])
+    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\]: unknown: (atom; there are: atoms, kind|depth; there are: kind)"):
+        new_network(config)
+
+
+# Written back
+
+
+def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(repository: Path, tmp_path: Path) -> None:
+    examples = [path for path in (repository / "examples" / "train").rglob("*.toml") if not path.name.startswith("mb-taylorformer-b")]
+    assert len(examples) > 20
+    for path in examples:
+        config = complete(read_config(path))
+        copy = tmp_path / path.name
+        copy.write_text(written_config(config))
+        again = read_config(copy)
+        assert replace(again, path=path) == config == replace(complete(again), path=path), path.name
+        assert set(tomllib.loads(copy.read_text())["training"]) >= {"steps", "batch", "seed", "clip_norm"}
+
+
+def test_any_string_is_written_so_that_it_reads_back() -> None:
+    strings = ["", 'a"b\\c', "line\nbreak\ttab", "é\x7f\x01", "'"]
+    values = {"strings": strings, "yes": True, "many": 3, "small": 1e-7, "large": 1e30, "table": {"within": {"deep": [1.5, 2.0]}}}
+    assert tomllib.loads(toml(values | {"nothing": None})) == values

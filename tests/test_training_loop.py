@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,8 @@ from training_runs import tiny_run, write_clips, write_config
 from vidrestore.cli import main
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
-from vidrestore.training import loop
-from vidrestore.training.config import TrainingConfig
+from vidrestore.training import loop, sources
+from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.loop import Began, Interrupted, Progress, Run, learning_rate, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
@@ -32,7 +33,7 @@ PRINTED = {"kind": "printed", "degree": None, "temperature": True}
 
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_GROUPS", 40)
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
 
 
 class Told(list[Any]):
@@ -439,3 +440,35 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(tmp_path: Path) -> None:
     assert "interrupted: step " in err
     assert "Traceback" not in err
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
+
+
+def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path)
+    assert run_command("--config", config, "--set", "training.steps=3", "--set", "model.atoms=256", "--print-config") == 0
+    (tmp_path / "tiny.toml").write_text(capsys.readouterr().out)
+    again = read_config(tmp_path / "tiny.toml")
+    assert (again.training.steps, again.training.clip_norm, again.model["atoms"], again.model["heads"]) == (3, 1.0, 256, 1)
+    assert run_command("--config", config, "--set", "training.step=3", "-o", tmp_path / "runs") == 1
+    assert "unknown: step; there are: steps, " in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_clips(tmp_path)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    updates: list[int] = []
+    update = Run.update
+    monkeypatch.setattr(Run, "update", lambda self, *batch: updates.append(self.step) or update(self, *batch))  # type: ignore[func-returns-value]
+    command = ["--config", write_config(tmp_path), "-o", tmp_path / "runs", "--device", "cpu", "--dry-run"]
+    assert run_command(*command) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    done = [line.split(" s  ")[1].split(":")[0] for line in lines]
+    assert done[1:] == ["held-out data", "first batch", "update", "second batch", "validation", "checkpoint written", "checkpoint read",
+                        "weights written", "weights loaded"]  # fmt: skip
+    assert done[0].startswith("dust with ") and last.startswith("at most ")
+    assert updates == [0]
+    assert not (tmp_path / "runs").exists() and not list((tmp_path / "temporary").iterdir())
+    assert run_command(*command, "--set", "data.clips=nowhere") == 1

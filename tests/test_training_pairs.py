@@ -21,7 +21,7 @@ from vidrestore.degrade import DEGRADATIONS, mean_light
 from vidrestore.errors import CheckpointError, ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
-from vidrestore.training import loop, pairs
+from vidrestore.training import pairs, sources
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
 from vidrestore.training.footage import Footage
 from vidrestore.training.loop import Progress, Run, train
@@ -41,8 +41,8 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(loop, "VALIDATION_SIDE", SIDE)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", SIDE)
 
 
 def changed(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from vidrestore.cli import main
 from vidrestore.datasets import DatasetError
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError
-from vidrestore.training import loop
+from vidrestore.training import sources
 from vidrestore.training.clip_sets import ClipSetSource, drawn_set_clip
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
 from vidrestore.training.footage import back_and_forth
@@ -54,7 +54,7 @@ TRAINING = {"steps": 2, "batch": 2, "validate_every": 2, "warmup": 1, "learning_
 
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
 
 
 def noise(height: int, width: int, seed: int = 0) -> np.ndarray:

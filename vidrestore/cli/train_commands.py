@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from vidrestore.training.config import RunConfig
     from vidrestore.training.loop import Began, Interrupted, Progress
 
 
@@ -19,17 +20,36 @@ def train(
     init: Annotated[str | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000.")
+    ] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
 ) -> None:
     """Train a network as CONFIG describes, on a CPU or GPU, and write its weights. Ctrl-C saves a checkpoint for --resume."""
     import torch
 
-    from vidrestore.training.config import read_config
+    from vidrestore.training.config import read_config, written_config
     from vidrestore.training.loop import train as run
+    from vidrestore.training.networks import complete
 
     if threads:
         torch.set_num_threads(threads)
-    path = run(read_config(config), output, resume=resume, init=init, device=device, listen=_tell)
-    typer.echo(str(path))
+    recipe = read_config(config, settings or ())
+    if print_config:
+        typer.echo(written_config(complete(recipe)), nl=False)
+    elif dry_run:
+        _rehearse(recipe, init, device)
+    else:
+        typer.echo(str(run(recipe, output, resume=resume, init=init, device=device, listen=_tell)))
+
+
+def _rehearse(recipe: RunConfig, init: str | None, device: str) -> None:
+    from vidrestore.training.rehearsal import memory_used, rehearse
+
+    for done in rehearse(recipe, init=init, device=device):
+        typer.echo(f"{done.seconds:7.2f} s  {done.what}")
+    typer.echo(f"at most {memory_used()}; nothing was kept")
 
 
 def _tell(event: Began | Progress | Interrupted) -> None:

@@ -13,8 +13,8 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
 from vidrestore.training.config import RunConfig, SetConfig
 from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
-from vidrestore.training.loop import make_data
 from vidrestore.training.objective import objective_of
+from vidrestore.training.sources import make_data
 from vidrestore.weights import Model, weights_folder
 from vidrestore.weights.manifest import Card
 

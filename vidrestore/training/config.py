@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
+from vidrestore.training.tables import require, section, toml, with_settings
 
-T = TypeVar("T")
 PRECISIONS = ("bf16", "fp32")
 LARGEST_CROP = 288  # photos are filmed at this height
-_KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FootageConfig:
     still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
 
     def __post_init__(self) -> None:
-        _require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
+        require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""
@@ -54,11 +54,11 @@ class DataConfig(FootageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("chroma_share", "match_share"):
-            _require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
-        _require(bool(self.strides) and min(self.strides) >= 1, "strides", "one or more, each at least 1", self.strides)
-        _require(self.groups_per_window >= 1, "groups_per_window", "at least 1", self.groups_per_window)
-        _require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
-        _require(self.pool >= self.groups_per_window, "pool", f"at least one window of {self.groups_per_window} groups", self.pool)
+            require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
+        require(bool(self.strides) and min(self.strides) >= 1, "strides", "one or more, each at least 1", self.strides)
+        require(self.groups_per_window >= 1, "groups_per_window", "at least 1", self.groups_per_window)
+        require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
+        require(self.pool >= self.groups_per_window, "pool", f"at least one window of {self.groups_per_window} groups", self.pool)
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class PairDataConfig(FootageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
-        _require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
-        _require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
+        require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class ClipDataConfig(FootageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.frames >= 1, "frames", "at least 1", self.frames)
-        _require(
+        require(self.frames >= 1, "frames", "at least 1", self.frames)
+        require(
             8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0, "crop", f"a multiple of 8 from 8 to {LARGEST_CROP // 4}", self.crop
         )
 
@@ -100,8 +100,8 @@ class FlowDataConfig(FootageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(16 <= self.crop <= 160, "crop", "from 16 to 160", self.crop)
-        _require(0 < self.reach <= 32, "reach", "above 0 and at most 32", self.reach)
+        require(16 <= self.crop <= 160, "crop", "from 16 to 160", self.crop)
+        require(0 < self.reach <= 32, "reach", "above 0 and at most 32", self.reach)
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class SetConfig:
     def __post_init__(self) -> None:
         known = datasets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.judged]:
-            _require(name in known, "dataset", f"one of {', '.join(known)}", name)
-            _require(split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split)
+            require(name in known, "dataset", f"one of {', '.join(known)}", name)
+            require(split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split)
 
     @property
     def judged(self) -> list[tuple[str, str]]:
@@ -143,7 +143,7 @@ class PairSetConfig(SetConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.crop >= 16 and self.crop % 8 == 0, "crop", "a multiple of 8 from 16 on", self.crop)
+        require(self.crop >= 16 and self.crop % 8 == 0, "crop", "a multiple of 8 from 16 on", self.crop)
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class ClipSetConfig(SetConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.frames >= 1, "frames", "at least 1", self.frames)
-        _require(self.crop >= 8 and self.crop % 8 == 0, "crop", "a multiple of 8 from 8 on", self.crop)
+        require(self.frames >= 1, "frames", "at least 1", self.frames)
+        require(self.crop >= 8 and self.crop % 8 == 0, "crop", "a multiple of 8 from 8 on", self.crop)
 
 
 @dataclass(frozen=True)
@@ -178,14 +178,14 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("learning_rate", "clip_norm"):
-            _require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
+            require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
         for name in ("warmup", "checkpoint_minutes"):
-            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
-        _require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
-        _require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
-        _require(self.precision in PRECISIONS, "precision", " or ".join(PRECISIONS), self.precision)
+            require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
+        require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
+        require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
+        require(self.precision in PRECISIONS, "precision", " or ".join(PRECISIONS), self.precision)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class TrainingConfig(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
+        require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class PairTrainingConfig(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
+        require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,7 @@ class ClipTrainingConfig(Schedule):
     validate_every: int = 500
 
 
+TABLES = ("model", "data", "training", "parameters")
 SECTIONS = {"data": DataConfig, "training": TrainingConfig}
 FAMILY_SECTIONS = {  # of families with other ones
     "mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig},
@@ -259,9 +260,9 @@ class RunConfig:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
+        require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
         if isinstance(self.training, TrainingConfig) and self.task == "denoise":
-            _require(self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
+            require(self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
 
     @property
     def folder(self) -> Path:
@@ -269,56 +270,30 @@ class RunConfig:
         return self.path.resolve().parent
 
 
-def read_config(path: Path) -> RunConfig:
-    """Read one run. Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what they are."""
+def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
+    """Read one run; `settings` ("training.steps=1000", "data.clips=films") stand in place of what the file says.
+
+    Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what they are. OptionError for
+    settings of another form, or of a section that isn't known.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    content = with_settings(content, settings, TABLES)
     family = content.get("family")
     for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
         if name in content:
             of_a_set = isinstance(content[name], dict) and "dataset" in content[name]
-            content[name] = _section(SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]")
-    return _section(RunConfig, content, str(path), path=path)
+            content[name] = section(SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]")
+    return section(RunConfig, content, str(path), path=path)
 
 
-def _section(kind: type[T], values: Any, where: str, **given: Any) -> T:
-    """A dataclass from a table of TOML; `given` are fields that a table does not hold."""
-    values = _value(values, dict, where)
-    types = get_type_hints(kind)
-    hints = {item.name: types[item.name] for item in fields(kind) if item.name not in given}  # type: ignore[arg-type]
-    required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}  # type: ignore[arg-type]
-    if unknown := sorted(values.keys() - hints.keys()):
-        raise ConfigError(f"{where}: unknown: {', '.join(unknown)}; there are: {', '.join(hints)}")
-    if missing := sorted(required - values.keys() - given.keys()):
-        raise ConfigError(f"{where}: missing: {', '.join(missing)}")
-    checked = {name: _value(value, hints[name], f"{where}: {name}") for name, value in values.items()}
-    try:
-        return kind(**checked, **given)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _value(value: Any, kind: Any, where: str) -> Any:
-    """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any number does."""
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise ConfigError(f"{where} must be a list, found {value!r}")
-        return tuple(_value(item, get_args(kind)[0], f"{where}, item {number}") for number, item in enumerate(value))
-    kind = get_origin(kind) or kind
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind in _KINDS and type(value) is not kind:
-        raise ConfigError(f"{where} must be {_KINDS[kind]}, found {value!r}")
-    return value
-
-
-def _require(holds: bool, name: str, expected: str, found: Any) -> None:
-    if not holds:
-        raise ConfigError(f"{name} must be {expected}, found {list(found) if isinstance(found, tuple) else repr(found)}")
+def written_config(config: RunConfig) -> str:
+    """A run as a TOML file, defaults included, which in the folder of the first reads back equal."""
+    return toml({item.name: getattr(config, item.name) for item in fields(config) if item.name != "path"})
 
 
 def _is_range(sigma: tuple[float, ...]) -> bool:

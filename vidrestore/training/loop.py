@@ -8,41 +8,21 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.models.spynet import Spynet
-from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.clip_sets import clip_set_data
-from vidrestore.training.config import (
-    ClipDataConfig,
-    ClipSetConfig,
-    DataConfig,
-    FlowDataConfig,
-    PairDataConfig,
-    PairSetConfig,
-    RunConfig,
-    Schedule,
-    TrainingConfig,
-)
-from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
-from vidrestore.training.groups import GroupPool, held_out_groups
+from vidrestore.training.config import RunConfig, Schedule
 from vidrestore.training.interrupts import interrupts_held
+from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import Figures, GroupNetwork, objective_of
-from vidrestore.training.paired_sets import pair_set_data
-from vidrestore.training.pairs import PairSource, held_out_pairs
-from vidrestore.training.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
-from vidrestore.weights import load_model
-from vidrestore.weights.checkpoint import build_network, save_model
+from vidrestore.training.sources import make_data
+from vidrestore.weights.checkpoint import save_model
 
-FRAMES = 20  # tokens of a group, the paper's clip length
 AVERAGE = 0.999  # decay of the running average of the weights, which is what is validated and saved
-VALIDATION_GROUPS = 1200
-VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
 
 
 @dataclass(frozen=True)
@@ -123,7 +103,7 @@ class Run:
     def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
         self.config, self.output, self.device = config, output, device
         self.objective = objective_of(config)
-        self.network = _new_network(config).to(device)
+        self.network = new_network(config).to(device)
         self.objective.begin(self.network)
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
@@ -142,23 +122,11 @@ class Run:
     @property
     def model(self) -> dict[str, Any]:
         """The network's configuration in full, defaults included: what builds it again."""
-        return self.config.model | asdict(self.architecture)
+        return full_model(self.config, self.network)
 
     def start_from(self, source: str | Path) -> None:
-        """Take over other weights; those of a flow network for that of a super-resolution one. CheckpointError unless they are the same."""
-        model = load_model(source)
-        given = model.network
-        if isinstance(self.network, VsrTransformer) and isinstance(given, Spynet) and given.config == self.architecture.flow:
-            for part in (self.network, cast("VsrTransformer", self.average)):
-                part.flow.load_state_dict(given.state_dict())
-            return
-        if type(given) is not type(self.network) or cast("GroupNetwork", given).config != self.architecture:
-            raise CheckpointError(
-                f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration asks for"
-                f" {self.config.family} {self.model}; change [model], or start without --init"
-            )
-        for network in (self.network, self.average):
-            network.load_state_dict(model.network.state_dict())
+        """Take over other weights. Raises CheckpointError as `take_over` does."""
+        take_over(self.config, (self.network, self.average), source)
 
     def go(self, listen: Listener) -> None:
         """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
@@ -174,7 +142,7 @@ class Run:
             while self.step < settings.steps:
                 batch = source.batch(self.step, settings.batch)
                 with interrupts_held():
-                    losses.append(self.update(*(part.to(self.device) if isinstance(part, Tensor) else part for part in batch)))
+                    losses.append(self.update(*on_device(batch, self.device)))
                     self.seconds = time.monotonic() - began
                 if self.step % settings.validate_every == 0 or self.step == settings.steps:
                     listen(self.validate(held_out, losses))
@@ -284,57 +252,9 @@ class Run:
         return path
 
 
-def _new_network(config: RunConfig) -> nn.Module:
-    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError where it describes none."""
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.training.seed)
-            return build_network(config.family, config.model).train()
-    except CheckpointError as error:
-        raise ConfigError(f"{config.path}: {error}") from error
-
-
-class Source(Protocol):
-    """Where batches come from: one follows from the seed and its step."""
-
-    def batch(self, step: int, size: int) -> tuple[Any, ...]: ...
-
-
-def make_data(config: RunConfig, architecture: Any) -> tuple[Source, Any]:
-    """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
-
-    What `data.validation` names is held out; without any, the network is judged on what it is trained on. Raises ConfigError, and
-    DatasetError for one of the papers' datasets that isn't there.
-    """
-    data, seed = config.data, config.training.seed
-    if isinstance(data, PairSetConfig):
-        return pair_set_data(data, config.folder, seed, VALIDATION_PAIRS)
-    if isinstance(data, ClipSetConfig):
-        return clip_set_data(data, config.folder, seed, VALIDATION_PAIRS // 2)
-    folder = config.folder / data.clips
-    clips = find_footage(folder, data.validation, CLIP_SUFFIXES)
-    stills = find_footage(config.folder / data.stills, (), STILL_SUFFIXES) if data.stills else []
-    held_out = [folder / name for name in data.validation]
-    if missing := [path.name for path in held_out if not path.is_file()]:
-        raise ConfigError(f"{folder}: no {', '.join(missing)}, named in data.validation")
-    footage = Footage(clips, stills, FRAMES, data.still_share)
-    judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0)
-    if isinstance(data, PairDataConfig):
-        return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
-    if isinstance(data, ClipDataConfig):
-        return ClipSource(footage, data, seed), held_out_clips(judged, data, VALIDATION_PAIRS // 2)
-    if isinstance(data, FlowDataConfig):
-        return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
-    return _groups(config, footage, judged, architecture.patch)
-
-
-def _groups(config: RunConfig, footage: Footage, judged: Footage, patch: int) -> tuple[GroupPool, Tensor]:
-    """The pool to train on, and (P, T, N) uint8 held-out groups."""
-    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
-    if max(data.strides) > patch:
-        raise ConfigError(f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found {list(data.strides)}")
-    pool = GroupPool(footage, data, training.sigma, patch, training.seed)
-    return pool, held_out_groups(judged, data, patch, VALIDATION_GROUPS)
+def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
+    """A batch with its tensors where the network is."""
+    return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)
 
 
 def _rounded(figures: Figures) -> dict[str, float]:

@@ -1,0 +1,77 @@
+"""The network of a run: built from its configuration, or taken over from other weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.models.spynet import Spynet
+from vidrestore.models.vsr_transformer import VsrTransformer
+from vidrestore.training.config import RunConfig
+from vidrestore.training.objective import GroupNetwork
+from vidrestore.training.tables import known_names
+from vidrestore.weights import load_model
+from vidrestore.weights.checkpoint import build_network
+
+
+def new_network(config: RunConfig) -> nn.Module:
+    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError where it describes none."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.training.seed)
+            return build_network(config.family, config.model).train()
+    except CheckpointError as error:
+        if unknown := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
+            raise _unknown(config, unknown[1]) from error
+        raise ConfigError(f"{config.path}: {error}") from error
+
+
+def _unknown(config: RunConfig, name: str) -> ConfigError:
+    """The error for a value in [model] that the family doesn't have: the others tell which it has."""
+    if name not in config.model:  # of a table within
+        return ConfigError(f"{config.path}, [model]: {name} is unknown within {', '.join(config.model)}")
+    others = replace(config, model={key: value for key, value in config.model.items() if key != name})
+    known = full_model(others, new_network(others))
+    return ConfigError(f"{config.path}, [model]: unknown: {name}; there are: {known_names(name, known)}")
+
+
+def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
+    """The network's configuration in full, defaults included: what builds it again."""
+    return config.model | asdict(cast("GroupNetwork", network).config)
+
+
+def complete(config: RunConfig) -> RunConfig:
+    """The same run with [model] in full, as TOML has it: lists, and nothing that is None. Raises ConfigError as `new_network` does."""
+    return replace(config, model=_said(json.loads(json.dumps(full_model(config, new_network(config))))))
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _said(value) if isinstance(value, dict) else value for name, value in values.items() if value is not None}
+
+
+def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
+    """Give the networks of a run other weights; those of a flow network to the flow of a super-resolution one.
+
+    Raises CheckpointError unless the weights are of the network that the configuration describes.
+    """
+    model = load_model(source)
+    given, given_config = model.network, cast("GroupNetwork", model.network).config
+    for network in networks:
+        architecture = cast("GroupNetwork", network).config
+        if isinstance(network, VsrTransformer) and isinstance(given, Spynet) and given_config == architecture.flow:
+            network.flow.load_state_dict(given.state_dict())
+        elif type(given) is type(network) and given_config == architecture:
+            network.load_state_dict(given.state_dict())
+        else:
+            raise CheckpointError(
+                f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration asks for"
+                f" {config.family} {full_model(config, network)}; change [model], or start without --init"
+            )
