@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from test_cli_eval import run, write_vid4
 
+from vidrestore.charts import chart
 from vidrestore.evaluation import page as pages
-from vidrestore.evaluation.charts import chart
 from vidrestore.evaluation.page import COMPARISONS, page
 from vidrestore.evaluation.png import error_map, png
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown

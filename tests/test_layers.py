@@ -15,7 +15,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 GROUPS = (
     {"errors", "frames", "events"},
     {"models"},
-    {"colour", "tiling", "clips", "scenes", "noise", "degrade", "metrics"},
+    {"colour", "tiling", "clips", "scenes", "noise", "degrade", "metrics", "charts"},
     {"media"},
     {"weights"},
     {"datasets"},

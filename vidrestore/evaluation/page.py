@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.evaluation.charts import chart
+from vidrestore.charts import chart
 from vidrestore.evaluation.contestants import GIVEN
 from vidrestore.evaluation.png import data_uri, error_map
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
