@@ -86,10 +86,11 @@ def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys:
     assert 0 < frames_of(film.with_name("film.denoised.mkv")) < 40
 
 
-def test_a_folder_again_takes_no_output_of_ours_and_skips_what_is_done(film: Path) -> None:
+def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = film.parent
     assert run(folder, "-q") == 0
-    assert run(folder, "-q") == 1
+    assert run(folder, "-q") == 0
+    assert "film.denoised.mkv: done before" in capsys.readouterr().out
     assert run(folder, "-q", "--skip-existing") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
@@ -122,7 +123,7 @@ def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[RestoreOptions] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object) -> jobs.Summary:
+    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object, **more: object) -> jobs.Summary:
         seen.append(options)
         return jobs.Summary(source, output, 0, 0.0)
 

@@ -135,6 +135,11 @@ class Finished(Event):
         """Frames that an earlier run restored."""
         return int(self.details.get("reused") or 0)
 
+    @property
+    def before(self) -> bool:
+        """The whole film was done before this run began."""
+        return bool(self.details.get("before"))
+
     def _derived(self) -> dict[str, Any]:
         return {"exit_code": self.exit_code}
 

@@ -44,6 +44,9 @@ def print_json(event: Event) -> None:
 def print_summary(event: Event) -> None:
     """What a finished input has become; on stderr where stdout carries the video."""
     if isinstance(event, Finished):
+        if event.before:
+            print(f"{event.source} -> {event.output}: done before", flush=True)
+            return
         piped = event.output == "-"
         made = event.frames - event.reused
         speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vidrestore.engine.estimate import Estimate, estimate
 from vidrestore.engine.job import Summary, ignore
-from vidrestore.engine.naming import SUFFIXES, expand_sources, output_for
+from vidrestore.engine.naming import SUFFIXES, are_many, expand_sources, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.preview import preview
 from vidrestore.engine.run import restore_source
@@ -23,7 +23,7 @@ from vidrestore.media.encoders import PIPE
 class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
-    ones; the folder `output` then gets the same folders.
+    ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
@@ -46,6 +46,7 @@ class Batch:
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
+        self.again = are_many(sources) and (output is None or os.path.isdir(output) or output.endswith(("/", os.sep)))
         self.outputs = {
             source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
             for source, folder in found.items()
@@ -64,7 +65,8 @@ class Batch:
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
-        return restore_source(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
+        options, again = self.options, self.again
+        return restore_source(source, self.outputs[source], self.task, options, lambda: self.restorer, on_event, again=again)
 
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""

@@ -45,7 +45,7 @@ class Summary:
 
     `seconds` and `fps` are of the work itself, loading the model apart. `damage` says in one sentence what was wrong with the source,
     None where nothing was. `retried` counts the clips that half precision could not hold. `skipped`: the output was there already.
-    `reused`: frames that an earlier run had restored.
+    `reused`: frames that others had restored: an earlier run, or other processes. `before`: the whole film was done before.
     """
 
     source: str
@@ -57,6 +57,7 @@ class Summary:
     retried: int = 0
     skipped: bool = False
     reused: int = 0
+    before: bool = False
 
     @property
     def fps(self) -> float:

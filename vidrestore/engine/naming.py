@@ -36,7 +36,7 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work folders and what is hidden are
     never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds no video.
     """
-    if len(sources) == 1 and not _is_many(sources[0]):
+    if not are_many(sources):
         return {sources[0]: ""}
     found: dict[str, str] = {}
     for source in sources:
@@ -59,6 +59,11 @@ def listed_sources(path: str) -> list[str]:
     if found := [os.fsdecode(line) for line in lines if line.strip()]:
         return found
     raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
+
+
+def are_many(sources: Sequence[str]) -> bool:
+    """Whether what is given stands for any number of films, not for one that is named."""
+    return len(sources) != 1 or _is_many(sources[0])
 
 
 def _is_many(source: str) -> bool:

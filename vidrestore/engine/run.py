@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from vidrestore.engine.excerpt import expected_frames, find_span
+from vidrestore.engine.finished import done_before, finished_before
 from vidrestore.engine.job import (
     Job,
     RestorerLoader,
@@ -25,7 +26,7 @@ from vidrestore.engine.job import (
 from vidrestore.engine.naming import SUFFIXES, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.progress import counted
-from vidrestore.engine.segmented import SegmentedWork, finished_before
+from vidrestore.engine.segmented import SegmentedWork
 from vidrestore.engine.tasks import load_restorer
 from vidrestore.engine.work_folder import WorkFolder
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
@@ -57,25 +58,41 @@ def restore(
     return restore_source(os.fspath(source), target, task, chosen, lambda: load_restorer(task, chosen), on_event or ignore)
 
 
-def restore_source(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Summary:
-    """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked."""
+def restore_source(
+    source: str,
+    output: str,
+    task: str,
+    options: RestoreOptions,
+    loader: RestorerLoader,
+    on_event: Listener,
+    *,
+    again: bool = False,
+) -> Summary:
+    """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked.
+
+    `again`: an output that is there and is this film counts as done instead of being in the way.
+    """
     if PIPE in (source, output):
         return _restore_stream(source, output, task, options, loader, on_event)
     folder = WorkFolder(output, options.work_dir)
     if before := finished_before(source, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
-        return _told(before, on_event)
+        return told(before, on_event)
     if options.skip_existing and os.path.exists(output):
         return Summary(source, output, 0, 0.0, skipped=True)
+    if again and (before := done_before(source, output, task, options)):
+        on_event(Started(source, output, task, device=options.device))
+        return told(before, on_event)
     check_request(source, output, options)
     with folder.locked(), VideoReader(source, deinterlace=options.deinterlace) as reader:
-        job = _prepared(reader, output, task, options, loader, on_event)
+        job = prepared(reader, output, task, options, loader, on_event)
         work = SegmentedWork(job, reader, folder, on_event)
-        with _kept(folder, source, on_event):
+        with kept(folder, source, on_event):
             return _restore_file(work)
 
 
-def _prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:
+def prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:
+    """The checked job of an opened source, which is told to have begun."""
     check_picture(reader.source, reader.info.video)
     span = find_span(reader, options.start, options.duration)
     job = prepare(reader.info, output, task, options, loader, span)
@@ -84,17 +101,22 @@ def _prepared(reader: VideoReader, output: str, task: str, options: RestoreOptio
 
 
 def _restore_file(work: SegmentedWork) -> Summary:
-    job, on_event = work.job, work.on_event
-    _warn(job.info.path, job.warnings, on_event)
+    warn(work.job.info.path, work.job.warnings, work.on_event)
     began = time.monotonic()
     work.run()
-    _warn(job.info.path, work.join(), on_event)
+    return join(work, began, work.clips.retried)
+
+
+def join(work: SegmentedWork, began: float, retried: int = 0) -> Summary:
+    """Make the film of its segments and tell of it; `began`: by `time.monotonic`, when this run did."""
+    job, on_event = work.job, work.on_event
+    warn(job.info.path, work.join(), on_event)
     _warn_deinterlaced(job, work.outcome.deinterlaced if work.outcome else 0, on_event)
-    return _told(_summary(job, time.monotonic() - began, work.damage, work.clips.retried, work.reused), on_event)
+    return told(_summary(job, time.monotonic() - began, work.damage, retried, work.reused), on_event)
 
 
 @contextmanager
-def _kept(folder: WorkFolder, source: str, on_event: Listener) -> Iterator[None]:
+def kept(folder: WorkFolder, source: str, on_event: Listener) -> Iterator[None]:
     """However a run ends early, say what it leaves."""
     try:
         yield
@@ -111,14 +133,14 @@ def _restore_stream(source: str, output: str, task: str, options: RestoreOptions
         return Summary(source, output, 0, 0.0, skipped=True)
     check_request(source, output, options)
     with VideoReader(source, deinterlace=options.deinterlace) as reader:
-        return _stream(_prepared(reader, output, task, options, loader, on_event), reader, on_event)
+        return _stream(prepared(reader, output, task, options, loader, on_event), reader, on_event)
 
 
 def _stream(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
     plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info, job.plan.span)
     details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
     on_event(Planned(job.info.path, total, details=details))
-    _warn(job.info.path, job.warnings, on_event)
+    warn(job.info.path, job.warnings, on_event)
     began = time.monotonic()
     writer = _writer(job)
     with closing(restored_frames(job, job.frames(reader), clips)) as frames, writer:
@@ -126,10 +148,10 @@ def _stream(job: Job, reader: VideoReader, on_event: Listener) -> Summary:
         for frame in counted(watched, job.info.path, total, "restore", on_event):
             writer.write(frame)
     seconds = time.monotonic() - began
-    _warn(job.info.path, writer.warnings, on_event)
+    warn(job.info.path, writer.warnings, on_event)
     _warn_deinterlaced(job, reader.deinterlaced, on_event)
     damage = damage_summary(reader.damage.summary() if reader.damage.found else None, writer.damage)
-    return _told(_summary(job, seconds, damage, clips.retried), on_event)
+    return told(_summary(job, seconds, damage, clips.retried), on_event)
 
 
 def _writer(job: Job) -> VideoWriter:
@@ -148,10 +170,11 @@ def _writer(job: Job) -> VideoWriter:
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
     if job.options.deinterlace and not count:
-        _warn(job.info.path, ["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
+        warn(job.info.path, ["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
 
 
-def _warn(source: str, warnings: Iterable[str], on_event: Listener) -> None:
+def warn(source: str, warnings: Iterable[str], on_event: Listener) -> None:
+    """Tell warnings about a source."""
     for warning in warnings:
         on_event(Warned(source, warning))
 
@@ -163,10 +186,11 @@ def _summary(job: Job, seconds: float, damage: str | None, retried: int, reused:
     )
 
 
-def _told(summary: Summary, on_event: Listener) -> Summary:
+def told(summary: Summary, on_event: Listener) -> Summary:
+    """The same summary, after its events."""
     if summary.retried:
         on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
     scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
-    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused}
+    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
     on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary

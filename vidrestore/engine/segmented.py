@@ -14,22 +14,20 @@ So a run of segments is restored from its own clips and the one after it.
 
 from __future__ import annotations
 
-import os
 import zlib
 from array import array
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from vidrestore import __version__
 from vidrestore.engine.excerpt import expected_frames
-from vidrestore.engine.job import Job, Summary, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
-from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.finished import note_named
+from vidrestore.engine.job import Job, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
+from vidrestore.engine.job_identity import identity
 from vidrestore.engine.plan import SourceIdentity, Timeline
 from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import ClipRestorer
@@ -43,9 +41,6 @@ from vidrestore.media.atomic import partial_path
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
-
-# Options that alter neither pixels nor bits.
-IMMATERIAL = frozenset({"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"})
 
 
 @dataclass
@@ -62,15 +57,17 @@ class SegmentedWork:
     `reused`: frames that earlier runs restored; `damage`: what was wrong with the source, once the film is joined.
     """
 
-    def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, on_event: Listener) -> None:
+    def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
+        """`beside`: others are at work on it, too."""
         self.job, self.reader, self.folder, self.on_event = job, reader, folder, on_event
         timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
         self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
         facts = {"clip": timeline.length, "overlap": timeline.overlap}
-        began = folder.begin(identity(job) | {"segment_frames": self.length}, facts, restart=job.options.restart)
+        began = folder.begin(identity(job) | {"segment_frames": self.length}, facts, restart=job.options.restart, beside=beside)
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
         self.name = digest(identity(job))
         self.outcome: Outcome | None = None
+        self.partial = partial_path(job.plan.output)  # the film while it is written
         self.reused = 0
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
@@ -145,23 +142,25 @@ class SegmentedWork:
         clips = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[segment.first_clip : segment.stop_clip]]
         return {"job": self.name, "first": segment.first, "stop": segment.stop, "plan": digest({"times": list(times), "clips": clips})}
 
-    def restore(self, run: list[Segment]) -> None:
-        """Restore segments that follow each other. Raises VidRestoreError; what was finished until then stays."""
+    def restore(self, run: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter) -> None:
+        """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError; what was finished until then
+        stays.
+        """
         with closing(self._frames([run])) as frames:
-            self._write_planned(frames, run)
+            self._write_planned(watch(frames), run)
 
     def run(self) -> None:
         """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
         self.check_output()
         if self.outcome is None and not self.folder.finished():
-            self._tell_plan()
+            self.tell_plan()
             self._restore_live()
             return
         self.plan()
         missing = self.missing()
         count = sum(segment.frames for segment in missing)
         self.reused = len(self.job.plan.timeline.pts) - count
-        self._tell_plan()
+        self.tell_plan()
         with closing(self._frames(consecutive(missing))) as frames:
             self._write_planned(counted(frames, self.job.info.path, count, "restore", self.on_event), missing)
 
@@ -292,76 +291,12 @@ class SegmentedWork:
             scale=job.restorer.scale,
             span=plan.span,
             before_naming=note,
+            partial=self.partial,
         )
         return joined
 
-    def _tell_plan(self) -> None:
+    def tell_plan(self) -> None:
+        """Say what will be done."""
         plan = self.job.plan
         details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
         self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))
-
-
-def identity(job: Job) -> dict[str, Any]:
-    """All that alters pixels or bits, in values that JSON knows; two jobs with the same come to the same file."""
-    source = {key: value for key, value in asdict(job.plan.source).items() if key != "path"}
-    options = {key: value for key, value in request(job.options).items() if key != "model"}
-    return {
-        "source": source,
-        "task": job.plan.task,
-        "weights": getattr(job.restorer, "weights", job.restorer.name),
-        **options,
-        "encoder": asdict(job.plan.encoder),
-        "copied_streams": list(job.plan.copy),
-        "span": asdict(job.plan.span),
-        "versions": {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}},
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a build that was not installed as a package
-        return None
-
-
-def request(options: RestoreOptions) -> dict[str, Any]:
-    """The options that alter pixels or bits, in values that JSON knows."""
-    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in IMMATERIAL}
-    return {key: _plain(value) for key, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {key: _plain(each) for key, each in asdict(value).items()}
-    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
-
-
-def note_named(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
-    """Write down which file is the film, and put it on the disk, before it gets its name."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
-    told = {"request": _request_name(job.plan.task, job.options), "size": found.st_size, "modified": found.st_mtime_ns}
-    folder.write("named", told | {"frames": len(job.plan.timeline.pts), "damage": damage})
-
-
-def finished_before(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
-    """What was done, where the same job got as far as naming its film and was killed before it could clear up; clears up."""
-    if not (folder.path.is_dir() and folder.output.exists()):
-        return None
-    with folder.locked():  # which clears up where no more than the lock is left
-        named = folder.read("named")
-        with suppress(OSError):
-            found = folder.output.stat()
-            if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
-                partial_path(str(folder.output)).unlink(missing_ok=True)
-                folder.remove()
-                if named["request"] == _request_name(task, options):
-                    return Summary(source, str(folder.output), named["frames"], 0.0, damage=named["damage"], reused=named["frames"])
-    return None
-
-
-def _request_name(task: str, options: RestoreOptions) -> str:
-    return digest({"task": task} | request(options))

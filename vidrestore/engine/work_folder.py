@@ -5,6 +5,7 @@
     plan.json       the plan, once the whole film is known
     000000.segment  each finished segment (`media.segment_file`)
     named.json      the film is whole and about to get its name
+    *.claim         who of several shards works on what (`scale.claims`)
 
 Every file appears under its name when it is complete and on the disk.
 """
@@ -15,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +29,7 @@ from vidrestore.media.atomic import sync_folder, write_problem
 
 VERSION = 1
 _LONGEST_NAME = 255  # bytes
-_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?")
+_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?|\w+\.\d+\.claim")
 
 
 class DifferentJobError(PlanError):
@@ -81,17 +83,21 @@ class WorkFolder:
         if self._lock is not None:
             self._lock.beat()
 
-    def begin(self, identity: Mapping[str, Any], facts: Mapping[str, Any], *, restart: bool = False) -> dict[str, Any]:
-        """Go on with the job that is there, or begin one; gives the `facts` of the one that began.
+    def begin(
+        self, identity: Mapping[str, Any], facts: Mapping[str, Any], *, restart: bool = False, beside: bool = False
+    ) -> dict[str, Any]:
+        """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside` leaves alone what others are
+        at: for shards, one at a time.
 
         Raises DifferentJobError, with a list of what differs, where the job that is there is another.
         """
-        self._discard(lambda name: name.endswith(".partial"))
+        if not beside:
+            self._discard(lambda name: name.endswith((".partial", ".claim")))
         if restart:
             self._discard(lambda name: name != "lock")
         before = self.read("job")
         if before is None:
-            self._discard(lambda name: name != "lock")  # segments of nobody knows what
+            self._discard(lambda name: name.endswith((".segment", ".json")))  # of nobody knows what
             self.write("job", {"version": VERSION, "identity": identity, **facts})
             return dict(facts)
         if before.get("version") != VERSION:
@@ -114,7 +120,7 @@ class WorkFolder:
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `name`.json, whole or not at all."""
         target = self.path / f"{name}.json"
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(8)}.partial")
         try:
             with partial.open("w", encoding="utf-8") as file:
                 json.dump(content, file)

@@ -58,11 +58,12 @@ class FileOutput:
         scale: int = 1,
         time_base: Fraction | None = None,
         span: Span = WHOLE,
+        partial: Path | None = None,
     ) -> None:
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
         self.time_base = time_base or self.video.time_base
-        self.partial = partial_path(output)
+        self.partial = partial or partial_path(output)
         self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
         self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)

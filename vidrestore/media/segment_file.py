@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ class SegmentWriter:
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0) -> None:
         """`first` is the number of the segment's first frame in the film, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
-        self.partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self.partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")  # nobody else's, on no machine
         self.frames = 0
         self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
