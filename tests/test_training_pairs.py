@@ -23,8 +23,9 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.training import pairs, sources
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
+from vidrestore.training.events import Progress
 from vidrestore.training.footage import Footage
-from vidrestore.training.loop import Progress, Run, train
+from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import mean_psnr, picture_loss
 from vidrestore.training.pairs import PairSource, drawn_pair, held_out_pairs, turned
 from vidrestore.weights import load_model, read_card

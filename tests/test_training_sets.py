@@ -23,8 +23,8 @@ from vidrestore.training import sources
 from vidrestore.training.clip_sets import ClipSetSource, drawn_set_clip
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
 from vidrestore.training.footage import back_and_forth
-from vidrestore.training.loop import make_data
 from vidrestore.training.paired_sets import PairSetSource, drawn_set_pair
+from vidrestore.training.sources import make_data
 from vidrestore.weights import read_card
 
 FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -15,7 +16,9 @@ from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
 from vidrestore.training.tables import require, section, toml, with_settings
 
-PRECISIONS = ("bf16", "fp32")
+PRECISIONS = ("bf16", "fp16", "fp32")
+SCHEDULES = ("cosine", "restarts", "plateau")
+FINAL = ("last", "best")
 LARGEST_CROP = 288  # photos are filmed at this height
 
 
@@ -169,15 +172,22 @@ class Schedule:
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 200
-    decay: float = 0.4  # share of the steps over which the learning rate falls, as a half cosine, to 1 %
+    decay: float = 0.4  # share of the steps over which the learning rate falls, as a half cosine, to the floor
     clip_norm: float = 1.0
     seed: int = 0
     precision: str = "bf16"
     validate_every: int = 1000
     checkpoint_minutes: float = 3.0
+    schedule: str = "cosine"
+    floor: float | None = None  # the learning rate does not fall below; without, a cosine ends at 1 % of it
+    restarts: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)  # half cosines of equal length, and the share of the rate that each begins at
+    patience: int = 5  # validations on a plateau until the rate is reduced
+    factor: float = 0.3  # that it is reduced by
+    average: float = 0.999  # decay of the running average of the weights, which is what is judged and saved; 0: the network itself is
+    final: str = "last"  # what the weights are at the end: those of the last step, or the best of all validations
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "validate_every"):
+        for name in ("steps", "batch", "validate_every", "patience"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("learning_rate", "clip_norm"):
             require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
@@ -185,7 +195,14 @@ class Schedule:
             require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
         require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
-        require(self.precision in PRECISIONS, "precision", " or ".join(PRECISIONS), self.precision)
+        for name, known in (("precision", PRECISIONS), ("schedule", SCHEDULES), ("final", FINAL)):
+            require(getattr(self, name) in known, name, " or ".join(known), getattr(self, name))
+        floor = 0.0 if self.floor is None else self.floor
+        require(0 <= floor <= self.learning_rate, "floor", f"from 0 to the learning rate's {self.learning_rate:g}", floor)
+        falls = bool(self.restarts) and all(0 < share <= 1 for share in self.restarts)
+        require(falls, "restarts", "one or more shares, each above 0 and at most 1", self.restarts)
+        require(0 < self.factor < 1, "factor", "between 0 and 1", self.factor)
+        require(0 <= self.average < 1, "average", "in [0, 1)", self.average)
 
 
 @dataclass(frozen=True)
@@ -258,6 +275,7 @@ class RunConfig:
     training: Schedule
     path: Path  # of the configuration file
     parameters: dict[str, Any] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()  # of the command line, that stand in place of what the file says
 
     def __post_init__(self) -> None:
         require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
@@ -268,6 +286,13 @@ class RunConfig:
     def folder(self) -> Path:
         """What the data's paths are relative to."""
         return self.path.resolve().parent
+
+    @property
+    def command(self) -> str:
+        """That trains it, for the card of the weights."""
+        return shlex.join(
+            ["vidrestore", "train", "--config", self.path.name, *(part for value in self.settings for part in ("--set", value))]
+        )
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
@@ -282,18 +307,19 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    settings = tuple(settings)
     content = with_settings(content, settings, TABLES)
     family = content.get("family")
     for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
         if name in content:
             of_a_set = isinstance(content[name], dict) and "dataset" in content[name]
             content[name] = section(SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]")
-    return section(RunConfig, content, str(path), path=path)
+    return section(RunConfig, content, str(path), path=path, settings=settings)
 
 
 def written_config(config: RunConfig) -> str:
     """A run as a TOML file, defaults included, which in the folder of the first reads back equal."""
-    return toml({item.name: getattr(config, item.name) for item in fields(config) if item.name != "path"})
+    return toml({item.name: getattr(config, item.name) for item in fields(config) if item.name not in ("path", "settings")})
 
 
 def _is_range(sigma: tuple[float, ...]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,50 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.engine.devices import torch_device
-from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.training.config import RunConfig, Schedule
+from vidrestore.errors import ConfigError
+from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
+from vidrestore.training.config import RunConfig
+from vidrestore.training.events import Began, Figures, Interrupted, Listener, Progress, Stepped, to_all
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
-from vidrestore.training.objective import Figures, GroupNetwork, objective_of
+from vidrestore.training.objective import GroupNetwork, objective_of
+from vidrestore.training.records import CurvePicture, StepLog
+from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.sources import make_data
+from vidrestore.training.tensorboard import tensorboard_listener
 from vidrestore.weights.checkpoint import save_model
 
-AVERAGE = 0.999  # decay of the running average of the weights, which is what is validated and saved
-
-
-@dataclass(frozen=True)
-class Began:
-    """A run begins at `step`: anew, or from `checkpoint`."""
-
-    step: int
-    steps: int
-    device: str
-    checkpoint: Path | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR.
-
-    That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`.
-    """
-
-    step: int
-    seconds: float
-    loss: float
-    psnr: Figures
-    before: Figures = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Interrupted:
-    """Ctrl-C: everything up to `step` is in `checkpoint`."""
-
-    step: int
-    checkpoint: Path
-
-
-Listener = Callable[[Began | Progress | Interrupted], None]
+SMALLEST_SCALE = 2.0**-10  # of losses in fp16: where gradients overflow even so, training has diverged
 
 
 def train(
@@ -67,19 +37,24 @@ def train(
     resume: bool = False,
     init: str | Path | None = None,
     device: str = "auto",
+    tensorboard: bool = False,
     listen: Listener = lambda event: None,
 ) -> Path:
-    """Train as the configuration says and write `<output>/<name>.safetensors`, the averaged network; returns its path.
+    """Train as the configuration says and write `<output>/<name>.safetensors`; returns its path.
 
-    A checkpoint stands beside it every few minutes, and when the run is interrupted. With `resume` the run goes on from there, or begins
-    anew where there is none. Batches and noise follow from the seed and the step, so a resumed run computes what it would have computed;
-    only the loss that is reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run.
-    It first makes the windows of that step again, which takes a minute or so.
+    Those are the averaged weights of the last step, or of the best validation where `config.training.final` is "best";
+    `<name>.best.safetensors` are the latter in any case. A checkpoint stands beside them every few minutes, and when the run is
+    interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out figures, and with `tensorboard`
+    the folder `<name>.tensorboard` holds both. With `resume` the run goes on from the checkpoint, or begins anew where there is none.
+    Batches and noise follow from the seed and the step, so a resumed run computes what it would have computed; only the loss that is
+    reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run. It first makes the
+    windows of that step again, which takes a minute or so.
 
     `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
 
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
-    diverges; CheckpointError for weights that don't fit; OptionError for a device that isn't there; KeyboardInterrupt after Ctrl-C.
+    diverges; CheckpointError for weights that don't fit and for what can't be written; OptionError for a device or package that isn't
+    there; KeyboardInterrupt after Ctrl-C.
     """
     run = Run(config, output, torch_device(device))
     resumes = run.checkpoint.exists()
@@ -89,9 +64,23 @@ def train(
         run.load_checkpoint()
     elif init is not None:
         run.start_from(init)
-    listen(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
-    run.go(listen)
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(StepLog(output / f"{config.name}.log.jsonl")))
+        tell = to_all(log, CurvePicture(output / f"{config.name}.svg", log, lambda: run.curve), listen)
+        if tensorboard:
+            tell = to_all(tell, stack.enter_context(tensorboard_listener(output / f"{config.name}.tensorboard")))
+        tell(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
+        run.go(tell)
     return run.save_weights()
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights that were best at a validation, and what they came to: mean PSNR (dB) over the held-out figures."""
+
+    step: int
+    psnr: float
+    weights: dict[str, Tensor]
 
 
 class Run:
@@ -108,8 +97,11 @@ class Run:
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
         self.optimiser = self.objective.optimiser(self.network)
-        self.step, self.seconds = 0, 0.0
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.training.precision == "fp16")
+        self.plateau = Plateau(config.training.patience, config.training.factor)
+        self.step, self.seconds, self.gradient_norm = 0, 0.0, 0.0
         self.curve: list[dict[str, Any]] = []
+        self.best: Best | None = None
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -118,6 +110,11 @@ class Run:
     @property
     def checkpoint(self) -> Path:
         return self.output / f"{self.config.name}.checkpoint"
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return learning_rate(self.step, self.config.training, self.plateau.share)
 
     @property
     def model(self) -> dict[str, Any]:
@@ -131,7 +128,7 @@ class Run:
     def go(self, listen: Listener) -> None:
         """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
         settings = self.config.training
-        if self.step >= settings.steps:
+        if self.step >= settings.steps and not self.due:
             return
         source, held_out = make_data(self.config, self.architecture)
         source.batch(self.step, settings.batch)  # what takes long for the first one is not training
@@ -139,48 +136,84 @@ class Run:
         began = saved - self.seconds
         losses: list[float] = []
         try:
-            while self.step < settings.steps:
-                batch = source.batch(self.step, settings.batch)
-                with interrupts_held():
-                    losses.append(self.update(*on_device(batch, self.device)))
-                    self.seconds = time.monotonic() - began
-                if self.step % settings.validate_every == 0 or self.step == settings.steps:
+            while True:
+                if self.due:  # at first, too: a run may have been interrupted while it was judged
                     listen(self.validate(held_out, losses))
                     losses.clear()
+                if self.step >= settings.steps:
+                    break
                 if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
                     self.save_checkpoint()
                     saved = time.monotonic()
+                batch, rate = source.batch(self.step, settings.batch), self.learning_rate
+                with interrupts_held():
+                    losses.append(self.update(*on_device(batch, self.device)))
+                    self.seconds = time.monotonic() - began
+                    listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
         except KeyboardInterrupt:
             self.save_checkpoint()
             listen(Interrupted(self.step, self.checkpoint))
             raise
         self.save_checkpoint()
 
+    @property
+    def due(self) -> bool:
+        """Whether a validation is."""
+        settings, judged = self.config.training, self.curve[-1]["step"] if self.curve else 0
+        return judged < self.step and (self.step % settings.validate_every == 0 or self.step >= settings.steps)
+
     def update(self, *batch: Any) -> float:
         """One step on a batch of the run's data; returns its loss. Raises ConfigError where that, or its gradient, is not finite."""
-        settings = self.config.training
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.step, settings)
+            group["lr"] = self.learning_rate
         loss = self.objective.loss(self.network, batch, self.step)
         self.optimiser.zero_grad()
         if loss.requires_grad:  # an algorithm with nothing to learn is only judged and saved
-            loss.backward()
-        if not nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm).isfinite():
-            raise ConfigError(f"{self.config.name}: training diverged at step {self.step}; try a lower learning_rate, or precision fp32")
-        self.optimiser.step()
-        decay = min(AVERAGE, (1 + self.step) / (10 + self.step))
+            self.scaler.scale(loss).backward()
+            self.scaler.unscale_(self.optimiser)
+        value = float(loss.detach())
+        self.gradient_norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), self.config.training.clip_norm))
+        self._check_finite(value)
+        if loss.requires_grad:
+            self.scaler.step(self.optimiser)  # leaves out a step whose gradients overflowed in fp16
+            self.scaler.update()
+        self._average()
+        self.step += 1
+        return value
+
+    def _check_finite(self, loss: float) -> None:
+        """ConfigError says where training diverged, and what there is to go on from."""
+        overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE  # is dealt with by a smaller scale
+        if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
+            return
+        kept = f"{self.checkpoint} holds the last step that was saved" if self.checkpoint.exists() else "no step was saved yet"
+        best = f", {self.best_path} the best weights, of step {self.best.step}" if self.best else ""
+        raise ConfigError(
+            f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient {self.gradient_norm:.4g}); try a lower"
+            f" training.learning_rate, or training.precision=fp32; {kept}{best}"
+        )
+
+    def _average(self) -> None:
+        decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             for mean, tensor in zip(self.average.parameters(), self.network.parameters(), strict=True):
                 mean.lerp_(tensor, 1 - decay)
-        self.step += 1
-        return float(loss.detach())
 
     def validate(self, held_out: Any, losses: list[float]) -> Progress:
-        """Judge the averaged network, and note the figures in the curve."""
+        """Judge the averaged network, note the figures in the curve, and keep the weights that are best."""
         figures, before = self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
+        psnr = sum(figures.values()) / len(figures)
+        better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
         noted = {"psnr": figures} | ({"before": before} if before else {})
-        self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: _rounded(part) for name, part in noted.items()})
-        return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before)
+        with interrupts_held():
+            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: _rounded(part) for name, part in noted.items()})
+            if self.config.training.schedule == "plateau":
+                self.plateau.judged(better)
+            if better:
+                weights = {name: tensor.detach().cpu().clone() for name, tensor in self.average.state_dict().items()}
+                self.best = Best(self.step, psnr, weights)
+                self._write_weights(self.best_path, self.average, self.step)
+        return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
 
     def identity(self) -> dict[str, Any]:
         """What may not change between a run and its continuation, name by name; how long and how fast it learns may."""
@@ -191,32 +224,24 @@ class Run:
         return {"task": config.task, "family": config.family} | values
 
     def save_checkpoint(self) -> None:
-        """Everything a resumed run needs, written beside the old one and moved over it."""
-        state = {
-            "network": self.network.state_dict(),
-            "average": self.average.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "step": self.step,
-            "seconds": self.seconds,
-            "curve": self.curve,
-            "identity": self.identity(),
-        }
-        partial = self.checkpoint.with_suffix(".partial")
+        """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before stays then."""
+        parts = {name: getattr(self, name).state_dict() for name in ("network", "average", "optimiser", "scaler", "plateau")}
+        state = parts | {"step": self.step, "seconds": self.seconds, "curve": self.curve, "identity": self.identity()}
         with interrupts_held():
-            torch.save(state, partial)
-            partial.replace(self.checkpoint)
+            write_checkpoint(self.checkpoint, state | {"best": None if self.best is None else vars(self.best)})
 
     def load_checkpoint(self) -> None:
         """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is of another run."""
-        try:
-            state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-        except Exception as error:  # pickle raises whatever the file makes it raise
-            raise CheckpointError(f"{self.checkpoint}: can't be read as a checkpoint; remove it to start anew") from error
+        state = read_checkpoint(self.checkpoint)
         self._check_same(state.get("identity", {}))
         try:
-            self.network.load_state_dict(state["network"])
-            self.average.load_state_dict(state["average"])
-            self.optimiser.load_state_dict(state["optimiser"])
+            for name in ("network", "average", "optimiser"):
+                getattr(self, name).load_state_dict(state[name])
+            if state.get("scaler") and self.scaler.is_enabled():
+                self.scaler.load_state_dict(state["scaler"])
+            if "plateau" in state:  # not in checkpoints of before there was one
+                self.plateau.load_state_dict(state["plateau"])
+            self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
         except (KeyError, RuntimeError, ValueError) as error:
             raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
@@ -229,27 +254,41 @@ class Run:
             details = "; ".join(f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed))
             raise ConfigError(f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output")
 
+    @property
+    def best_path(self) -> Path:
+        return self.output / f"{self.config.name}.best.safetensors"
+
     def save_weights(self) -> Path:
-        """Write the averaged network, in half precision, with how it was trained and the last held-out figures."""
-        config, path = self.config, self.output / f"{self.config.name}.safetensors"
+        """Write what the run comes to: the averaged network of the last step, or the best one, as `training.final` says."""
+        path, network, step = self.output / f"{self.config.name}.safetensors", self.average, self.step
+        if self.config.training.final == "best" and self.best is not None:
+            network, step = copy.deepcopy(self.average), self.best.step
+            network.load_state_dict(self.best.weights)
+        self._write_weights(path, network, step)
+        return path
+
+    def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
+        """A network of a step, in half precision, with how it was trained and the held-out figures of then."""
+        config = self.config
+        curve = [point for point in self.curve if point["step"] <= step]
         training = {
             "data": "; ".join(f"{what}: {name}" for what, name in config.data.described().items() if name),
-            "command": f"vidrestore train --config {config.path.name}",
-            "steps": self.step,
+            "command": config.command,
+            "steps": step,
+            "weights": "averaged" if config.training.average else "of the last step",
             "seconds": round(self.seconds),
-            "curve": self.curve[-40:],
+            "curve": curve[-40:],
         }
         save_model(
             path,
-            self.average,
+            network,
             family=config.family,
             config=self.model,
             task=config.task,
             parameters=config.parameters or self.objective.parameters,
-            extra={"training": training, "measured": self.objective.measured(self.curve[-1]) if self.curve else {}},
+            extra={"training": training, "measured": self.objective.measured(curve[-1]) if curve else {}},
             half=True,
         )
-        return path
 
 
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
@@ -260,11 +299,3 @@ def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
 def _rounded(figures: Figures) -> dict[str, float]:
     """For the curve: names as JSON has them."""
     return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}
-
-
-def learning_rate(step: int, settings: Schedule) -> float:
-    """Linear warm-up, a plateau, then half a cosine down to 1 %."""
-    falling = settings.steps * settings.decay
-    left = (settings.steps - step) / falling if falling else 1.0
-    fall = 1.0 if left >= 1 else 0.01 + 0.99 * 0.5 * (1 - math.cos(math.pi * left))
-    return settings.learning_rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall

@@ -16,18 +16,16 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
 from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
+from vidrestore.training.events import Figures
 from vidrestore.training.pairs import HeldOutPairs
 from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
 SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
-
-
-Figures = dict[float | str, float]  # PSNR in dB by noise level or degradation
 
 
 class Objective(Protocol):
@@ -183,7 +181,7 @@ class FlowObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         reference, supporting, flow = batch
-        with torch.autocast(reference.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+        with in_precision(reference.device, self.settings.precision):
             found = cast("Spynet", network).flows(reference, supporting)
         distances = [flow_distance(level.float(), flow) for level in found]
         return torch.stack(distances).mean()
@@ -289,9 +287,14 @@ def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> Tensor:
     """(B, 3, H, W) in [0, 1] -> the same restored, float32, not clamped."""
-    with torch.autocast(degraded.device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with in_precision(degraded.device, precision):
         restored: Tensor = network(degraded)
     return restored.float()
+
+
+def in_precision(device: torch.device, precision: str) -> torch.autocast:
+    """Products inside are done in half precision where that is asked for."""
+    return torch.autocast(device.type, DTYPES["bf16" if precision == "fp32" else precision], enabled=precision != "fp32")
 
 
 def charbonnier(error: Tensor) -> Tensor:

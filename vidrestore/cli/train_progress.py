@@ -1,0 +1,85 @@
+"""A training run as a person wants to see it: a bar on a terminal, plain lines where stderr is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from vidrestore.training.events import Began, Event, Interrupted, Listener, Noticed, Progress, Stepped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextmanager
+def listening() -> Iterator[Listener]:
+    """A listener that shows events on stderr."""
+    if not sys.stderr.isatty():
+        yield print_line
+        return
+    from rich.console import Console
+
+    with training_bar(Console(stderr=True)) as listener:
+        yield listener
+
+
+def print_line(event: Event) -> None:
+    if line := describe(event):
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def training_bar(console: Console) -> Iterator[Listener]:
+    """A listener that draws a bar over the steps, with the loss, the rate and the time left; validations are lines above it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    bars = Bars(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, refresh_per_second=4)
+    bar = bars.add_task("", total=None, text="", start=False)
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Began):
+            bars.update(bar, completed=event.step, total=event.steps)
+            bars.start_task(bar)
+            bars.start()
+        if isinstance(event, Stepped):
+            bars.update(bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}")
+        elif line := describe(event):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    try:
+        yield tell
+    finally:
+        bars.stop()
+
+
+def describe(event: Event) -> str | None:
+    """One line about an event that is worth a line of its own; None for a step."""
+    match event:
+        case Began():
+            origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
+            return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
+        case Progress():
+            figures = "  ".join(_figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items())
+            best = "  best so far" if event.best else ""
+            return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"
+        case Interrupted():
+            return f"interrupted: step {event.step} is in {event.checkpoint}; the same command with --resume goes on"
+        case Noticed():
+            return event.message
+        case Stepped():
+            return None
+
+
+def _figure(name: float | str, psnr: float, before: float | None) -> str:
+    what = name if isinstance(name, str) else f"sigma {name:g}"
+    return f"{what}: {psnr:.2f} dB" + ("" if before is None else f" (given {before:.2f})")

@@ -1,0 +1,42 @@
+"""Checkpoints on disk: the one that is there stays until the next is whole."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vidrestore.errors import CheckpointError
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError where it can't be; the old one stays."""
+    partial = path.with_suffix(".partial")
+    try:
+        with partial.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except (OSError, RuntimeError) as error:
+        partial.unlink(missing_ok=True)
+        told = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        kept = "the one before is still there" if path.exists() else "there is none yet"
+        raise CheckpointError(
+            f"{path}: step {state['step']} can't be written ({told}); {kept}; make room, then go on with --resume"
+        ) from error
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """What was written. Raises CheckpointError for a file that is damaged or no checkpoint."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():  # torch itself doesn't look at checksums
+                raise ValueError(damaged)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle raises whatever the file makes it raise
+        raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start anew") from error
+    return state

@@ -1,0 +1,63 @@
+"""How fast a run learns at each step."""
+
+from __future__ import annotations
+
+import math
+
+from vidrestore.training.config import Schedule
+
+LOWEST = 0.01  # of the learning rate, at the end of a cosine, unless a floor is given
+
+
+def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
+    """Linear warm-up, then what `settings.schedule` says; `reduced` is the share that a plateau has left.
+
+    "cosine": a level stretch, then half a cosine. "restarts": half cosines of equal length, each from its share of the rate, as in SGDR
+    (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where the held-out figures stay. All end at the floor.
+    """
+    rate, lowest = settings.learning_rate, LOWEST
+    if settings.floor is not None:
+        lowest = settings.floor / rate
+    if settings.schedule == "restarts":
+        fall = _restarted(step, settings, lowest)
+    elif settings.schedule == "plateau":
+        fall = max(reduced, 0.0 if settings.floor is None else lowest)
+    else:
+        falling = settings.steps * settings.decay
+        left = (settings.steps - step) / falling if falling else 1.0
+        fall = 1.0 if left >= 1 else _cosine(left, 1.0, lowest)
+    return rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
+
+
+def _restarted(step: int, settings: Schedule, lowest: float) -> float:
+    period = settings.steps / len(settings.restarts)
+    cycle = min(int(step / period), len(settings.restarts) - 1)
+    return _cosine(cycle + 1 - step / period, settings.restarts[cycle], lowest)
+
+
+def _cosine(left: float, high: float, low: float) -> float:
+    """From `high` where 1 is left to `low` where 0 is."""
+    return low + (high - low) * 0.5 * (1 - math.cos(math.pi * left))
+
+
+class Plateau:
+    """Reduces the learning rate by `factor` each time that `patience` validations in a row were no better than one before.
+
+    DUST is trained so, by 0.3 after 5 epochs (De Weerdt et al., IEEE Trans. Signal Processing 72, 2024), which looks at the loss.
+    """
+
+    def __init__(self, patience: int, factor: float) -> None:
+        self.patience, self.factor = patience, factor
+        self.waited, self.share = 0, 1.0
+
+    def judged(self, better: bool) -> None:
+        """Hear of a validation."""
+        self.waited = 0 if better else self.waited + 1
+        if self.waited >= self.patience:
+            self.waited, self.share = 0, self.share * self.factor
+
+    def state_dict(self) -> dict[str, float]:
+        return {"waited": self.waited, "share": self.share}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.waited, self.share = int(state["waited"]), state["share"]
