@@ -85,7 +85,7 @@ def test_a_wrong_option_ends_with_2(film: Path, arguments: tuple[str, ...], mess
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, RestoreOptions]] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: Any) -> jobs.Summary:
+    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: Any, **more: Any) -> jobs.Summary:
         seen.append((task, options))
         return jobs.Summary(source, output, 0, 0.0)
 

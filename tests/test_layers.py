@@ -21,6 +21,7 @@ GROUPS = (
     {"datasets"},
     {"engine"},
     {"training", "evaluation"},
+    {"scale"},
     {"cli", "__main__"},
 )
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}

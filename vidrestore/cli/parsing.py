@@ -62,6 +62,14 @@ def tile(text: str) -> int | None:
     return int(text)
 
 
+def shard(text: str) -> tuple[int, int]:
+    """The value of --shard: I/N, from 1/N to N/N."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, got {text!r}")
+    return int(number), int(count)
+
+
 def setting(text: str) -> tuple[str, str]:
     """KEY=VALUE."""
     key, equals, value = text.partition("=")

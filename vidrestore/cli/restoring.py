@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from vidrestore.engine.estimate import Estimate
     from vidrestore.events import Listener
 
+SCALE = "Several machines or devices"  # the panel of these options in the help
+
 Tile = Annotated[
     Any,
     typer.Option(parser=parsing.tile, metavar="auto|N", help="Largest side of a tile; auto: whole frames as long as memory allows."),
@@ -111,6 +113,17 @@ class Shared:
             "--segment-frames", metavar="N", show_default="96 to 240", help="Frames after which work is safe; fewer make larger files."
         ),
     ] = RestoreOptions.segment_frames
+    shard: Annotated[
+        Any,
+        typer.Option(
+            "--shard",
+            parser=parsing.shard,
+            metavar="I/N",
+            show_default=False,
+            help="One of N processes that share the folder of OUT and do the same work together; start all of them.",
+            rich_help_panel=SCALE,
+        ),
+    ] = None
     preview: Annotated[
         Fraction | None,
         typer.Option(
@@ -173,8 +186,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def run_task(task: str, shared: Shared, **own: Any) -> None:
     """Restore all inputs, or preview or plan them, and leave with the exit code; `own` as in `Shared.restore_options`."""
-    from vidrestore.engine.batch import Batch
-    from vidrestore.engine.naming import PREVIEW, listed_sources
+    from vidrestore.engine.naming import listed_sources
 
     if shared.preview is not None and shared.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
@@ -184,11 +196,24 @@ def run_task(task: str, shared: Shared, **own: Any) -> None:
     sources = [*(shared.sources or ()), *(listed_sources(shared.from_list) if shared.from_list else ())]
     if not sources:
         raise typer.BadParameter("no input was given; expected films, folders or patterns, or --from-list FILE")
-    suffix = PREVIEW if shared.preview else None
-    batch = Batch(sources, shared.output, task, shared.restore_options(**own), suffix=suffix, recursive=shared.recursive)
+    batch = _batch(sources, task, shared, shared.restore_options(**own))
     with stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
         code = run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
     raise typer.Exit(code)
+
+
+def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOptions) -> Batch:
+    """Who restores."""
+    from vidrestore.engine.batch import Batch
+    from vidrestore.engine.naming import PREVIEW
+
+    trial = shared.preview is not None or shared.dry_run
+    if shared.shard and not trial:
+        from vidrestore.scale.batch import ShardedBatch
+        from vidrestore.scale.shards import Shard
+
+        return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), recursive=shared.recursive)
+    return Batch(sources, shared.output, task, options, suffix=PREVIEW if shared.preview else None, recursive=shared.recursive)
 
 
 def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:

@@ -21,7 +21,7 @@ from vidrestore.engine.plan import SourceIdentity
 from vidrestore.engine.tasks import SCALES
 from vidrestore.engine.work_folder import WorkFolder, digest
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.media.atomic import partial_path, same_file
+from vidrestore.media.atomic import remove_partials, same_file
 from vidrestore.media.probe import SourceInfo, probe
 
 ATTRIBUTE = "user.vidrestore"
@@ -46,7 +46,7 @@ def finished_before(source: str, task: str, options: RestoreOptions, folder: Wor
         return None
     with folder.locked():  # which clears up where no more than the lock is left
         if named := named_film(folder):
-            partial_path(str(folder.output)).unlink(missing_ok=True)
+            remove_partials(str(folder.output))
             folder.remove()
             if named["request"] == request_name(task, options):
                 return _summary(source, str(folder.output), named)

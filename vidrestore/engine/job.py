@@ -172,7 +172,7 @@ def plan_source(job: Job, reader: VideoReader, on_event: Listener = ignore) -> P
     """The plan pass: decode what is to be restored once, restore nothing, and give the finished plan."""
     total = expected_frames(job.info, job.plan.span)
     with closing(buffered(job.frames(reader), QUEUE_BYTES, _nbytes)) as decoded:
-        frames = counted(decoded, job.info.path, total, "plan", on_event)
+        frames = interlaced_warned(counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event)
         for _ in planned_clips(frames, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect):
             pass
     return job.plan

@@ -68,7 +68,7 @@ class Lock:
     def _refuse_living(self) -> None:
         """The system's lock may not reach beyond this machine, where a dead process can't hold it; one elsewhere shows signs of life."""
         holder = _holder(self.path)
-        if self.shared or not holder:
+        if not holder or (self.shared and holder.get("shared")):
             return
         if _here() & {holder["host"], holder.get("boot")}:
             if not self._reliable and _is_alive(holder["pid"]):
@@ -83,23 +83,43 @@ class Lock:
         return BusyError(f"{self.path.parent}: {who} works on this already{more}; wait for it, or stop it and run again to go on")
 
     def _write(self) -> None:
-        host, boot = socket.gethostname(), _boot()
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        os.write(self._descriptor, json.dumps({"host": host, "pid": os.getpid(), "boot": boot}).encode())
+        os.write(self._descriptor, json.dumps(here() | {"shared": self.shared}).encode())
 
     def beat(self) -> None:
         """Show a sign of life, if it is time for one."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + BEAT
             with suppress(OSError):
+                if self.shared and not os.fstat(self._descriptor).st_size:  # one of us is done and has left
+                    self._write()
                 os.utime(self.path)
 
     def release(self) -> None:
         """Let others in. The file stays, unless the job's folder goes."""
         with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
+            if not self.shared or _holder(self.path).items() >= here().items():
+                os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
+
+
+def here() -> dict[str, Any]:
+    """What names this process to others, on other machines too."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot()}
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Take the system's lock on an open file; False where another process on this machine has it, None where there are no locks."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+    return None
 
 
 def _holder(path: Path) -> dict[str, Any]:

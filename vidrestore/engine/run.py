@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -67,10 +67,11 @@ def restore_source(
     on_event: Listener,
     *,
     again: bool = False,
+    run: Callable[[SegmentedWork], None] = SegmentedWork.run,
 ) -> Summary:
     """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked.
 
-    `again`: an output that is there and is this film counts as done instead of being in the way.
+    `again`: an output that is there and is this film counts as done instead of being in the way. `run` restores all segments.
     """
     if PIPE in (source, output):
         return _restore_stream(source, output, task, options, loader, on_event)
@@ -88,7 +89,7 @@ def restore_source(
         job = prepared(reader, output, task, options, loader, on_event)
         work = SegmentedWork(job, reader, folder, on_event)
         with kept(folder, source, on_event):
-            return _restore_file(work)
+            return _restore_file(work, run)
 
 
 def prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:
@@ -100,19 +101,19 @@ def prepared(reader: VideoReader, output: str, task: str, options: RestoreOption
     return job
 
 
-def _restore_file(work: SegmentedWork) -> Summary:
+def _restore_file(work: SegmentedWork, run: Callable[[SegmentedWork], None]) -> Summary:
     warn(work.job.info.path, work.job.warnings, work.on_event)
     began = time.monotonic()
-    work.run()
-    return join(work, began, work.clips.retried)
+    run(work)
+    return join(work, began)
 
 
-def join(work: SegmentedWork, began: float, retried: int = 0) -> Summary:
+def join(work: SegmentedWork, began: float) -> Summary:
     """Make the film of its segments and tell of it; `began`: by `time.monotonic`, when this run did."""
     job, on_event = work.job, work.on_event
     warn(job.info.path, work.join(), on_event)
     _warn_deinterlaced(job, work.outcome.deinterlaced if work.outcome else 0, on_event)
-    return told(_summary(job, time.monotonic() - began, work.damage, retried, work.reused), on_event)
+    return told(_summary(job, time.monotonic() - began, work.damage, work.retried, work.reused), on_event)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Outcome:
 class SegmentedWork:
     """A checked job and its work folder, which must be locked. Raises DifferentJobError where another job is in the folder.
 
-    `reused`: frames that earlier runs restored; `damage`: what was wrong with the source, once the film is joined.
+    `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the film is joined.
     """
 
     def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
@@ -69,9 +69,10 @@ class SegmentedWork:
         self.outcome: Outcome | None = None
         self.partial = partial_path(job.plan.output)  # the film while it is written
         self.reused = 0
+        self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
-        self._load_plan()
+        self.load_plan()
 
     @cached_property
     def clips(self) -> ClipRestorer:
@@ -86,6 +87,11 @@ class SegmentedWork:
         """All segments of the film, whose plan must be finished."""
         assert self.outcome is not None
         return list(segments_of(self.job.plan.timeline, self.length))
+
+    @property
+    def retried(self) -> int:
+        """Clips that half precision could not hold."""
+        return self.clips.retried + self.retried_elsewhere
 
     # The plan
 
@@ -105,12 +111,15 @@ class SegmentedWork:
         self.outcome = Outcome(damage.summary() if damage.found else None, self.reader.deinterlaced)
         self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
 
-    def _load_plan(self) -> None:
+    def load_plan(self) -> bool:
+        """Take the plan that somebody has finished; False where nobody has."""
         kept = self.folder.read("plan")
         if kept is not None and kept.get("name") == self.name:
             with suppress(ValueError, KeyError, TypeError, zlib.error):
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
+                return True
+        return False
 
     # Segments
 

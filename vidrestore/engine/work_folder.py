@@ -92,7 +92,7 @@ class WorkFolder:
         Raises DifferentJobError, with a list of what differs, where the job that is there is another.
         """
         if not beside:
-            self._discard(lambda name: name.endswith((".partial", ".claim")))
+            self.discard_unfinished()
         if restart:
             self._discard(lambda name: name != "lock")
         before = self.read("job")
@@ -136,6 +136,10 @@ class WorkFolder:
     def discard(self, number: int) -> None:
         """Remove a segment that is not whole."""
         self.segment(number).unlink(missing_ok=True)
+
+    def discard_unfinished(self) -> None:
+        """Remove what dead processes were at."""
+        self._discard(lambda name: name.endswith((".partial", ".claim")))
 
     def size(self) -> int:
         """Bytes of all segments that are there."""

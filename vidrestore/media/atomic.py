@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +20,8 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     Raises OutputExistsError or MediaError.
     """
     target = Path(output)
+    if (length := len(os.fsencode(target.name))) > _LONGEST_NAME:
+        raise MediaError(f"{output}: the name has {length} bytes, and file systems hold {_LONGEST_NAME}; give a shorter one with -o")
     if same_file(target, Path(source)):
         raise MediaError(f"{output}: the output is the input {source}; give -o another name (--overwrite does not change this)")
     if target.is_dir():
@@ -51,6 +55,22 @@ def partial_path(output: str) -> Path:
     while len(os.fsencode(name)) > _LONGEST_NAME:
         name = "." + name[2:]
     return target.with_name(name)
+
+
+def own_partial_path(output: str) -> Path:
+    """As `partial_path`, but a name that no other process has, for when several may come to write the same file."""
+    return Path(output).with_name(f".{_place(output)}.{secrets.token_hex(8)}.partial")
+
+
+def remove_partials(output: str) -> None:
+    """Remove whatever was left of writing a file."""
+    left = Path(output).parent.glob(f".{_place(output)}.*.partial")
+    for path in (partial_path(output), *left):
+        path.unlink(missing_ok=True)
+
+
+def _place(output: str) -> str:
+    return hashlib.sha256(os.fsencode(Path(output).name)).hexdigest()[:16]
 
 
 def put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:

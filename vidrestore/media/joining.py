@@ -27,7 +27,8 @@ class JoinedFile(FileOutput):
     """The film that segments are joined to: `begin` with the times of all its frames, `put` each packet, then `finish`, or `abort`.
 
     It is set up as for encoding, so that it says of itself what a film encoded in one go would; the encoder in it gets no frame.
-    `before_naming` is called with the path of the checked file before that gets its name; until then it is `partial`. Raises MediaError and OutputExistsError.
+    `before_naming` is called with the path of the checked file before that gets its name; until then it is `partial`. Raises MediaError and
+    OutputExistsError.
     """
 
     def __init__(

@@ -1,0 +1,57 @@
+"""Several sources, restored by several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vidrestore.engine.batch import Batch
+from vidrestore.engine.job import Summary, ignore
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.errors import VidRestoreError
+from vidrestore.events import Listener
+from vidrestore.scale.shards import Shard, check_options, restore_shard
+
+
+class ShardedBatch(Batch):
+    """What one shard does of several films: all that no other is at, film by film, beginning elsewhere than the others; only then it waits
+    for them. As `engine.batch.Batch` otherwise.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        shard: Shard,
+        *,
+        recursive: bool = False,
+    ) -> None:
+        super().__init__(sources, output, task, options, recursive=recursive)
+        self.shard = shard
+        for source, target in self.outputs.items():
+            check_options(source, target, options)
+        self._outcomes: dict[str, Summary | VidRestoreError | None] | None = None
+
+    def restore(self, source: str, on_event: Listener = ignore) -> Summary:
+        """The first film asked for waits for all that this shard can do of any. Raises VidRestoreError as `vidrestore.restore` does."""
+        if self._outcomes is None:
+            self._outcomes = {}
+            for each in self._from_home() if len(self.sources) > 1 else ():
+                self._outcomes[each] = self._attempt(each, on_event)
+        outcome = self._outcomes.get(source) or self._attempt(source, on_event, wait=True)
+        if isinstance(outcome, VidRestoreError):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+    def _from_home(self) -> list[str]:
+        home = (self.shard.number - 1) * len(self.sources) // self.shard.count
+        return self.sources[home:] + self.sources[:home]
+
+    def _attempt(self, source: str, on_event: Listener, *, wait: bool = False) -> Summary | VidRestoreError | None:
+        target, task, options = self.outputs[source], self.task, self.options
+        try:
+            return restore_shard(source, target, task, options, lambda: self.restorer, on_event, self.shard, wait=wait)
+        except VidRestoreError as error:
+            return error

@@ -1,0 +1,142 @@
+"""Who of several processes does what, told by files in a folder that all of them see.
+
+A claim is a file NAME.GENERATION.claim, made in one step in which only one can succeed. Its holder touches it every `BEAT` seconds; one
+that nobody has touched for `LEASE` seconds may be taken over, by making the file of the next generation: again only one can.
+
+No two clocks are compared. Who waits for a claim remembers when it saw it change last, by its own clock that nobody sets. On the machine of
+the holder nobody has to wait: the holder keeps a lock (flock) on its claim, which is gone with its process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vidrestore.engine.lock import here, try_lock
+from vidrestore.media.atomic import write_problem
+
+LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
+BEAT = 20.0
+POLL = 0.5  # seconds between two looks
+
+_CLAIM = re.compile(r"(\w+)\.(\d+)\.claim")
+
+
+class Claims:
+    """The claims of one process on what is to be done in `folder`. Use as a context: a thread of it shows signs of life."""
+
+    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None) -> None:
+        """`beat` is called at every sign of life."""
+        self.folder, self.beat = folder, beat
+        self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
+        self._seen: dict[Path, tuple[tuple[int, int], float]] = {}  # how a claim of others looked, and since when
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Claims:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        for name in list(self._held):
+            self.release(name)
+
+    def there(self) -> dict[str, Path]:
+        """The claims that there are, each in its latest generation."""
+        found: dict[str, tuple[int, Path]] = {}
+        for entry in os.listdir(self.folder):
+            if match := _CLAIM.fullmatch(entry):
+                found[match[1]] = max(found.get(match[1], (-1, self.folder)), (int(match[2]), self.folder / entry))
+        return {name: path for name, (_, path) in found.items()}
+
+    def take(self, name: str, there: dict[str, Path] | None = None) -> bool:
+        """Claim `name`, unless somebody who lives has it; `there` is what `there()` gave a moment ago.
+
+        Raises MediaError where the folder can't be written to, FileNotFoundError where it is gone.
+        """
+        before = (self.there() if there is None else there).get(name)
+        if before is not None and not self._is_dead(before):
+            return False
+        generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
+        path = self.folder / f"{name}.{generation}.claim"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise write_problem(str(path), error) from error
+        self._held[name] = path, descriptor
+        try_lock(descriptor)  # before anybody can read who holds it
+        with suppress(OSError):  # who holds it is only good to know
+            os.write(descriptor, json.dumps(here()).encode())
+        if before is not None:
+            before.unlink(missing_ok=True)
+        return True
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Wait for a claim, and hold it for a block."""
+        while not self.take(name):
+            time.sleep(POLL / 5)
+        try:
+            yield
+        finally:
+            self.release(name)
+
+    def release(self, name: str) -> None:
+        """Give up a claim."""
+        path, descriptor = self._held.pop(name)
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+    def _is_dead(self, path: Path) -> bool:
+        try:
+            return self._looks_dead(path)
+        except FileNotFoundError:  # given up just now; the next look will tell
+            return False
+
+    def _looks_dead(self, path: Path) -> bool:
+        status, boot = path.stat(), _read(path).get("boot")
+        if boot is not None and boot == here()["boot"] and (free := _is_free(path)) is not None:
+            return free
+        now, look = time.monotonic(), (status.st_ino, status.st_mtime_ns)
+        before, since = self._seen.get(path, (None, now))
+        if look != before:
+            self._seen[path] = look, now
+            return False
+        return now - since > LEASE
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT):
+            self.beat()
+            for path, _ in list(self._held.values()):
+                with suppress(OSError):
+                    os.utime(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_free(path: Path) -> bool | None:
+    """Whether nobody on this machine holds the lock of a claim; None where the file system knows no locks."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return try_lock(descriptor)
+    finally:
+        os.close(descriptor)
