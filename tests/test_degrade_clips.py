@@ -12,7 +12,7 @@ from torch import Tensor
 from vidrestore.degrade import DEGRADATIONS, add_camera_noise, add_haze, add_rain, add_snow, imresize, mean_light
 from vidrestore.degrade.blur import blurred, drawn_way, kernel_of
 from vidrestore.degrade.haze import drawn_depth
-from vidrestore.degrade.noise import smoothed
+from vidrestore.degrade.noise import demosaiced_noise, smoothed
 from vidrestore.degrade.weather import capsule, drawn_points, spread
 
 
@@ -173,6 +173,21 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
     assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)  # of the kernel 0.4, 1, 0.4 with itself, one further
+
+
+def test_demosaiced_noise_is_that_of_each_site_and_between_them_of_the_nearest() -> None:
+    """Red at even rows and columns, blue at odd ones; a colour follows green by its difference."""
+    noise = torch.from_numpy(draw(1).standard_normal((1, 3, 8, 10))).float()
+    red, green, blue = demosaiced_noise(noise, (0.0, 0.7))[0]
+    sites = noise[0]
+    assert torch.equal(red[::2, ::2], sites[0, ::2, ::2])
+    assert torch.equal(green[::2, 1::2], sites[1, ::2, 1::2]) and torch.equal(green[1::2, ::2], sites[1, 1::2, ::2])
+    assert float(green[2, 2]) == pytest.approx(float(sites[1, 1, 2] + sites[1, 3, 2] + sites[1, 2, 1] + sites[1, 2, 3]) / 4, abs=1e-6)
+    assert float(red[2, 3]) == pytest.approx(float(sites[0, 2, 2] + sites[0, 2, 4]) / 2, abs=1e-6)
+    assert float(red[3, 3]) == pytest.approx(float(sites[0, 2:5:2, 2:5:2].mean()), abs=1e-6)
+    difference = [float(sites[2, 3, column] - 0.7 * green[3, column]) for column in (3, 5)]
+    assert float(blue[3, 4]) == pytest.approx(sum(difference) / 2 + 0.7 * float(green[3, 4]), abs=1e-6)
+    torch.testing.assert_close(blue[1::2, 1::2], sites[2, 1::2, 1::2])
 
 
 def test_noise_is_new_in_every_frame() -> None:

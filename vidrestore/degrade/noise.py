@@ -19,6 +19,10 @@ from vidrestore.degrade.light import from_light, to_light
 
 SHOT = (1e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
 
+DEMOSAICED, SMOOTHED = 0.6, 0.2  # shares of clips
+GREEN_FILL = ((0.0, 0.25, 0.0), (0.25, 1.0, 0.25), (0.0, 0.25, 0.0))
+OTHER_FILL = ((0.25, 0.5, 0.25), (0.5, 1.0, 0.5), (0.25, 0.5, 0.25))
+
 
 def add_gaussian_noise(
     samples: Tensor, sigma: float, generator: torch.Generator | int, clip_and_round: bool = True, depth: int = 8
@@ -48,14 +52,42 @@ def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) ->
 
 
 def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly smoothed a little, as demosaicing does."""
+    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing leaves it, or smoothed."""
     level = log_uniform(draw, SHOT)
     gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
     read = math.exp(2.18 * math.log(level) + 1.2 + draw.normal(0, 0.8))
     noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
-    if draw.random() < 0.6:
+    kind = draw.random()
+    if kind < DEMOSAICED:
+        follow = draw.uniform(0, 1), draw.uniform(0, 1)
+        rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32)) * draw.uniform(0, 0.3)
+        noise = demosaiced_noise(noise + rows, follow)
+    elif kind < DEMOSAICED + SMOOTHED:
         noise = smoothed(noise, draw.uniform(0, 0.5))
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
+
+
+def demosaiced_noise(noise: Tensor, follow: tuple[float, float]) -> Tensor:
+    """Noise (T, 3, H, W) of which a sensor behind red, green / green, blue keeps one colour per pixel, interpolated again.
+
+    Green is interpolated bilinearly; red and blue as differences from `follow` times green (D. Cok's constant colour differences, US patent
+    4,642,678, 1987; 0: bilinearly, each by itself). So noise is coarse, and partly the same in all colours.
+    """
+    sites = torch.zeros(3, 2, 2)
+    sites[0, 0, 0] = sites[1, 0, 1] = sites[1, 1, 0] = sites[2, 1, 1] = 1
+    height, width = noise.shape[2:]
+    raw = noise * sites.repeat(1, -(-height // 2), -(-width // 2))[:, :height, :width]
+    green = _filled(raw[:, 1:2], GREEN_FILL)
+    others = []
+    for colour, share in zip((0, 2), follow, strict=True):
+        there = sites[colour].repeat(-(-height // 2), -(-width // 2))[:height, :width]
+        others.append(_filled(raw[:, colour : colour + 1] - share * green * there, OTHER_FILL) + share * green)
+    return torch.cat((others[0], green, others[1]), 1)
+
+
+def _filled(sparse: Tensor, kernel: tuple[tuple[float, ...], ...]) -> Tensor:
+    """(T, 1, H, W) with values at some pixels, the others interpolated from those."""
+    return F.conv2d(F.pad(sparse, (1, 1, 1, 1), mode="circular"), torch.tensor(kernel)[None, None])
 
 
 def smoothed(noise: Tensor, share: float) -> Tensor:

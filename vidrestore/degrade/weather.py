@@ -41,7 +41,12 @@ def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
     streaks = torch.zeros(len(clip), 1, *clip.shape[2:])
     for _ in range(draw.integers(1, 5)):
         near = draw.uniform(0.2, 1)
-        shape = capsule(length=40 * near * draw.uniform(0.4, 1), angle=angle + draw.normal(0, 0.05), radius=0.7 * near - 0.35, softness=1.0)
+        shape = capsule(
+            length=40 * near * draw.uniform(0.4, 1),
+            angle=angle + draw.normal(0, 0.05),
+            radius=0.7 * near - 0.35,
+            softness=draw.uniform(0.4, 1.2),
+        )
         fall = 120 * near * np.array([math.cos(angle), math.sin(angle)])
         points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, DENSITY) / near, fall, draw)
         streaks += strength * spread(points, shape)
