@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch loads, here and in the commands that tests start
@@ -10,6 +11,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch loads, here and
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is cached for a user goes to a folder of the tests, here and in the commands that they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
+    from vidrestore.training.sources import Reading
 
 
 def train(
@@ -22,6 +23,12 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000.")
     ] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that make batches ahead of time; 0: none.")] = 0,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.")
+    ] = None,
+    cache_gb: Annotated[float, typer.Option("--cache-gb", min=0, help="Size of that folder at most; 0: decode in memory.")] = 20,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
 ) -> None:
@@ -30,25 +37,37 @@ def train(
 
     from vidrestore.cli.train_progress import listening
     from vidrestore.training.config import read_config, written_config
+    from vidrestore.training.decoded import user_cache_folder
     from vidrestore.training.loop import train as run
     from vidrestore.training.networks import complete
+    from vidrestore.training.sources import Reading
 
     if threads:
         torch.set_num_threads(threads)
     recipe = read_config(config, settings or ())
+    reading = Reading(cache or user_cache_folder() if cache_gb else None, int(1e9 * cache_gb), skip_bad, workers)
     if print_config:
         typer.echo(written_config(complete(recipe)), nl=False)
     elif dry_run:
-        _rehearse(recipe, init, device)
+        _rehearse(recipe, init, device, reading)
     else:
         with listening() as listen:
-            path = run(recipe, output, resume=resume, init=init, device=device, tensorboard=tensorboard, listen=listen)
+            path = run(
+                recipe,
+                output,
+                resume=resume,
+                init=init,
+                device=device,
+                tensorboard=tensorboard,
+                reading=reading,
+                listen=listen,
+            )
         typer.echo(str(path))
 
 
-def _rehearse(recipe: RunConfig, init: str | None, device: str) -> None:
+def _rehearse(recipe: RunConfig, init: str | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
-    for done in rehearse(recipe, init=init, device=device):
+    for done in rehearse(recipe, init=init, device=device, reading=reading):
         typer.echo(f"{done.seconds:7.2f} s  {done.what}")
     typer.echo(f"at most {memory_used()}; nothing was kept")

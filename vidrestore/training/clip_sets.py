@@ -12,6 +12,7 @@ from vidrestore import datasets
 from vidrestore.datasets import DatasetError, FrameSequence, Sequences
 from vidrestore.degrade import imresize
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.training.batches import WHOLE, Share, Source
 from vidrestore.training.config import ClipSetConfig
 from vidrestore.training.paired_sets import at_once
 from vidrestore.training.pairs import as_stored
@@ -20,15 +21,15 @@ from vidrestore.training.super_resolution import HeldOutClips, drawn_symmetry
 MARGIN = 2  # small pixels around a crop that bicubic resizing sees
 
 
-class ClipSetSource:
-    """Batches of clips small and large. A batch follows from the seed and its step alone, as in `ClipSource`."""
+class ClipSetSource(Source):
+    """Batches of clips small and large."""
 
     def __init__(self, clips: Sequences, config: ClipSetConfig, seed: int) -> None:
         self.clips, self.config, self.seed = clips, config, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Small (size, T, 3, S, S) and large (size, T, 3, 4S, 4S), float32 in [0, 1]. Raises as `drawn_set_clip` does."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size))
+        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
         small, large = zip(*at_once(lambda draw: drawn_set_clip(self.clips, self.config, draw), draws), strict=True)
         return torch.stack(small), torch.stack(large)
 

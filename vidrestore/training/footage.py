@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.training.config import LARGEST_CROP
+from vidrestore.training.decoded import Decoded
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -34,20 +36,30 @@ FILMED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, c
 class Footage:
     """Draws windows of `frames` consecutive frames. Same generator state, same windows.
 
-    `still_share` of them are pans over photos, as long as there are both clips and photos. Decoded clips are kept, up to
-    `cache_bytes`. Raises ConfigError where there is neither clip nor photo.
+    `still_share` of them are pans over photos, as long as there are both clips and photos. Clips and photos in `decoded` are read from
+    there, others are decoded, and the clips kept, up to `cache_bytes`. Raises ConfigError where there is neither clip nor photo.
     """
 
     def __init__(
-        self, clips: Sequence[Path], stills: Sequence[Path], frames: int, still_share: float, cache_bytes: int = CACHE_BYTES
+        self,
+        clips: Sequence[Path],
+        stills: Sequence[Path],
+        frames: int,
+        still_share: float,
+        cache_bytes: int = CACHE_BYTES,
+        decoded: Mapping[Path, Decoded | None] | None = None,
     ) -> None:
         if not clips and not stills:
             raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
         self.clips, self.stills, self.frames = list(clips), list(stills), frames
         self.still_share = still_share if stills and clips else float(bool(stills))
-        self.cache_bytes = cache_bytes
+        self.cache_bytes, self.decoded = cache_bytes, decoded or {}
         self._cache: OrderedDict[Path, Window] = OrderedDict()
         self._codings: dict[Path, Coding] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process decodes for itself."""
+        return vars(self) | {"_cache": OrderedDict()}
 
     def window(self, draw: np.random.Generator, side: int = 1) -> Window:
         """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
@@ -76,7 +88,7 @@ class Footage:
     def _drawn(self, draw: np.random.Generator, side: int, frames: int) -> tuple[Window, Path | None]:
         """A window and the clip that it is from; None for a photo."""
         if draw.random() < self.still_share:
-            picture = pictures.read_picture(self.stills[draw.integers(len(self.stills))])
+            picture = self._picture(self.stills[draw.integers(len(self.stills))])
             return filmed(picture, drawn_move(picture[0].shape, draw), frames), None
         path = self.clips[draw.integers(len(self.clips))]
         planes = self._decoded(path)
@@ -85,7 +97,13 @@ class Footage:
             raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}; take the clip out of the folder")
         return stretch(planes, frames, draw), path
 
+    def _picture(self, path: Path) -> Sequence[np.ndarray]:
+        stored = self.decoded.get(path)
+        return [plane[0].numpy() for plane in stored.planes()] if stored else pictures.read_picture(path)
+
     def _decoded(self, path: Path) -> Window:
+        if stored := self.decoded.get(path):
+            return stored.planes()
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
@@ -126,14 +144,26 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
     return [path for path in found if path.name not in exclude]
 
 
-def decode_clip(path: Path) -> Window:
-    """All colour planes of a whole clip as 8-bit grey levels. Raises MediaError for a file that holds no frames."""
+def decode_whole(path: Path) -> Window:
+    """As `decode_clip`, or a photo as a clip of one frame. Raises MediaError for a file that is damaged, too."""
+    if path.suffix.lower() in STILL_SUFFIXES:
+        return tuple(torch.from_numpy(plane.copy())[None] for plane in pictures.read_picture(path))
+    return decode_clip(path, damaged=False)
+
+
+def decode_clip(path: Path, *, damaged: bool = True) -> Window:
+    """All colour planes of a whole clip as 8-bit grey levels.
+
+    Raises MediaError for a file that holds no frames, and unless `damaged` is allowed for one that is.
+    """
     frames = []
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format
         for frame in reader.frames():
             planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
             frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])  # at once: floats take four times as much
+    if not damaged and reader.damage.found:
+        raise MediaError(f"{path}: {reader.damage.summary()}; take the clip out of the folder, or leave it out with --skip-bad")
     if not frames:
         raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")
     return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))

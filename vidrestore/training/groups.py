@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.matching import Grid, fixed_places, gather, matched_places
+from vidrestore.training.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.config import DataConfig
 from vidrestore.training.footage import Footage, Window
 
@@ -27,7 +30,7 @@ class WindowGroups:
     groups: Tensor
 
 
-class GroupPool:
+class GroupPool(Source):
     """The groups of some windows, renewed little by little, and batches drawn from them.
 
     A batch takes groups of nearly one noise level, so that the network is worked out for one level at a time. Every group is trained on
@@ -41,9 +44,20 @@ class GroupPool:
         self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
         self.capacity = config.pool // config.groups_per_window
         self.windows: list[WindowGroups] = []  # the latest, oldest first
+        self._made: Iterator[WindowGroups] | None = None  # by other processes
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, float]:
-        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level."""
+    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Iterator[tuple[Any, ...]]:
+        """As `Source.batches`; the processes make windows, which is what takes long."""
+        if workers and steps:
+            numbers = range(self._wanted(steps[0] * size).start, self._wanted(steps[-1] * size).stop)
+            self._made = in_order(self._window, numbers, workers)
+        return super().batches(steps, size, 0, share)
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
+        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level.
+
+        It is the whole batch for every process: the noise of one's share can only be drawn with that of the others.
+        """
         self.advance(step * size)
         draw = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[draw.integers(len(self.windows))].sigma
@@ -54,10 +68,19 @@ class GroupPool:
 
     def advance(self, drawn: int) -> None:
         """Bring the pool to where it stands once `drawn` groups were drawn: it begins a quarter full."""
-        stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
-        wanted = range(max(0, stop - self.capacity), stop)
+        wanted = self._wanted(drawn)
         ready = {window.number: window for window in self.windows if window.number in wanted}
-        self.windows = [ready.get(number) or self._window(number) for number in wanted]
+        self.windows = [ready.get(number) or self._next(number) for number in wanted]
+
+    def _wanted(self, drawn: int) -> range:
+        """Numbers of the windows that the pool holds then."""
+        stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
+        return range(max(0, stop - self.capacity), stop)
+
+    def _next(self, number: int) -> WindowGroups:
+        if self._made is None:
+            return self._window(number)
+        return next(window for window in self._made if window.number == number)  # a step may pass over some
 
     def _window(self, number: int) -> WindowGroups:
         draw = np.random.default_rng((self.seed, 0, number))

@@ -6,7 +6,8 @@ import copy
 import math
 import time
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,13 +18,13 @@ from vidrestore.engine.devices import torch_device
 from vidrestore.errors import ConfigError
 from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
-from vidrestore.training.events import Began, Figures, Interrupted, Listener, Progress, Stepped, to_all
+from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, to_all
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
-from vidrestore.training.sources import make_data
+from vidrestore.training.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.tensorboard import tensorboard_listener
 from vidrestore.weights.checkpoint import save_model
 
@@ -38,6 +39,7 @@ def train(
     init: str | Path | None = None,
     device: str = "auto",
     tensorboard: bool = False,
+    reading: Reading = IN_MEMORY,
     listen: Listener = lambda event: None,
 ) -> Path:
     """Train as the configuration says and write `<output>/<name>.safetensors`; returns its path.
@@ -50,11 +52,13 @@ def train(
     reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run. It first makes the
     windows of that step again, which takes a minute or so.
 
+    `reading` says how data is read.
+
     `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
 
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
-    diverges; CheckpointError for weights that don't fit and for what can't be written; OptionError for a device or package that isn't
-    there; KeyboardInterrupt after Ctrl-C.
+    diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
+    OptionError for a device or package that isn't there; KeyboardInterrupt after Ctrl-C.
     """
     run = Run(config, output, torch_device(device))
     resumes = run.checkpoint.exists()
@@ -70,7 +74,7 @@ def train(
         if tensorboard:
             tell = to_all(tell, stack.enter_context(tensorboard_listener(output / f"{config.name}.tensorboard")))
         tell(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
-        run.go(tell)
+        run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
     return run.save_weights()
 
 
@@ -125,13 +129,14 @@ class Run:
         """Take over other weights. Raises CheckpointError as `take_over` does."""
         take_over(self.config, (self.network, self.average), source)
 
-    def go(self, listen: Listener) -> None:
+    def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
         """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
-        source, held_out = make_data(self.config, self.architecture)
-        source.batch(self.step, settings.batch)  # what takes long for the first one is not training
+        source, held_out = make_data(self.config, self.architecture, reading)
+        batches = source.batches(range(self.step, settings.steps), settings.batch, reading.workers)
+        batches = chain(list(islice(batches, 1)), batches)  # what takes long for the first one is not training
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
@@ -145,7 +150,7 @@ class Run:
                 if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
                     self.save_checkpoint()
                     saved = time.monotonic()
-                batch, rate = source.batch(self.step, settings.batch), self.learning_rate
+                batch, rate = next(batches), self.learning_rate
                 with interrupts_held():
                     losses.append(self.update(*on_device(batch, self.device)))
                     self.seconds = time.monotonic() - began

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vidrestore import datasets
 from vidrestore.datasets import PairedImages
+from vidrestore.training.batches import WHOLE, Share, Source
 from vidrestore.training.config import PairSetConfig
 from vidrestore.training.footage import back_and_forth
 from vidrestore.training.pairs import HeldOutPairs, turned
@@ -22,15 +23,15 @@ T = TypeVar("T")
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
 
 
-class PairSetSource:
-    """Batches of pairs. A batch follows from the seed and its step alone, as in `PairSource`."""
+class PairSetSource(Source):
+    """Batches of pairs."""
 
     def __init__(self, pairs: PairedImages, side: int, seed: int) -> None:
         self.pairs, self.side, self.seed = pairs, side, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Degraded and clean, (size, 3, S, S) float32 in [0, 1]. Raises DatasetError or MediaError for a pair that can't be used."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size))
+        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
         crops = at_once(lambda draw: drawn_set_pair(self.pairs, self.side, draw), draws)
         degraded, clean = zip(*crops, strict=True)
         return torch.stack(degraded), torch.stack(clean)

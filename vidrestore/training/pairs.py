@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.degrade import DEGRADATIONS, mean_light
+from vidrestore.training.batches import WHOLE, Share, Source
 from vidrestore.training.config import PairDataConfig
 from vidrestore.training.footage import Footage
 
@@ -24,15 +25,15 @@ class HeldOutPairs:
     clean: dict[str, Tensor]
 
 
-class PairSource:
-    """Batches of pairs. A batch follows from the seed and its step alone, so a resumed run sees what it would have seen."""
+class PairSource(Source):
+    """Batches of pairs."""
 
     def __init__(self, footage: Footage, config: PairDataConfig, seed: int) -> None:
         self.footage, self.config, self.seed = footage, config, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Degraded and clean, (size, 3, S, S) float32 in [0, 1], each crop with a degradation of its own."""
-        pairs = [self._pair(np.random.default_rng((self.seed, 0, step, number))) for number in range(size)]
+        pairs = [self._pair(np.random.default_rng((self.seed, 0, step, number))) for number in range(size)[share.of(size)]]
         degraded, clean = zip(*pairs, strict=True)
         return torch.stack(degraded), torch.stack(clean)
 

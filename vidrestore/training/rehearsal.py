@@ -16,7 +16,7 @@ import torch
 from vidrestore.engine.devices import torch_device
 from vidrestore.training.config import RunConfig
 from vidrestore.training.loop import Run, on_device
-from vidrestore.training.sources import make_data
+from vidrestore.training.sources import IN_MEMORY, Reading, make_data
 from vidrestore.weights import load_model
 
 
@@ -28,7 +28,9 @@ class Rehearsed:
     seconds: float
 
 
-def rehearse(config: RunConfig, *, init: str | Path | None = None, device: str = "auto") -> Iterator[Rehearsed]:
+def rehearse(
+    config: RunConfig, *, init: str | Path | None = None, device: str = "auto", reading: Reading = IN_MEMORY
+) -> Iterator[Rehearsed]:
     """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what `train` raises."""
     with TemporaryDirectory(prefix="vidrestore-") as folder:
         clock = _Clock()
@@ -37,13 +39,14 @@ def rehearse(config: RunConfig, *, init: str | Path | None = None, device: str =
             run.start_from(init)
         parameters = sum(part.numel() for part in run.network.parameters())
         yield clock(f"{config.family} with {parameters:,} parameters on {run.device}")
-        source, held_out = make_data(config, run.architecture)
+        source, held_out = make_data(config, run.architecture, reading)
         yield clock("held-out data")
-        batch = source.batch(0, config.training.batch)
+        batches = source.batches(range(2), config.training.batch, reading.workers)
+        batch = next(batches)
         yield clock(f"first batch: {_shapes(batch)}")
         loss = run.update(*on_device(batch, run.device))
         yield clock(f"update: loss {loss:.4f}")
-        source.batch(1, config.training.batch)
+        next(batches)
         yield clock("second batch")
         progress = run.validate(held_out, [loss])
         yield clock("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))

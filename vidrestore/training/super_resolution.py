@@ -16,6 +16,7 @@ from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.training.batches import WHOLE, Share, Source
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.footage import Footage
 from vidrestore.training.pairs import as_stored
@@ -42,15 +43,15 @@ class HeldOutFrames:
     supporting: Tensor
 
 
-class ClipSource:
-    """Batches of clips small and large. A batch follows from the seed and its step alone."""
+class ClipSource(Source):
+    """Batches of clips small and large."""
 
     def __init__(self, footage: Footage, config: ClipDataConfig, seed: int) -> None:
         self.footage, self.config, self.seed = footage, config, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Small (size, T, 3, S, S) and large (size, T, 3, 4S, 4S), float32 in [0, 1]."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size))
+        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
         small, large = zip(*(drawn_clip(self.footage, self.config, draw) for draw in draws), strict=True)
         return torch.stack(small), torch.stack(large)
 
@@ -100,15 +101,15 @@ def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> Held
     return HeldOutClips(small, large)
 
 
-class FlowSource:
-    """Batches of frames and the flow between them. A batch follows from the seed and its step alone."""
+class FlowSource(Source):
+    """Batches of frames and the flow between them."""
 
     def __init__(self, footage: Footage, config: FlowDataConfig, seed: int) -> None:
         self.footage, self.config, self.seed = footage, config, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor, Tensor]:
         """Reference and supporting frames (size, 3, S, S) in [0, 1], and the flow (size, 2, S, S) in pixels between them."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size))
+        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
         reference, supporting, flow = zip(*(drawn_motion(self.footage, self.config, draw) for draw in draws), strict=True)
         return torch.stack(reference), torch.stack(supporting), torch.stack(flow)
 

@@ -1,0 +1,149 @@
+"""Clips and photos decoded once, into files that are mapped into memory: shared by processes, kept between runs, bounded.
+
+A file is named by the hash of its source's content, so a source that was changed is decoded again, and holds the hash of its own. A file
+that has another is made anew. Files that were not used for the longest time give way to new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore.errors import ConfigError, MediaError
+
+Planes = tuple[Tensor, ...]
+VERSION = "1"  # changes when the same source decodes to something else
+HEADER = 4096  # bytes of JSON and spaces ahead of the planes
+SUFFIX = ".planes"
+CACHE_BYTES = 20_000_000_000
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Planes (T, H, W) uint8 in a file."""
+
+    path: Path
+    shapes: tuple[tuple[int, ...], ...]
+
+    def planes(self) -> Planes:
+        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this process only."""
+        mapped = torch.from_numpy(np.memmap(self.path, np.uint8, "c", offset=HEADER))
+        parts = mapped.split([math.prod(shape) for shape in self.shapes])
+        return tuple(part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
+
+
+def user_cache_folder() -> Path:
+    """Where the system has programs keep what they can make again."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "vidrestore"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "vidrestore" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vidrestore"
+
+
+class DecodedFiles:
+    """A folder of decoded clips of at most `limit` bytes. Raises ConfigError for a folder that can't be made."""
+
+    def __init__(self, folder: Path, limit: int = CACHE_BYTES) -> None:
+        self.folder, self.limit = folder, limit
+        self._used: set[Path] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder}: can't be made a folder ({error.strerror}); choose another --cache") from error
+
+    def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
+        """What `source` decodes to, from the folder or into it; None where there is no room for it.
+
+        Raises what `decode` raises, and ConfigError where the folder lies beside or above the source's: data folders stay as they are.
+        """
+        if self.folder.resolve().is_relative_to(source.resolve().parent):
+            raise ConfigError(f"{self.folder}: lies within the data in {source.parent}; choose another --cache")
+        path = self.folder / f"{_hash_of(source, VERSION.encode() + source.suffix.lower().encode())[:40]}{SUFFIX}"
+        self._used.add(path)
+        return _opened(path) or self._made(path, decode(source))
+
+    def _made(self, path: Path, planes: Planes) -> Decoded | None:
+        planes = tuple(plane.contiguous() for plane in planes)
+        if not self._make_room(HEADER + sum(plane.nbytes for plane in planes)):
+            return None
+        digest = hashlib.sha256()
+        for plane in planes:
+            digest.update(plane.numpy().data)
+        header = json.dumps({"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}).encode()
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        try:
+            with partial.open("wb") as stream:
+                stream.write(header.ljust(HEADER))
+                for plane in planes:
+                    stream.write(plane.numpy().data)
+            partial.replace(path)
+        except OSError:  # a full disk: as if there were no room
+            return None
+        finally:
+            partial.unlink(missing_ok=True)
+        return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
+
+    def _make_room(self, size: int) -> bool:
+        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit."""
+        files = {path: path.stat() for path in self.folder.glob(f"*{SUFFIX}")}
+        held = sum(status.st_size for status in files.values())
+        for path in sorted(files.keys() - self._used, key=lambda path: files[path].st_mtime):
+            if held + size <= self.limit:
+                break
+            path.unlink(missing_ok=True)
+            held -= files[path].st_size
+        return held + size <= self.limit
+
+
+def decoded_all(
+    files: DecodedFiles, sources: Iterable[Path], decode: Callable[[Path], Planes], bad: Callable[[MediaError], None]
+) -> dict[Path, Decoded | None]:
+    """What sources decode to, by source, as `DecodedFiles.decoded` has it; without those that can't be, of which `bad` hears."""
+    found = {}
+    for source in sources:
+        try:
+            found[source] = files.decoded(source, decode)
+        except MediaError as error:
+            bad(error)
+    return found
+
+
+def _opened(path: Path) -> Decoded | None:
+    """A file that is there and whole; it counts as used now."""
+    try:
+        with path.open("rb") as stream:
+            header = json.loads(stream.read(HEADER))
+        shapes = tuple(tuple(shape) for shape in header["shapes"])
+        size = HEADER + sum(math.prod(shape) for shape in shapes)
+        if path.stat().st_size != size or _hash_of(path, skip=HEADER) != header["sha256"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return Decoded(path, shapes)
+
+
+def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
+    """SHA-256 of `start` and of a file's content from byte `skip` on. Raises MediaError for a file that can't be read."""
+    digest = hashlib.sha256(start)
+    try:
+        with path.open("rb") as stream:
+            stream.seek(skip)
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    except OSError as error:
+        raise MediaError(f"{path}: can't be read ({error.strerror})") from error
+    return digest.hexdigest()
