@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CPU_STRIP = 2**20  # values in the widest map of a strip (4 MB in float32); the best of 2^17 to 2^21 on a core with 1 MB of its own
+CPU_STRIP = 2**20  # values per thread in the widest map of a strip (4 MB in float32): best of 2^17 to 2^21 on a core with 1 MB of its own
 GPU_STRIP = 2**28  # there a strip only bounds memory
 
 Span = tuple[int, int]
@@ -19,7 +20,7 @@ def spans(height: int, rows: int) -> list[Span]:
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
     """Strips of (B, C, H, W) maps, of `least` rows or more, of which something `channels` wide is to be made."""
-    budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
+    budget = CPU_STRIP * torch.get_num_threads() if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 
 
