@@ -9,6 +9,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch loads, here and in the commands that tests start
 
 import pytest
+from faults import COUNTS
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -40,3 +41,11 @@ def shared() -> Path:
 def shared_data(shared: Path) -> Path:
     """The real clips and photos (`eval`, `train`, `stills`) of the folder `shared` beside the repository; skips where it is absent."""
     return shared / "data"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the fault suite has counted."""
+    if COUNTS.injected:
+        terminalreporter.section("faults")
+        for line in COUNTS.lines():
+            terminalreporter.write_line(line)

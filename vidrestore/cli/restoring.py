@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from contextlib import closing
+from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -69,7 +70,7 @@ class Shared:
     model: Model = RestoreOptions.model
     strength: Annotated[float, typer.Option(help="Mix: 1 is the restored film, 0 the source.")] = RestoreOptions.strength
     scene_detect: Annotated[bool, typer.Option("--scene-detect/--no-scene-detect", help="Look for cuts.")] = RestoreOptions.scene_detect
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = RestoreOptions.device
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1; several, each with a process: cuda:0,1.")] = RestoreOptions.device
     precision: Annotated[Precision, typer.Option(help="Number format of the model.")] = RestoreOptions.precision
     threads: Threads = RestoreOptions.threads
     start: Annotated[
@@ -124,6 +125,18 @@ class Shared:
             rich_help_panel=SCALE,
         ),
     ] = None
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option("--engine", help="ray: on a Ray cluster with shared storage.", rich_help_panel=SCALE)
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address", metavar="ADDRESS", show_default="RAY_ADDRESS, else this machine", help="The cluster.", rich_help_panel=SCALE
+        ),
+    ] = None
+    ray_cpus: Annotated[
+        int, typer.Option("--ray-cpus", metavar="N", help="CPUs of each worker, in a cluster without GPUs.", rich_help_panel=SCALE)
+    ] = 4
     preview: Annotated[
         Fraction | None,
         typer.Option(
@@ -192,12 +205,14 @@ def run_task(task: str, shared: Shared, **own: Any) -> None:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if shared.preview is not None and shared.duration is not None:
         raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
+    if sum((shared.shard is not None, shared.engine == "ray", "," in shared.device)) > 1:
+        raise typer.BadParameter("--shard, --engine ray and several devices are three ways to share the work; choose one")
     one_use_of_stdout(shared.json, shared.output)
     sources = [*(shared.sources or ()), *(listed_sources(shared.from_list) if shared.from_list else ())]
     if not sources:
         raise typer.BadParameter("no input was given; expected films, folders or patterns, or --from-list FILE")
     batch = _batch(sources, task, shared, shared.restore_options(**own))
-    with stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
+    with closing(batch), stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
         code = run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
     raise typer.Exit(code)
 
@@ -213,6 +228,22 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
         from vidrestore.scale.shards import Shard
 
         return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), recursive=shared.recursive)
+    if shared.engine == "ray" and not trial:
+        from vidrestore.scale.batch import TeamBatch
+        from vidrestore.scale.ray_actors import RayActors
+
+        actors = RayActors(task, options, shared.ray_address, cpus=shared.ray_cpus)
+        return TeamBatch(sources, shared.output, task, options, actors, recursive=shared.recursive)
+    if "," in shared.device:
+        from vidrestore.scale.processes import Processes, devices_of
+
+        devices = devices_of(shared.device)
+        options = replace(options, device=devices[0])
+        if not trial:
+            from vidrestore.scale.batch import TeamBatch
+
+            team = Processes(devices, task, options)
+            return TeamBatch(sources, shared.output, task, options, team, recursive=shared.recursive)
     return Batch(sources, shared.output, task, options, suffix=PREVIEW if shared.preview else None, recursive=shared.recursive)
 
 

@@ -68,6 +68,9 @@ class Batch:
         options, again = self.options, self.again
         return restore_source(source, self.outputs[source], self.task, options, lambda: self.restorer, on_event, again=again)
 
+    def close(self) -> None:
+        """Nothing more is to be restored."""
+
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""
         return preview(source, self.outputs[source], seconds, self.task, self.options, lambda: self.restorer, on_event)

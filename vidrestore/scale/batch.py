@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from vidrestore.engine.batch import Batch
 from vidrestore.engine.job import Summary, ignore
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.run import restore_source
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Listener
-from vidrestore.scale.shards import Shard, check_options, restore_shard
+from vidrestore.scale.shards import Shard, check_files, check_options, restore_shard
+from vidrestore.scale.team import Workers, restore_with
 
 
 class ShardedBatch(Batch):
@@ -29,8 +32,9 @@ class ShardedBatch(Batch):
     ) -> None:
         super().__init__(sources, output, task, options, recursive=recursive)
         self.shard = shard
+        check_options(options)
         for source, target in self.outputs.items():
-            check_options(source, target, options)
+            check_files(source, target)
         self._outcomes: dict[str, Summary | VidRestoreError | None] | None = None
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
@@ -55,3 +59,30 @@ class ShardedBatch(Batch):
             return restore_shard(source, target, task, options, lambda: self.restorer, on_event, self.shard, wait=wait)
         except VidRestoreError as error:
             return error
+
+
+class TeamBatch(Batch):
+    """Several films, each restored by a team of workers that keep their models loaded, until `close`. As `engine.batch.Batch` otherwise."""
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        workers: Workers,
+        *,
+        recursive: bool = False,
+    ) -> None:
+        super().__init__(sources, output, task, options, recursive=recursive)
+        self.workers = workers
+        for source, target in self.outputs.items():
+            check_files(source, target)
+
+    def restore(self, source: str, on_event: Listener = ignore) -> Summary:
+        run = partial(restore_with, self.workers)
+        target, task, options = self.outputs[source], self.task, self.options
+        return restore_source(source, target, task, options, lambda: self.restorer, on_event, again=self.again, run=run)
+
+    def close(self) -> None:
+        self.workers.stop()

@@ -46,10 +46,14 @@ class Shard:
             raise OptionError(f"a shard must be one of 1/{self.count} to {self.count}/{self.count}, got {self.number}/{self.count}")
 
 
-def check_options(source: str, output: str, options: RestoreOptions) -> None:
-    """Refuse what several processes can't do together. Raises OptionError."""
+def check_files(source: str, output: str) -> None:
+    """Refuse what several processes can't read or write. Raises OptionError."""
     if PIPE in (source, output):
         raise OptionError("several processes need a file to read and a file to write, not a pipe")
+
+
+def check_options(options: RestoreOptions) -> None:
+    """Refuse what shards can't do together. Raises OptionError."""
     if options.overwrite:
         raise OptionError("--overwrite would let a shard that comes late begin anew what the others finished; remove the output first")
     if options.restart:
@@ -64,7 +68,8 @@ def restore_shard(
     With `wait` that is when this returns; otherwise None means that others are at all that is left. Raises VidRestoreError as
     `engine.run.restore_source` does, OptionError where the options are none for shards.
     """
-    check_options(source, output, options)
+    check_options(options)
+    check_files(source, output)
     folder = WorkFolder(output, options.work_dir)
     if before := _done(source, output, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
