@@ -258,3 +258,18 @@ def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):
         open_input(str(path)).close()
     if before is not None:
         assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_every_mpeg2_picture_has_a_pan_and_most_say_nothing(tmp_path):
+    write_video(tmp_path / "plain.mpg", 3, "mpeg2video")
+    assert "PANSCAN" not in probe(str(tmp_path / "plain.mpg")).video.side_data
+
+
+def test_pictures_of_impossible_size_are_refused_before_they_are_decoded(tmp_path):
+    path = tmp_path / "large.avi"
+    write_video(path, 2, "ffv1")
+    data = path.read_bytes()
+    at = data.index(b"strf") + 12
+    path.write_bytes(data[:at] + (16000).to_bytes(4, "little") * 2 + data[at + 8 :])
+    with pytest.raises(MediaError, match=r"large\.avi: pictures of 16000x16000, more than"):
+        probe(str(path))

@@ -28,6 +28,8 @@ _DEMUXERS = (
 )  # fmt: skip
 _CHROMA_LOCATIONS = {"unspecified": 0, "left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}  # which field is shown first; 4 and 5 are coded in the other order
+_PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
+MOST_PIXELS = 1 << 27  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 
 
@@ -162,6 +164,7 @@ def probe(source: str) -> SourceInfo:
     """
     with open_input(source) as container:
         stream = video_stream(container)
+        _check_size(source, stream)
         frames = _first_frames(container, stream)
         if not frames:
             raise MediaError(
@@ -170,7 +173,7 @@ def probe(source: str) -> SourceInfo:
         return SourceInfo(
             path=source,
             container=container.format.name,
-            video=_describe_video(source, stream, frames),
+            video=_describe_video(source, stream, frames, container.format.name),
             streams=tuple(_describe_stream(each) for each in container.streams),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -179,10 +182,25 @@ def probe(source: str) -> SourceInfo:
         )
 
 
+def _check_size(source: str, stream: VideoStream) -> None:
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if width * height > MOST_PIXELS:
+        raise MediaError(
+            f"{source}: pictures of {width}x{height}, more than the {MOST_PIXELS} pixels that are taken for possible; if it is true, "
+            "make it smaller first"
+        )
+
+
+def decoder_options() -> dict[str, str]:
+    """For a decoder that isn't open yet: no larger pictures, and check sums are looked at where a codec has them."""
+    return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
+
+
 def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
     import av
 
     stream.codec_context.thread_type = "NONE"
+    stream.codec_context.options = decoder_options()
     frames: list[VideoFrame] = []
     packets = container.demux(stream)
     while len(frames) < _PROBED_FRAMES:
@@ -215,7 +233,7 @@ def _describe_stream(stream: Stream) -> StreamInfo:
     )
 
 
-def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) -> VideoInfo:
+def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
     first, context = frames[0], stream.codec_context
     if stream.time_base is None:
         raise MediaError(f"{source}: stream {stream.index} has no time base, so its frames have no times; remux it first")
@@ -224,6 +242,7 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
+    start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = _side_data(first)
     others = [name for frame in frames[1:] for name in _side_data(frame)]
     return VideoInfo(
@@ -242,8 +261,8 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
         colour=_colour_tags(stream, first),
         interlaced=marked or order is not None,
         frames=stream.frames or None,
-        start=stream.start_time,
-        duration=_duration(stream),
+        start=start,
+        duration=_duration(stream, start, container),
         bit_rate=stream.bit_rate,
         profile=stream.profile,
         mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
@@ -257,18 +276,27 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame]) 
 def _side_data(frame: VideoFrame) -> dict[str, bytes]:
     container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
     try:
-        return {data.type.name: bytes(data) for data in container}
+        found = {data.type.name: bytes(data) for data in container}
     except ValueError:  # a kind that PyAV does not know yet
         return {}
+    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one, and most say nothing
+        found.pop("PANSCAN", None)
+    return found
 
 
-def _duration(stream: VideoStream) -> int | None:
-    """In ticks. Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0."""
-    found = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
-    if stream.duration is not None or not found or not stream.time_base:
+def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
+    """In ticks, where the stream itself says it.
+
+    Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0. Of a track that is too short
+    for FFmpeg to know its beginning, FFmpeg gives the times of the whole file instead, which may be the sound's.
+    """
+    if not container.startswith("matroska"):
         return stream.duration
+    found = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
+    if not found or not stream.time_base:
+        return None
     end = int(found.group(1)) * 3600 + int(found.group(2)) * 60 + Fraction(found.group(3))
-    return round(end / stream.time_base) - (stream.start_time or 0)
+    return round(end / stream.time_base) - (start or 0)
 
 
 def _mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
