@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-_MESSAGES_KEPT = 100
+MESSAGES_KEPT = 100
 _TINY_PACKET = 8  # bytes; an MPEG-4 packet this small says "no picture here" (a not-coded VOP)
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"moof", b"free", b"skip", b"wide", b"styp", b"sidx", b"uuid", b"mfra")
 _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
@@ -36,7 +36,7 @@ class Damage:
         return bool(self.messages or self.corrupt_pts or self.missing_frames or self.early_end)
 
     def add(self, message: str) -> None:
-        if message not in self.messages and len(self.messages) < _MESSAGES_KEPT:
+        if message not in self.messages and len(self.messages) < MESSAGES_KEPT:
             self.messages.append(message)
 
     def summary(self) -> str:

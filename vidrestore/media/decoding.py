@@ -9,9 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
-from vidrestore.media.damage import Damage, PictureCount
+from vidrestore.media.damage import MESSAGES_KEPT, Damage, PictureCount
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import VideoInfo, open_input, video_stream
+from vidrestore.media.probe import VideoInfo, decoder_options, open_input, video_stream
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
+
+_MOST_LATE = 16  # pictures, the most that an H.264 or H.265 decoder holds back
 
 
 class _NotEmptied(Exception):
@@ -35,6 +37,7 @@ class Decoding:
         self._number = 0  # of the next picture to be yielded
         self._last: int | None = None  # pts of the last one
         self._listening = True
+        self._marked: list[int | None] = []  # pts of the packets that the demuxer found not to be whole
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
 
     def pictures(self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False) -> Generator[VideoFrame]:
@@ -46,12 +49,18 @@ class Decoding:
         with closing(self._every_picture(start_pts, lead)) as pictures:
             for picture in pictures:
                 if stop_pts is not None and _pts(picture) >= stop_pts:
-                    self.damage.missing_frames += self._count.missing(finished=False)
+                    self._conclude(finished=False)
                     yield picture
                     return
                 yield picture
                 del picture  # its buffers go back to the decoder
-        self.damage.missing_frames += self._count.missing(finished=True)
+        self._conclude(finished=True)
+
+    def _conclude(self, *, finished: bool) -> None:
+        """What is only told at the end: until then it is not clear that pictures were lost, and `_ordered` must not think so."""
+        self.damage.missing_frames += self._count.missing(finished)
+        for pts in self._marked:
+            self.damage.add(f"the packet with pts {pts} is not whole")
 
     def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
         try:
@@ -100,6 +109,7 @@ class Decoding:
         with open_input(self.source) as container:
             stream = video_stream(container)
             context = stream.codec_context
+            context.options = decoder_options()
             # Never SLICE: with slice threads, damaged frames are not marked as such.
             context.thread_type = "NONE" if threads == 1 else "FRAME"
             context.thread_count = threads
@@ -130,6 +140,8 @@ class Decoding:
         import av
 
         if packet is not None:
+            if packet.is_corrupt and self._listening and len(self._marked) < MESSAGES_KEPT:
+                self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:
                 self._times.append(packet.dts)
             self._count.sent(packet, packet.dts if packet.pts is None or self._times is not None else packet.pts)
@@ -160,15 +172,20 @@ class Decoding:
         self._count.received(picture.pts, picture.interlaced_frame)
 
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
-        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as missing."""
+        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as missing.
+
+        More of them than a decoder holds are no late ones: the times begin anew.
+        """
+        late = 0
         with closing(pictures):
             for picture in pictures:
                 pts = _pts(picture)
                 if self._last is None or pts > self._last:
                     self._number += 1
-                    self._last = pts
+                    self._last, late = pts, 0
                     yield picture
-                elif self.damage.found:
+                elif self.damage.found and late < _MOST_LATE:
+                    late += 1
                     self.damage.add(f"the picture with pts {pts} came after the one with pts {self._last}: left out")
                     self.damage.missing_frames += 1
                 else:

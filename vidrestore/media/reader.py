@@ -18,7 +18,7 @@ from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import Deinterlacer
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
-from vidrestore.media.y4m import Y4mInput
+from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
@@ -96,7 +96,7 @@ class VideoReader:
 
     def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
         """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with B-frames."""
-        if lacking := missing_bytes(self.source):
+        if lacking := self._missing_bytes():
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         waiting: Frame | None = None
         longest = 0
@@ -118,6 +118,9 @@ class VideoReader:
         if waiting is not None:
             self._end(waiting, longest, damage)
             yield waiting
+
+    def _missing_bytes(self) -> int:
+        return y4m_missing_bytes(self.source) if self.info.container == "yuv4mpegpipe" else missing_bytes(self.source)
 
     def _pictures(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[VideoFrame]:
         decoding = Decoding(self.source, self.info.video, self.threads, damage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from fractions import Fraction
 from itertools import count
@@ -126,6 +127,21 @@ class Y4mInput:
         if not (colon and over.isdecimal() and under.isdecimal()):
             raise MediaError(f"{self.name}: the y4m header says {letter}{text}, but a ratio such as {letter}25:1 was expected")
         return Fraction(int(over), int(under)) if int(over) and int(under) else None
+
+
+def y4m_missing_bytes(path: str) -> int:
+    """How many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a word."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            video = Y4mInput(file, path).info.video
+        except MediaError:  # a kind that only FFmpeg reads
+            return 0
+        sizes = (video.format.plane_size(plane, video.height, video.width) for plane in range(video.format.plane_count))
+        frame = sum(height * width for height, width in sizes) * (1 if video.format.depth == 8 else 2)
+        while _read_line(file):
+            file.seek(frame, os.SEEK_CUR)
+        return max(0, file.tell() - size)
 
 
 def _read_line(stream: BinaryIO) -> bytes:
