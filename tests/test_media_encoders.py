@@ -142,10 +142,17 @@ def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
         choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
 
 
-@pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64), ("ffv1", 4, 4)])
+@pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64)])
 def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
     with pytest.raises(MediaError, match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can"):
         choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (4, 4), (2, 4098), (4098, 2)])
+@pytest.mark.parametrize("pix_fmt", ["gray16le", "yuv410p", "yuv444p10le", "gbrp"])
+def test_ffv1_holds_every_strip(pix_fmt, size):
+    choice = choose_encoder(described(pix_fmt, *size), "a.mkv", EncoderOptions(lossless=True))
+    assert (choice.encoder, choice.options) == ("ffv1", {"level": "1"})
 
 
 def test_an_odd_source_is_even_at_twice_its_size():

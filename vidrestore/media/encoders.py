@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PIPE = "-"
 DEFAULT_CRF = 16.0
+_SLICED = 8  # pixels: least width and height for FFV1 of level 3, which cuts a picture into slices; strips get level 1 [measured]
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 SUBSAMPLINGS = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (0, 1): "440", (2, 0): "411", (2, 2): "410"}
@@ -147,7 +148,6 @@ TABLE = (
         FFV1_FORMATS,
         lossy={"level": "3", "slices": "4", "slicecrc": "1"},
         lossless={"level": "3", "slices": "4", "slicecrc": "1"},
-        smallest=(8, 8),  # of four slices
     ),
 )
 ENCODERS = {row.name: row for row in TABLE}
@@ -165,7 +165,11 @@ def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, 
     container = container_of(output)
     if container == "yuv4mpegpipe":
         return _pipe_choice(source.video, options)
-    row = _asked_row(source.video, container, options, scale) if _asked(options) else _default_row(source.video, container, options, scale)
+    find = _asked_row if _asked(options) else _default_row
+    try:
+        row = find(source.video, container, options, scale)
+    except MediaError as error:
+        raise MediaError(f"{source.path}: {error}") from error
     choice = _choice(row, container, source.video, options)
     try_encoder(choice, source.video, output, scale)
     return choice
@@ -258,6 +262,8 @@ def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOpti
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
         settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
+    if row.name == "ffv1" and min(video.width, video.height) < _SLICED:
+        settings = {"level": "1"}
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(row.name, row.formats[video.format.name], container, settings, row.tags.get(container), threads, options.lossless)
 

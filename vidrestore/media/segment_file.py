@@ -101,7 +101,7 @@ class SegmentWriter:
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame, its time and duration in ticks of the source."""
-        video, where = self.source.video, f"{self.path}, frame {self.first + self.frames}"
+        video, where = self.source.video, f"{self.source.path}, frame {self.first + self.frames}"
         check_frame(frame, video, self.scale, where)
         self._check_tick(frame.pts)
         if self.frames == 0:
@@ -118,7 +118,7 @@ class SegmentWriter:
             return
         base = self.source.video.time_base
         if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
-            raise same_tick(str(self.path), self.first + self.frames, pts, base, self.choice.container, self.tick)
+            raise same_tick(self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick)
 
     def _encode(self, made: Any) -> None:
         try:
