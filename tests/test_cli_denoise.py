@@ -146,6 +146,16 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
+@pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
+def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(film: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
+    assert run(film.rename(film.with_name(name))) == 0
+    sys.stdout.flush()
+    assert b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
+
+
 def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
     film = tmp_path / "film.mkv"
     write_video(film, 60, size=(65, 48))

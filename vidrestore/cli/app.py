@@ -6,6 +6,7 @@ torch, av or numpy is imported inside the command that needs it.
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -50,6 +51,8 @@ def _common(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps its traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal, or any encoding, has no letter for
     try:
         app(arguments)
     except VidRestoreError as error:
