@@ -9,6 +9,7 @@ from pathlib import Path
 
 import av
 import pytest
+from odd_films import Film, write_film
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError
@@ -80,6 +81,16 @@ def test_a_whole_file_is_not_accused(tmp_path, kind):
         assert len(times) == count
         assert damage.summary() == "no damage found"
         assert not damage.found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
+    """FFmpeg gives it the times of the subtitles."""
+    path = write_film(tmp_path / "short.mkv", Film(texts=("subrip",), times=range(0, 40 * count, 40)))
+    with VideoReader(str(path)) as reader:
+        assert (reader.info.video.start, reader.info.video.end) == (0, 40 * count)
+        assert len(list(reader.frames())) == count
+        assert not reader.damage.found
 
 
 def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
@@ -236,6 +247,37 @@ def test_a_file_cut_short_is_found(tmp_path, suffix, part):
     assert "cut short" in damage.summary()
     if suffix != "avi":  # FFmpeg corrects an AVI's duration by the bytes there are
         assert damage.early_end > Fraction(1, 10)
+
+
+def test_a_y4m_file_cut_short_is_found(tmp_path):
+    path = tmp_path / "short.y4m"
+    write_video(path, 6, "wrapped_avframe")
+    assert not read(path)[1].found
+    path.write_bytes(path.read_bytes()[:-100])
+    times, damage = read(path)
+    assert len(times) == 5
+    assert "cut short: 100 bytes" in damage.summary()
+
+
+def test_a_packet_that_its_container_marks_is_damage(tmp_path):
+    path = tmp_path / "marked.ts"
+    write_video(path, 12, "mpeg2video", options={"bf": "0"})
+    data = bytearray(path.read_bytes())
+    video = [at for at in range(0, len(data), 188) if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == 0x100]
+    data[video[40] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
+    path.write_bytes(data)
+    times, damage = read(path)
+    assert len(times) == 12
+    assert "is not whole" in damage.summary()
+
+
+def test_another_film_behind_a_damaged_one_is_not_left_out_as_late(tmp_path):
+    path = tmp_path / "joined.ts"
+    write_video(path, 40, "mpeg2video", options={"bf": "0"})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8000] + bytes(2000) + whole[10000:] + whole)
+    with pytest.raises(MediaError, match="joined from several"):
+        read(path)
 
 
 def test_a_fragmented_file_cut_short_is_found(tmp_path):

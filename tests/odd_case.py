@@ -1,0 +1,82 @@
+"""What an odd input is: how it is made, and what `vidrestore denoise` is to do with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odd_files import KINDS, clip, made
+from odd_films import Film, write_film
+
+Bytes = Callable[[], bytes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command does, made by one of the functions below: its exit code, the frames of its output, what it says."""
+
+    codes: tuple[int, ...]
+    frames: int | None = None
+    says: str = ""  # a regular expression
+    moved: bool = False  # all times moved alike: the source begins before 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """`write` makes the input, which is the file `name` in a folder; `apart`: it might hang or crash, so it gets a process of its own.
+    `slow`: it takes seconds."""
+
+    group: str
+    what: str
+    name: str
+    write: Callable[[Path], object]
+    outcome: Outcome
+    arguments: tuple[str, ...] = ("--lossless",)
+    apart: bool = False
+    slow: bool = False
+
+
+def kept(frames: int, *, says: str = "", moved: bool = False) -> Outcome:
+    """Every sample, time and tag as in the source, and every packet of another stream; nothing is said, or only `says`."""
+    return Outcome((0,), frames, says, moved)
+
+
+def damaged(frames: int, says: str) -> Outcome:
+    """So many frames, all with times that the source has, and a word about the damage."""
+    return Outcome((4,), frames, says)
+
+
+def maybe_damaged(frames: int) -> Outcome:
+    """As `damaged` where the decoder notices; where not, exit code 0 and the same number of frames. Few codecs have check sums."""
+    return Outcome((0, 4), frames)
+
+
+def refused(says: str, code: int = 1) -> Outcome:
+    """The file is named, and what is wrong with it; there is no output."""
+    return Outcome((code,), None, says)
+
+
+def of_bytes(group: str, what: str, name: str, data: Bytes, outcome: Outcome, **more: Any) -> Case:
+    return Case(group, what, name, lambda path: path.write_bytes(data()), outcome, **more)
+
+
+def of_clip(group: str, what: str, kind: str, edit: Callable[[bytes], bytes], outcome: Outcome, **more: Any) -> Case:
+    """A clip of a kind after an edit."""
+    return of_bytes(group, what, f"film{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more)
+
+
+def of_film(what: str, name: str, film: Film, outcome: Outcome, **more: Any) -> Case:
+    return Case("streams", what, name, lambda path: write_film(path, film), outcome, **more)
+
+
+def of_video(group: str, what: str, name: str, outcome: Outcome, codec: str, frames: int = 12, **settings: Any) -> Case:
+    """A clip that `write_video` makes, unharmed."""
+    more = {key: settings.pop(key) for key in ("arguments", "apart", "slow") if key in settings}
+    suffix = os.path.splitext(name)[1]
+    return of_bytes(group, what, name, lambda: made(suffix, frames, codec, **settings), outcome, **more)
+
+
+NO_HEADER = "not a video file that can be read; its header is missing or damaged"

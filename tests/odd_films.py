@@ -1,0 +1,168 @@
+"""Films with much beside their picture: sound that comes late or lasts, several of everything, fonts, time codes, strange times."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from long_films import cover_packets
+from sample_videos import sample_planes, video_frame
+
+ASS = """[Script Info]
+ScriptType: v4.00+
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Letters,20
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Dialogue: 0,0:00:00.05,0:00:00.15,Default,,0,0,0,,{\\i1}hello
+Dialogue: 0,0:00:00.30,0:00:00.40,Default,,0,0,0,,goodbye
+"""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Sound of noise from `start` on, in seconds."""
+
+    codec: str = "aac"
+    start: Fraction = Fraction(0)
+    seconds: Fraction = Fraction(1, 2)
+    layout: str = "mono"
+    rate: int = 48000
+
+
+@dataclass(frozen=True)
+class Film:
+    """What is in a film. `times` in ticks of `time_base`; `first` puts the sound before the picture; `data`: a stream of unknown data.
+
+    `settings` are attributes of the video encoder, `turned` its rotation in degrees and whether it is mirrored.
+    """
+
+    sounds: tuple[Sound, ...] = ()
+    texts: tuple[str, ...] = ()
+    times: Sequence[int] = tuple(range(0, 480, 40))
+    codec: str = "libx264"
+    size: tuple[int, int] = (64, 48)
+    pix_fmt: str = "yuv420p"
+    time_base: Fraction = Fraction(1, 1000)
+    settings: dict[str, Any] = field(default_factory=dict)
+    turned: tuple[int, bool] | None = None
+    videos: int = 1
+    font: bool = False
+    cover: bool = False
+    chapters: bool = False
+    first: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    track: dict[str, str] = field(default_factory=dict)
+    data: bool = False
+
+
+def write_film(path: Path, film: Film) -> Path:
+    """Write it, all packets in the order of their decoding times."""
+    with av.open(str(path), "w") as output:
+        output.metadata.update(film.metadata)
+        sounds = _sounds(output, film) if film.first else []
+        packets = [packet for _ in range(film.videos) for packet in _video(output, film)]
+        sounds = sounds or _sounds(output, film)
+        texts = [_texts(output, codec) for codec in film.texts]
+        extra = _data(output) if film.data else None
+        if film.font:
+            output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
+        if film.chapters:
+            marks = [{"id": n, "start": a, "end": b, "metadata": {"title": f"part {n}"}} for n, a, b in ((1, 0, 200), (2, 200, 480))]
+            output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
+        packets += cover_packets(output) if film.cover else []
+        for stream, sound in zip(sounds, film.sounds, strict=True):
+            packets += _noise(stream, sound)
+        for stream, codec in zip(texts, film.texts, strict=True):
+            packets += _lines(stream, codec)
+        if extra is not None:
+            packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
+        output.start_encoding()
+        for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+            output.mux(packet)
+    return path
+
+
+def _video(output: Any, film: Film) -> list[Any]:
+    options = {"preset": "ultrafast", "g": "6", "bf": "2"} if film.codec == "libx264" else {}
+    stream = output.add_stream(film.codec, rate=25, options=options)
+    stream.width, stream.height, stream.pix_fmt = *film.size, film.pix_fmt
+    stream.time_base = stream.codec_context.time_base = film.time_base
+    stream.codec_context.thread_count = 1
+    stream.metadata.update(film.track)
+    for name, value in film.settings.items():
+        setattr(stream.codec_context, name, value)
+    if film.turned is not None:
+        stream.set_display_rotation(degrees=film.turned[0], hflip=film.turned[1])
+    packets = []
+    for number, time in enumerate(film.times):
+        frame = video_frame(film.pix_fmt, sample_planes(film.pix_fmt, number, *film.size), time)
+        frame.time_base = film.time_base
+        packets += stream.encode(frame)
+    return packets + stream.encode(None)
+
+
+def _sounds(output: Any, film: Film) -> list[Any]:
+    made = []
+    for number, sound in enumerate(film.sounds):
+        stream = output.add_stream(sound.codec, rate=sound.rate, layout=sound.layout)
+        stream.metadata.update({"language": ("ita", "deu", "fra")[number % 3], "title": f"Sound {number}"})
+        made.append(stream)
+    return made
+
+
+def _noise(stream: Any, sound: Sound) -> list[Any]:
+    packets, step = [], 960
+    kind = stream.codec_context.format.name
+    for start in range(0, int(sound.seconds * sound.rate), step):
+        frame = av.AudioFrame(kind, sound.layout, step)
+        frame.sample_rate, frame.time_base = sound.rate, Fraction(1, sound.rate)
+        frame.pts = int(sound.start * sound.rate) + start
+        for plane in frame.planes:
+            plane.update(np.random.default_rng(start).integers(0, 2, plane.buffer_size, np.uint8).tobytes())
+        packets += stream.encode(frame)
+    return packets + stream.encode(None)
+
+
+def _texts(output: Any, codec: str) -> Any:
+    if codec == "ass":
+        with av.open(io.BytesIO(ASS.encode()), format="ass") as written:
+            stream = output.add_stream_from_template(written.streams[0], opaque=True)
+    else:
+        stream = output.add_mux_stream(codec)
+        stream.time_base = Fraction(1, 1000)
+    stream.metadata.update({"language": "fra", "title": codec})
+    return stream
+
+
+def _lines(stream: Any, codec: str) -> list[Any]:
+    if codec != "ass":
+        return [_packet(stream, b"\0\5hello" if codec == "mov_text" else b"hello", start, 100) for start in (50, 300)]
+    with av.open(io.BytesIO(ASS.encode()), format="ass") as written:
+        packets = [packet for packet in written.demux() if packet.size]
+    for packet in packets:
+        packet.stream = stream
+    return packets
+
+
+def _data(output: Any) -> Any:
+    stream = output.add_data_stream("bin_data")
+    stream.time_base = Fraction(1, 1000)
+    return stream
+
+
+def _packet(stream: Any, payload: bytes, start: int, duration: int) -> Any:
+    packet = av.Packet(payload)
+    packet.stream, packet.time_base = stream, Fraction(1, 1000)
+    packet.pts = packet.dts = start
+    packet.duration = duration
+    return packet

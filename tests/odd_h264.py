@@ -1,0 +1,63 @@
+"""H.264 whose head (sequence parameter set) says any size; its pictures stay what they are."""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+from typing import Any
+
+import av
+from sample_videos import sample_planes, video_frame
+
+_START, _HEAD = b"\0\0\0\1", 7  # the type of the unit that is the head
+_RATE = Fraction(25)
+
+
+def h264_of_size(size: int) -> bytes:
+    """A transport stream of three pictures of 64x48 that says `size` x `size`."""
+    memory = io.BytesIO()
+    with av.open(memory, "w", format="mpegts") as output:
+        stream = output.add_mux_stream("h264", rate=_RATE)
+        stream.time_base = 1 / _RATE
+        for packet in _baseline_packets():
+            units = [unit for unit in bytes(packet).split(_START) if unit]
+            said = av.Packet(b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units))
+            said.stream, said.time_base, said.pts, said.dts = stream, 1 / _RATE, packet.pts, packet.dts
+            said.is_keyframe = packet.is_keyframe
+            output.mux_one(said)
+    return memory.getvalue()
+
+
+def _baseline_packets() -> list[Any]:
+    context: Any = av.CodecContext.create("libx264", "w")
+    context.width, context.height, context.pix_fmt, context.time_base, context.framerate = 64, 48, "yuv420p", 1 / _RATE, _RATE
+    params = "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"
+    context.options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency", "x264-params": params}
+    frames = [video_frame("yuv420p", sample_planes("yuv420p", number), number) for number in range(3)]
+    return [packet for frame in [*frames, None] for packet in context.encode(frame)]
+
+
+def _head(size: int) -> bytes:
+    """Section 7.3.2.1.1 of the standard, for the baseline profile: times in order, one reference, whole frames, nothing cut off."""
+    across = size // 16 - 1
+    fixed = f"{66:08b}{0xC0:08b}{62:08b}"  # profile, constraints, level
+    numbers = _golomb(0) + _golomb(0) + _golomb(2) + _golomb(1) + "0" + _golomb(across) + _golomb(across)
+    bits = fixed + numbers + "1" + "1" + "0" + "0" + "1"  # frames only, 8x8 inference, no cropping, no usability data, stop bit
+    bits += "0" * (-len(bits) % 8)
+    return bytes([0x67]) + _escaped(bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)))
+
+
+def _golomb(value: int) -> str:
+    """An unsigned number in Exp-Golomb code, as bits."""
+    bits = f"{value + 1:b}"
+    return "0" * (len(bits) - 1) + bits
+
+
+def _escaped(data: bytes) -> bytes:
+    """No three bytes that look like the start of a unit."""
+    out = bytearray()
+    for byte in data:
+        if byte <= 3 and out[-2:] == b"\0\0":
+            out.append(3)
+        out.append(byte)
+    return bytes(out)
