@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import re
 import shutil
 import sys
@@ -24,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import av
 import numpy as np
 from av.stream import Disposition
-from commands import Commands
 from odd_case import Case
 from odd_company import changes, names, no_films, streams
 from odd_damage import bits, cuts, headers
+from odd_process import run_apart
 from odd_shapes import pixels, sizes, times
 from written_videos import packets
 
@@ -37,7 +36,6 @@ from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import probe
 
 CASES = tuple(chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_films(), changes()))
-SECONDS = 60  # a command that takes longer hangs: all inputs are tiny
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,11 @@ class Got:
     output: Path | None
 
 
-def run(case: Case, folder: Path, commands: Commands) -> Got:
+def run(case: Case, folder: Path) -> Got:
     """Make the input in an empty folder, which is the current one, and restore it with a model that changes nothing."""
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--quiet", "--", case.name]
-    code, said = _apart(commands, arguments) if case.apart else _here(arguments)
+    code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
     written = [path for path in folder.iterdir() if path.name != case.name]
     return Got(code, said, written[0] if len(written) == 1 else None)
 
@@ -69,15 +67,6 @@ def _here(arguments: list[str]) -> tuple[int, str]:
     finally:
         TASKS["denoise"] = identity
     return 0, said.getvalue()
-
-
-def _apart(commands: Commands, arguments: list[str]) -> tuple[int, str]:
-    command = commands.start(*arguments)
-    try:
-        return command.wait(SECONDS), command.said
-    except AssertionError:
-        command.kill()
-        return -1, f"still running after {SECONDS} s\n{command.said}"
 
 
 def verdict(case: Case, got: Got, folder: Path) -> str | None:
@@ -190,38 +179,20 @@ def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | N
     return [found[index] for index in sorted(found) if index not in {info.video.index, *made_anew}]
 
 
-@contextlib.contextmanager
-def started(folder: Path) -> Iterator[Commands]:
-    """Commands whose current folder is `folder`/work; it is to be empty for each."""
-    work, said = folder / "work", folder / "said"
-    work.mkdir()
-    said.mkdir()
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    try:
-        with contextlib.chdir(work):
-            commands = Commands(said)
-    finally:
-        os.environ.pop("PYTHONPATH") if path is None else os.environ.update(PYTHONPATH=path)
-    try:
-        yield commands
-    finally:
-        commands.close()
-
-
 def outcome_words(got: Got, frames: int | None) -> str:
-    said = " ".join(line for line in got.said.splitlines() if "frames in" not in line and "frame in" not in line)
+    said = " ".join(line for line in got.said.splitlines() if not re.search(" frames? in ", line))
     return f"{frames} frames" if got.code == 0 and not said else said
 
 
 def table(cases: list[Case]) -> Iterator[str]:
     """One row for each input, as it is judged."""
     yield "| | Input | Exit | Said | As stated |\n|---|---|---|---|---|"
-    with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as commands:
+    with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, "work")
+        work.mkdir()
         with contextlib.chdir(work):
             for case in cases:
-                got = run(case, work, commands)
+                got = run(case, work)
                 wrong = verdict(case, got, work)
                 said = outcome_words(got, case.outcome.frames).replace("|", "\\|")
                 yield f"| {case.group} | {case.what} | {got.code} | {said} | {'yes' if wrong is None else f'NO: {wrong}'} |"

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import odd_inputs
 import pytest
-from commands import Commands
 from odd_case import Case, Outcome, kept, maybe_damaged, of_bytes
 from odd_files import KINDS, box, clip, cut, flipped, places
-from odd_inputs import CASES, empty, run, shown, started, verdict
+from odd_inputs import CASES, empty, run, shown, verdict
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs fork, and names that Windows has not")
 
@@ -24,19 +23,13 @@ ENDLESS = {"ts", "mpeg2 ts", "mpg", "mpeg2"}  # containers that say nowhere how 
 SWEPT = ("mp4", "mkv", "ts", "avi", "webm", "fragments")
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with started(tmp_path_factory.mktemp("odd")) as server:
-        yield server
-
-
 @pytest.fixture
-def folder(commands: Commands) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """The empty folder that commands work in."""
-    work = commands.folder.parent / "work"
+    work = tmp_path / "work"
+    work.mkdir()
     with contextlib.chdir(work):
         yield work
-    empty(work)
 
 
 def name(case: Case) -> str:
@@ -44,8 +37,8 @@ def name(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES])
-def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path, commands: Commands) -> None:
-    got = run(case, folder, commands)
+def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
+    got = run(case, folder)
     assert verdict(case, got, folder) is None, got.said
 
 
@@ -63,14 +56,14 @@ def test_there_are_many_of_them_and_no_two_alike() -> None:
         (Outcome((0,), None), "it leaves"),
     ],
 )
-def test_a_verdict_sees_what_is_not_as_stated(outcome: Outcome, wrong: str, folder: Path, commands: Commands) -> None:
+def test_a_verdict_sees_what_is_not_as_stated(outcome: Outcome, wrong: str, folder: Path) -> None:
     case = of_bytes("none", "a whole film", "film.mkv", lambda: clip("mkv"), outcome)
-    assert wrong in str(verdict(case, run(case, folder, commands), folder))
+    assert wrong in str(verdict(case, run(case, folder), folder))
 
 
-def test_a_verdict_sees_other_pixels(folder: Path, commands: Commands) -> None:
+def test_a_verdict_sees_other_pixels(folder: Path) -> None:
     case = of_bytes("none", "lossy", "film.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
-    got = run(case, folder, commands)
+    got = run(case, folder)
     assert verdict(replace(case, arguments=("--lossless",)), got, folder) == "other samples"
 
 
@@ -89,12 +82,12 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
 
 
 @pytest.mark.faults
-def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path, commands: Commands) -> None:
+def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path) -> None:
     """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and no file."""
     wrong = []
     for what, data, counted in damaged_clips():
         case = of_bytes("sweep", what, f"film{KINDS[what.split(' ')[0].lower()][0]}", lambda data=data: data, maybe_damaged(12), apart=True)
-        got = run(case, folder, commands)
+        got = run(case, folder)
         if problem := complaint(got, folder / case.name, counted):
             wrong.append(f"{what}: {problem}\n{got.said}")
         empty(folder)
