@@ -20,7 +20,7 @@ SERVER = """
 import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
 from vidrestore.cli import main
-from vidrestore.engine import batch, identity, lock, segmented, tasks
+from vidrestore.engine import batch, identity, lock, segmented, tasks, work_folder
 from vidrestore.media import atomic, file_output, joining, encoders, reader
 from vidrestore.scale import claims, shards
 from vidrestore.scale import batch as scale_batch
@@ -33,6 +33,13 @@ def slowed(home, name, seconds):
             time.sleep(seconds)
         return quick(*arguments, **options)
     setattr(home, name, slow)
+
+def marked(home, name):
+    plain = getattr(home, name)
+    def telling(*arguments, **options):
+        print("begins:", name, file=sys.stderr, flush=True)
+        return plain(*arguments, **options)
+    setattr(home, name, telling)
 
 def elsewhere(machine):
     # Another machine: other names, and no lock of this one is seen there.
@@ -53,6 +60,10 @@ def child(order):
     tasks.TASKS["denoise"] = tasks.TASKS["<identity>"]
     slowed(identity.IdentityRestorer, "restore", order["slow_clip"])
     slowed(joining.JoinedFile, "put", order["slow_join"])
+    slowed(os, "link", order["slow_name"])
+    slowed(work_folder.WorkFolder, "remove", order["slow_name"])
+    marked(segmented.SegmentedWork, "run")
+    marked(segmented.SegmentedWork, "join")
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
     main(order["arguments"])
@@ -148,11 +159,13 @@ class Commands:
         *arguments: object,
         slow_clip: float = 0,
         slow_join: float = 0,
+        slow_name: float = 0,
         largest_file: int = 0,
         machine: str | None = None,
         lease: float = 0,
     ) -> Command:
-        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined `slow_join`.
+        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined `slow_join`,
+        giving the film its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims, in seconds.
         """
@@ -160,7 +173,7 @@ class Commands:
         folder = self.folder / str(self.count)
         folder.mkdir()
         order = {"arguments": [str(each) for each in arguments], "output": f"{folder}/output", "errors": f"{folder}/errors"}
-        order |= {"folder": str(folder), "machine": machine, "lease": lease}
+        order |= {"slow_name": slow_name, "folder": str(folder), "machine": machine, "lease": lease}
         pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
         wait_for(lambda: (folder / "errors").exists())
         return Command(self, pid, folder)

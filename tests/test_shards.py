@@ -14,8 +14,14 @@ from commands import Command, Commands, wait_for
 from long_films import film as long_film
 from sample_videos import write_video
 
+from vidrestore.engine.batch import Batch
+from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.segments import Segment
+from vidrestore.engine.work_folder import WorkFolder
+from vidrestore.scale import shards as shards_module
+from vidrestore.scale.batch import ShardedBatch
 from vidrestore.scale.runs import from_home, run_length
+from vidrestore.scale.shards import Shard
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -207,6 +213,24 @@ def test_a_source_that_changes_between_shards_is_refused(commands: Commands, fil
     os.utime(source, (0, 0))
     code, said = commands.run(*options, "--shard", "2/2")
     assert code == 1 and "source.modified was" in said
+
+
+def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Path) -> None:
+    WorkFolder(str(tmp_path / "out.mkv")).remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, check = tmp_path / "out.mkv", shards_module.check_request
+
+    def named_just_now(*arguments: Any) -> None:
+        monkeypatch.setattr(shards_module, "check_request", check)
+        Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
+        check(*arguments)
+
+    monkeypatch.setattr(shards_module, "check_request", named_just_now)
+    batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
+    assert batch.restore(str(film)).before
 
 
 # Who takes what

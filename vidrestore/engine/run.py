@@ -67,7 +67,7 @@ def restore_source(
     on_event: Listener,
     *,
     again: bool = False,
-    run: Callable[[SegmentedWork], None] = SegmentedWork.run,
+    run: Callable[[SegmentedWork], None] = lambda work: work.run(),
 ) -> Summary:
     """Restore one source into `output`, with the restorer that `loader` gives once everything else was checked.
 

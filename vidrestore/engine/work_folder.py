@@ -153,9 +153,10 @@ class WorkFolder:
             self.path.rmdir()
 
     def _discard(self, unwanted: Any) -> None:
-        for path in list(self.path.iterdir()) if self.path.is_dir() else []:
-            if _OURS.fullmatch(path.name) and unwanted(path.name):
-                path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
+            for path in list(self.path.iterdir()):
+                if _OURS.fullmatch(path.name) and unwanted(path.name):
+                    path.unlink(missing_ok=True)
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -71,10 +71,9 @@ def restore_shard(
     check_options(options)
     check_files(source, output)
     folder = WorkFolder(output, options.work_dir)
-    if before := _done(source, output, task, options, folder):
+    if before := _checked(source, output, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
         return told(before, on_event)
-    check_request(source, output, options)
     with VideoReader(source, deinterlace=options.deinterlace) as reader:
         job = prepared(reader, output, task, options, loader, on_event)
         with _inside(folder) as claims:
@@ -87,9 +86,25 @@ def restore_shard(
                     raise
                 summary = sharded.done_by_others()
     if summary:
-        with suppress(BusyError):  # clears up after one that was killed before it could
+        with suppress(BusyError, OSError):  # clears up after one that was killed before it could
             finished_before(source, task, options, folder)
     return summary
+
+
+def _checked(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
+    """What was done, where the film is there; another shard may be naming it just now."""
+    deadline, last = time.monotonic() + PATIENCE, False
+    while True:
+        try:
+            if before := _done(source, output, task, options, folder):
+                return before
+            check_request(source, output, options)
+            return None
+        except OutputExistsError:
+            if last or time.monotonic() > deadline:
+                raise
+            last = not folder.path.is_dir()
+        time.sleep(leases.POLL)
 
 
 def _done(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:

@@ -1,0 +1,309 @@
+"""The fault suite, `pytest -m faults`: the real command killed, stopped, starved and misled makes in the end what it always makes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Command, Commands, wait_for
+from faults import COUNTS
+from long_films import film as long_film
+from sample_videos import write_video
+from written_videos import packets
+
+from vidrestore.media.reader import VideoReader
+
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
+
+MOMENTS = 50  # at which a run is killed, for each encoder
+OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet")
+ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}
+SLOW = {"slow_clip": 0.05, "slow_join": 0.001, "slow_name": 0.08}
+BOTH = pytest.mark.parametrize("encoder", ENCODERS)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    started = Commands(tmp_path_factory.mktemp("commands"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """150 frames at varying times with sound and subtitles."""
+    times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
+    return long_film(tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip")
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 frames of noise: half a megabyte in segments, and as much again when joined."""
+    path = tmp_path_factory.mktemp("noise") / "film.mkv"
+    write_video(path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)])
+    return path
+
+
+@dataclass
+class Content:
+    """Decoded frames with their times, and the packets of all streams."""
+
+    frames: list[Any]
+    packets: dict[int, Any]
+
+    @classmethod
+    def of(cls, path: Path) -> Content:
+        with VideoReader(str(path)) as reader:
+            frames = [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+        return cls(frames, packets(path))
+
+
+@dataclass
+class Undisturbed:
+    """A run that nothing happened to: what it made, the seconds that its work took, and when in them it began to join."""
+
+    path: Path
+    content: Content
+    seconds: float
+    join: float
+
+    def check(self, fault: str, output: Path, times: int = 1) -> None:
+        """Hold the film that is there after a fault against this one."""
+        made = Content.of(output)
+        lost = len(self.content.frames) - len(made.frames)
+        COUNTS.check(fault, made == self.content, max(0, lost), times)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(film: Path, commands: Commands) -> dict[str, Undisturbed]:
+    made = {}
+    for name, options in ENCODERS.items():
+        output = film.with_name(f"{name}.mkv")
+        command = commands.start("denoise", film, "-o", output, *OPTIONS, *options, **SLOW)
+        began, joined = reached(command, "run"), reached(command, "join")
+        assert command.wait() == 0
+        made[name] = Undisturbed(output, Content.of(output), time.monotonic() - began, joined - began)
+    return made
+
+
+def reached(command: Command, name: str) -> float:
+    """Wait until a command begins with something, and tell when that was."""
+    wait_for(lambda: f"begins: {name}" in command.said or command.is_done())
+    return time.monotonic()
+
+
+def work_of(output: Path) -> Path:
+    return output.with_name(f"{output.name}.vidrestore")
+
+
+def segments(output: Path) -> list[str]:
+    return sorted(path.name for path in work_of(output).glob("*.segment"))
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Killed
+
+
+@BOTH
+def test_a_run_killed_at_any_moment_goes_on_to_the_film_of_an_undisturbed_one(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str
+) -> None:
+    whole, joining = undisturbed[encoder], 0
+    for number in range(MOMENTS):
+        output = tmp_path / f"{number}.mkv"
+        moment = (number + 0.5) / MOMENTS * whole.seconds
+        stage = kill_at(commands, whole, moment, film, "-o", output, *OPTIONS, *ENCODERS[encoder])
+        joining += stage == "join"
+        assert not output.exists() or Content.of(output) == whole.content, "what has its name is whole"
+        if not output.exists() or work_of(output).exists():
+            code, said = commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
+            assert code == 0, said
+        whole.check(f"SIGKILL, {encoder}, while it {'joins or names' if stage == 'join' else 'restores'}", output)
+        assert left(tmp_path) == [output.name]
+        output.unlink()
+    assert joining >= 10
+
+
+def kill_at(commands: Commands, whole: Undisturbed, moment: float, *arguments: object) -> str:
+    """Kill a run so many seconds into its work, by its own pace, and tell what it was at."""
+    for _ in range(5):
+        command = commands.start("denoise", *arguments, **SLOW)
+        began = reached(command, "run")
+        if moment >= whole.join:
+            began = reached(command, "join") - whole.join
+        time.sleep(max(0.0, began + moment - time.monotonic()))
+        if not command.is_done():
+            command.kill()
+            return "join" if "begins: join" in command.said else "run"
+        Path(str(arguments[2])).unlink()  # it was quicker than the one before
+        moment -= 0.05
+    raise AssertionError("it was always done too early")
+
+
+@BOTH
+def test_a_run_killed_again_and_again_gets_there(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str
+) -> None:
+    output, kills = tmp_path / "out.mkv", 0
+    while kills < 30:
+        command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW)
+        reached(command, "run")
+        time.sleep(0.15)
+        if command.is_done():
+            break
+        command.kill()
+        kills += 1
+    if not output.exists() or work_of(output).exists():
+        assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+    undisturbed[encoder].check(f"SIGKILL of one run after the other, {encoder}", output, kills)
+    assert left(tmp_path) == ["out.mkv"]
+
+
+@BOTH
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_stopped_goes_on(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str, number: signal.Signals
+) -> None:
+    output = tmp_path / "out.mkv"
+    for count in (1, 3):
+        command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15)
+        command.until(lambda count=count: len(segments(output)) >= count).send(number)  # type: ignore[misc]
+        assert command.wait() == 130 and "the same command goes on from there" in command.said
+    assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+    undisturbed[encoder].check(number.name, output, 2)
+
+
+# Disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("needs permission to mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+
+
+def plain(commands: Commands, source: Path, output: Path, encoder: str) -> Undisturbed:
+    assert commands.run("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+    return Undisturbed(output, Content.of(output), 0, 0)
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.6, 1.3, 1.8])
+def test_a_disk_that_gets_full_leaves_work_to_go_on_with(
+    commands: Commands, noise: Path, small_disk: Path, tmp_path: Path, encoder: str, share: float
+) -> None:
+    whole = plain(commands, noise, tmp_path / "whole.mkv", encoder)
+    output, filler, free = small_disk / "out.mkv", small_disk / "filler", os.statvfs(small_disk)
+    filler.write_bytes(bytes(int(free.f_bavail * free.f_frsize - share * whole.path.stat().st_size)))
+    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    assert code == 1 and "no space left" in said and "the same command goes on from there" in said, said
+    assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
+    filler.unlink()
+    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    assert code == 0 and "of them earlier" in said, said
+    whole.check("a full disk", output)
+
+
+@BOTH
+def test_a_target_that_cannot_be_written_to_is_said_and_its_work_is_kept(
+    commands: Commands, noise: Path, small_disk: Path, tmp_path: Path, encoder: str
+) -> None:
+    whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), small_disk / "out.mkv"
+    command = ("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    for begun in (False, True):
+        if begun:
+            commands.start(*command, slow_clip=0.1).until(lambda: segments(output)).kill()
+        before = left(small_disk)
+        with read_only(small_disk):
+            code, said = commands.run(*command)
+        assert code == 1 and str(small_disk) in said and "Traceback" not in said, said
+        assert left(small_disk) == before
+    assert commands.run(*command)[0] == 0
+    whole.check("a read-only target", output, 2)
+
+
+# Others
+
+
+@BOTH
+def test_a_source_that_changed_between_runs_is_refused(commands: Commands, film: Path, noise: Path, tmp_path: Path, encoder: str) -> None:
+    source, output = tmp_path / "film.mkv", tmp_path / "out.mkv"
+    command = ("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    source.write_bytes(film.read_bytes())
+    commands.start(*command, slow_clip=0.1).until(lambda: segments(output)).kill()
+    source.write_bytes(noise.read_bytes())
+    code, said = commands.run(*command)
+    assert code == 1 and "source.size was" in said and "--restart" in said and not output.exists()
+    assert commands.run(*command, "--restart")[0] == 0
+    plain(commands, noise, tmp_path / "whole.mkv", encoder).check("a source changed between runs", output)
+
+
+@BOTH
+def test_of_two_processes_at_one_job_the_second_is_refused(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str
+) -> None:
+    output = tmp_path / "out.mkv"
+    command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    first = commands.start(*command, slow_clip=0.4)
+    reached(first, "run")
+    for _ in range(3):
+        code, said = commands.run(*command)
+        assert code == 1 and f"process {first.pid} on " in said
+    assert first.wait() == 0
+    undisturbed[encoder].check("a second process at the same job", output, 3)
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
+def test_what_a_shard_on_a_lost_machine_was_at_is_done_when_its_lease_is_over(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str, share: float
+) -> None:
+    output, whole = tmp_path / "out.mkv", undisturbed[encoder]
+    command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    lost, other = (commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", lease=1, **SLOW) for n in (1, 2))
+    wait_for(lambda: work_of(output).exists() or lost.is_done())
+    time.sleep(share * whole.seconds)
+    assert not lost.is_done()
+    lost.kill()
+    assert other.wait() == 0, other.said
+    whole.check("a shard whose lease expires", output)
+    assert left(tmp_path) == ["out.mkv"]
+
+
+@BOTH
+def test_two_machines_with_folders_of_their_own_make_the_film_of_one(
+    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str
+) -> None:
+    output = tmp_path / "out.mkv"
+    command = ("denoise", film, "-o", output, "--json", *OPTIONS, *ENCODERS[encoder])
+    started = [commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", **SLOW) for n in (1, 2)]
+    assert [each.wait() for each in started] == [0, 0], started[0].said + started[1].said
+    assert started[0].folder != started[1].folder and sum(each.own_frames for each in started) == 150
+    assert Content.of(output) == undisturbed[encoder].content and output.read_bytes() == undisturbed[encoder].path.read_bytes()
