@@ -40,6 +40,7 @@ def train(
     from vidrestore.training.decoded import user_cache_folder
     from vidrestore.training.loop import train as run
     from vidrestore.training.networks import complete
+    from vidrestore.training.parallel import is_first
     from vidrestore.training.sources import Reading
 
     if threads:
@@ -62,7 +63,8 @@ def train(
                 reading=reading,
                 listen=listen,
             )
-        typer.echo(str(path))
+        if is_first():
+            typer.echo(str(path))
 
 
 def _rehearse(recipe: RunConfig, init: str | None, device: str, reading: Reading) -> None:

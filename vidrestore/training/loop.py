@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from vidrestore.engine.devices import torch_device
 from vidrestore.errors import ConfigError
 from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
@@ -22,6 +22,7 @@ from vidrestore.training.events import Began, Figures, Interrupted, Listener, No
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
+from vidrestore.training.parallel import Together, processes
 from vidrestore.training.records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.sources import IN_MEMORY, Reading, make_data
@@ -52,7 +53,7 @@ def train(
     reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run. It first makes the
     windows of that step again, which takes a minute or so.
 
-    `reading` says how data is read.
+    `reading` says how data is read. Started by torchrun, in several processes, each computes its share of every batch; the first writes.
 
     `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
 
@@ -60,7 +61,14 @@ def train(
     diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
     OptionError for a device or package that isn't there; KeyboardInterrupt after Ctrl-C.
     """
-    run = Run(config, output, torch_device(device))
+    with processes(device) as (together, place):
+        run = Run(config, output, place, together)
+        _go(run, resume, init, tensorboard, reading, listen)
+        return run.save_weights()
+
+
+def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, reading: Reading, listen: Listener) -> None:
+    """Begin or go on, and keep records of it."""
     resumes = run.checkpoint.exists()
     if resumes and not resume:
         raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
@@ -69,13 +77,21 @@ def train(
     elif init is not None:
         run.start_from(init)
     with ExitStack() as stack:
-        log = stack.enter_context(closing(StepLog(output / f"{config.name}.log.jsonl")))
-        tell = to_all(log, CurvePicture(output / f"{config.name}.svg", log, lambda: run.curve), listen)
-        if tensorboard:
-            tell = to_all(tell, stack.enter_context(tensorboard_listener(output / f"{config.name}.tensorboard")))
-        tell(Began(run.step, config.training.steps, str(run.device), run.checkpoint if resumes else None))
+        tell = stack.enter_context(_records(run, tensorboard, listen)) if run.together.first else to_all()
+        tell(Began(run.step, run.config.training.steps, str(run.device), run.checkpoint if resumes else None))
         run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
-    return run.save_weights()
+
+
+@contextmanager
+def _records(run: Run, tensorboard: bool, listen: Listener) -> Iterator[Listener]:
+    """A listener that keeps the run's records and passes everything on."""
+    beside = run.output / run.config.name
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(StepLog(beside.with_suffix(".log.jsonl"))))
+        listeners: list[Listener] = [log, CurvePicture(beside.with_suffix(".svg"), log, lambda: run.curve), listen]
+        if tensorboard:
+            listeners.append(stack.enter_context(tensorboard_listener(beside.with_suffix(".tensorboard"))))
+        yield to_all(*listeners)
 
 
 @dataclass(frozen=True)
@@ -90,12 +106,17 @@ class Best:
 class Run:
     """State of one training run: the network, the average of its weights, the optimiser, and how far it is.
 
-    Raises ConfigError for a model that can't be built and an output folder that can't be made.
+    Raises ConfigError for a model that can't be built, an output folder that can't be made, and a batch that the processes can't share.
     """
 
-    def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
-        self.config, self.output, self.device = config, output, device
-        self.objective = objective_of(config)
+    def __init__(self, config: RunConfig, output: Path, device: torch.device, together: Together | None = None) -> None:
+        self.config, self.output, self.device, self.together = config, output, device, together or Together()
+        if config.training.batch % self.together.share.count:
+            raise ConfigError(
+                f"{config.path}: a batch of {config.training.batch} can't be shared by {self.together.share.count} processes;"
+                " set training.batch to a multiple"
+            )
+        self.objective = objective_of(config, self.together.share)
         self.network = new_network(config).to(device)
         self.objective.begin(self.network)
         self.architecture = cast("GroupNetwork", self.network).config
@@ -134,8 +155,9 @@ class Run:
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
-        source, held_out = make_data(self.config, self.architecture, reading)
-        batches = source.batches(range(self.step, settings.steps), settings.batch, reading.workers)
+        with self.together.first_before_others():
+            source, held_out = make_data(self.config, self.architecture, reading)
+        batches = source.batches(range(self.step, settings.steps), settings.batch, reading.workers, self.together.share)
         batches = chain(list(islice(batches, 1)), batches)  # what takes long for the first one is not training
         saved = time.monotonic()
         began = saved - self.seconds
@@ -175,8 +197,11 @@ class Run:
         self.optimiser.zero_grad()
         if loss.requires_grad:  # an algorithm with nothing to learn is only judged and saved
             self.scaler.scale(loss).backward()
+        mean = loss.detach()
+        self.together.average([mean, *(part.grad for part in self.network.parameters() if part.grad is not None)])
+        if loss.requires_grad:
             self.scaler.unscale_(self.optimiser)
-        value = float(loss.detach())
+        value = float(mean)
         self.gradient_norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), self.config.training.clip_norm))
         self._check_finite(value)
         if loss.requires_grad:
@@ -206,7 +231,7 @@ class Run:
 
     def validate(self, held_out: Any, losses: list[float]) -> Progress:
         """Judge the averaged network, note the figures in the curve, and keep the weights that are best."""
-        figures, before = self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
+        figures, before = self.together.told(self._figures(held_out))
         psnr = sum(figures.values()) / len(figures)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
         noted = {"psnr": figures} | ({"before": before} if before else {})
@@ -220,6 +245,12 @@ class Run:
                 self._write_weights(self.best_path, self.average, self.step)
         return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
 
+    def _figures(self, held_out: Any) -> tuple[Figures, Figures]:
+        """After and before, which the first process measures for all."""
+        if not self.together.first:
+            return {}, {}
+        return self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
+
     def identity(self) -> dict[str, Any]:
         """What may not change between a run and its continuation, name by name; how long and how fast it learns may."""
         config = self.config
@@ -230,6 +261,8 @@ class Run:
 
     def save_checkpoint(self) -> None:
         """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before stays then."""
+        if not self.together.first:
+            return
         parts = {name: getattr(self, name).state_dict() for name in ("network", "average", "optimiser", "scaler", "plateau")}
         state = parts | {"step": self.step, "seconds": self.seconds, "curve": self.curve, "identity": self.identity()}
         with interrupts_held():
@@ -274,6 +307,8 @@ class Run:
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
         """A network of a step, in half precision, with how it was trained and the held-out figures of then."""
+        if not self.together.first:
+            return
         config = self.config
         curve = [point for point in self.curve if point["step"] <= step]
         training = {

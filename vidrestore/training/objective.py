@@ -15,6 +15,7 @@ from vidrestore.models.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
+from vidrestore.training.batches import WHOLE, Share
 from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.events import Figures
 from vidrestore.training.pairs import HeldOutPairs
@@ -65,8 +66,8 @@ class GroupObjective:
 
     kept: tuple[str, ...] = ("sigma", "batch", "seed")
 
-    def __init__(self, settings: TrainingConfig) -> None:
-        self.settings = settings
+    def __init__(self, settings: TrainingConfig, share: Share = WHOLE) -> None:
+        self.settings, self.share = settings, share
         self.parameters: dict[str, Any] = {"sigma": list(settings.sigma)}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class GroupObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         clean, sigma = batch
-        return batch_loss(network, clean, sigma, (self.settings.seed << 32) + step, self.settings.precision)
+        return batch_loss(network, clean, sigma, (self.settings.seed << 32) + step, self.settings.precision, self.share)
 
     def figures(self, network: nn.Module, held_out: Tensor) -> Figures:
         sigmas = validation_sigmas(self.settings.sigma)
@@ -222,15 +223,15 @@ def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
     return ratio * distance.mean()
 
 
-def objective_of(config: RunConfig) -> Objective:
-    """The objective that a configuration's data and training are for."""
+def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
+    """The objective that a configuration's data and training are for, for one process's share of the batches."""
     data, settings = config.data, config.training
     if isinstance(settings, ClipTrainingConfig):
         return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
     if isinstance(settings, PairTrainingConfig):
         return PairObjective(settings)
     assert isinstance(settings, TrainingConfig)
-    return GroupObjective(settings)
+    return GroupObjective(settings, share)
 
 
 class GroupNetwork(Protocol):
@@ -247,8 +248,8 @@ class GroupNetwork(Protocol):
         ...
 
 
-def restored_groups(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str) -> Tensor:
-    """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: (B, T, N) float32, with gradients.
+def restored_groups(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE) -> Tensor:
+    """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: a share of them (B', T, N) float32, with gradients.
 
     The noise follows from the seed (and the kind of device). On patches it is clipped and rounded, as a video file holds it; on the
     measurements of compressed sensing it stays as drawn.
@@ -257,12 +258,12 @@ def restored_groups(network: nn.Module, clean: Tensor, sigma: float, seed: int, 
     measured = form.measure(clean)
     generator = torch.Generator(clean.device).manual_seed(seed)
     noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=measured is clean) if sigma else measured
-    return form.at(sigma, DTYPES[precision], PlainLinear)(noisy)
+    return form.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
-def batch_loss(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str) -> Tensor:
+def batch_loss(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE) -> Tensor:
     """Mean squared error of the restored groups, in grey levels; with noise weighted so that every level counts alike."""
-    error = (restored_groups(network, clean, sigma, seed, precision) - clean).square().mean()
+    error = (restored_groups(network, clean, sigma, seed, precision, share) - clean[share.of(len(clean))]).square().mean()
     return error / sigma**LOSS_POWER if sigma else error
 
 
