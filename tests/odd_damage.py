@@ -95,6 +95,8 @@ def headers() -> Iterator[Case]:
     yield part("MP4: lasts 10 times as long", "mp4", lambda data: in_box(data, "mdhd", 16, numbers(61440)), kept(12))
     yield part("MP4: 4294967295 samples", "mp4", lambda data: in_box(data, "stsz", 8, numbers(-1)), refused("film.mp4"))
     yield part("MP4: samples of 4 GB", "mp4", lambda data: in_box(data, "stsz", 12, numbers(-1)), refused("0 frames"))
+    beyond = damaged(5, "damaged")
+    yield part("MP4: a later sample of 2 GB", "mp4", lambda data: in_box(data, "stsz", 32, numbers((1 << 31) - 99)), beyond)
     yield part("MP4: samples lie behind its end", "mp4", lambda data: in_box(data, "stco", 8, numbers(1 << 30)), refused("0 frames"))
     yield part("MP4: no samples", "mp4", lambda data: in_box(data, "stts", 4, numbers(0)), refused("0 frames"))
     yield part("MP4: frames last 0", "mp4", lambda data: in_box(data, "stts", 12, numbers(0)), refused("is not after the one before"))

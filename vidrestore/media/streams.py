@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -142,12 +143,15 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 
 
 def _first_packets(opened: InputContainer) -> Samples:
-    """Up to three packets of each stream, from the beginning of the file."""
+    """Up to three packets of each stream, from the beginning of the file; fewer where that is damaged, which those who read it all tell."""
+    import av
+
     found: Samples = {}
-    for packet in islice(opened.demux(), _SAMPLED_PACKETS):
-        first = found.setdefault(packet.stream_index, [])
-        if packet.size and packet.dts is not None and len(first) < 3:
-            first.append(packet)
+    with suppress(av.error.FFmpegError):
+        for packet in islice(opened.demux(), _SAMPLED_PACKETS):
+            first = found.setdefault(packet.stream_index, [])
+            if packet.size and packet.dts is not None and len(first) < 3:
+                first.append(packet)
     return found
 
 
@@ -240,13 +244,21 @@ class StreamCopier:
 
     def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
         """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
-        with open_input(self.source) as again:
-            data = next(bytes(packet) for packet in again.demux(again.streams[template.index]))
+        data = self._picture(template.index)
         codec = template.codec_context.name
         suffix, mimetype = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}.get(codec, (codec, f"image/{codec}"))
         name = template.metadata.get("filename", f"cover.{suffix}")
         made = output.add_attachment(name, template.metadata.get("mimetype", mimetype), data)
         made.metadata.update(template.metadata | {"filename": name, "mimetype": template.metadata.get("mimetype", mimetype)})
+
+    def _picture(self, index: int) -> bytes:
+        import av
+
+        with open_input(self.source) as again, suppress(av.error.FFmpegError):
+            for packet in again.demux(again.streams[index]):
+                if packet.size:
+                    return bytes(packet)
+        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use --drop cover")
 
     def start(self) -> None:
         """To be called once all streams are added: from here on only their packets are read."""
