@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_several_processes_make_the_file_of_one(film: Path, whole: bytes, two: P
     assert (summary.frames, summary.reused) == (FRAMES, 0) and (tmp_path / "out.mkv").read_bytes() == whole
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
     assert isinstance(told[-1], Finished) and not any(isinstance(event, Warned) for event in told)
+
+
+@pytest.mark.parametrize("options", [{"restart": True}, {"overwrite": True}], ids=str)
+def test_work_that_is_begun_anew_is_not_begun_anew_by_each_process(
+    film: Path, whole: bytes, tmp_path: Path, options: dict[str, bool]
+) -> None:
+    chosen = replace(OPTIONS, **options)  # type: ignore[arg-type]
+    workers = Processes(["cpu", "cpu"], IDENTITY, chosen)
+    with closing(TeamBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, chosen, workers)) as batch:
+        batch.restore(str(film))
+    assert (tmp_path / "out.mkv").read_bytes() == whole
 
 
 def test_processes_live_from_film_to_film(film: Path, two: Processes, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from vidrestore.engine.batch import Batch
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.segments import Segment
 from vidrestore.engine.work_folder import WorkFolder
+from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.media.reader import VideoReader
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.batch import ShardedBatch
 from vidrestore.scale.runs import from_home, run_length
@@ -135,6 +137,38 @@ def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path, number: signal.Signals
+) -> None:
+    output = tmp_path / "out.mkv"
+    first, second = (
+        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
+    )
+    first.until(lambda: segments(output) >= 2).send(number)
+    assert first.wait() == 130 and "the same command goes on from there" in first.said
+    assert ended(second) and output.read_bytes() == whole
+
+
+def test_a_film_without_frames_is_said_to_be_one(tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
+    batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
+    with pytest.raises(MediaError, match="no frame was written"):
+        batch.restore(str(film))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
+    (tmp_path / "out.mkv").write_bytes(b"precious")
+    for skip in (True, False):
+        batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(skip_existing=skip), Shard(1, 2))
+        if skip:
+            assert batch.restore(str(film)).skipped
+        else:
+            with pytest.raises(OutputExistsError, match="is no film that can be read"):
+                batch.restore(str(film))
+
+
 def test_one_that_slept_while_it_joined_does_no_harm(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
     output = tmp_path / "out.mkv"
     options = ("denoise", film, "-o", output, *OPTIONS)
@@ -165,7 +199,7 @@ def test_shards_and_a_single_process_keep_out_of_each_others_way(commands: Comma
         assert late.wait() == 1 and f"process {alone.pid} on " in late.said
     alone.kill()
     shard = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", slow_clip=0.5)
-    shard.until(lambda: segments(output) >= 2)
+    shard.until(lambda: list(tmp_path.glob("*.vidrestore/0*.claim")))
     for machine in (None, "elsewhere"):
         code, said = commands.run("denoise", film, "-o", output, *OPTIONS, machine=machine)
         assert code == 1 and "works on this already" in said

@@ -107,6 +107,8 @@ class SegmentedWork:
         self.job.plan.timeline = replace(timeline, pts=array("q"), durations=array("q"), cuts=[], clips=[])
 
     def _keep_plan(self) -> None:
+        if not self.job.plan.timeline.pts:
+            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
         damage = self.reader.damage
         self.outcome = Outcome(damage.summary() if damage.found else None, self.reader.deinterlaced)
         self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
@@ -195,8 +197,6 @@ class SegmentedWork:
         with closing(restored_frames(self.job, self.job.frames(self.reader), self.clips)) as frames:
             watched = interlaced_warned(frames, self.job.info.path, self.on_event)
             self._write_live(counted(watched, self.job.info.path, self.total, "restore", self.on_event))
-        if not self.job.plan.timeline.pts:
-            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
         self._keep_plan()
 
     def _write_live(self, frames: Iterable[Frame]) -> None:

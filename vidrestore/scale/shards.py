@@ -20,10 +20,10 @@ from vidrestore.engine.run import join, kept, prepared, told, warn
 from vidrestore.engine.segmented import SegmentedWork
 from vidrestore.engine.segments import Segment
 from vidrestore.engine.work_folder import WorkFolder
-from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError
+from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Started
 from vidrestore.frames import Frame
-from vidrestore.media.atomic import own_partial_path, remove_partials
+from vidrestore.media.atomic import own_partial_path, remove_partials, write_problem
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.reader import VideoReader
 from vidrestore.scale import claims as leases
@@ -71,24 +71,26 @@ def restore_shard(
     check_options(options)
     check_files(source, output)
     folder = WorkFolder(output, options.work_dir)
+    if options.skip_existing and not folder.path.is_dir() and folder.output.exists():
+        return Summary(source, output, 0, 0.0, skipped=True)
     if before := _checked(source, output, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
         return told(before, on_event)
     with VideoReader(source, deinterlace=options.deinterlace) as reader:
         job = prepared(reader, output, task, options, loader, on_event)
-        with _inside(folder) as claims:
-            sharded = _Sharded(job, reader, folder, claims, shard, on_event)
-            try:
-                with kept(folder, source, on_event):
-                    summary = sharded.run(wait=wait)
-            except (OSError, MediaError, PlanError):
-                if not sharded.is_named():  # else others were done while this one was at it
-                    raise
-                summary = sharded.done_by_others()
-    if summary:
-        with suppress(BusyError, OSError):  # clears up after one that was killed before it could
-            finished_before(source, task, options, folder)
-    return summary
+        try:
+            with _inside(folder) as claims, kept(folder, source, on_event):
+                return _Sharded(job, reader, folder, claims, shard, on_event).run_or_find_done(wait=wait)
+        finally:
+            _clear_up(source, task, options, folder)
+
+
+def _clear_up(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> None:
+    """What the last to leave does: remove a folder without finished segments, or that of a film which has its name."""
+    with suppress(VidRestoreError, OSError):
+        if finished_before(source, task, options, folder) is None and folder.path.is_dir():
+            with folder.locked():
+                pass
 
 
 def _checked(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
@@ -144,6 +146,15 @@ class _Sharded:
     def work(self) -> SegmentedWork:
         assert self._work is not None
         return self._work
+
+    def run_or_find_done(self, *, wait: bool) -> Summary | None:
+        """As `run`. Whatever goes wrong because others were done while this one was at it is no error."""
+        try:
+            return self.run(wait=wait)
+        except (OSError, MediaError, PlanError) as error:
+            if self.is_named():
+                return self.done_by_others()
+            raise write_problem(str(self.folder.path), error) if isinstance(error, OSError) else error from error
 
     def run(self, *, wait: bool) -> Summary | None:
         """All that can be done; None where others are at the rest and nobody is to wait for them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vidrestore.engine.job import ignore, prepare
@@ -42,7 +42,7 @@ class Worker:
     """Restores runs of segments of films whose plans are finished, `task` with `options`."""
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
-        self.task, self.options = task, options
+        self.task, self.options = task, replace(options, restart=False)  # only who tells workers what to do begins anew
         self._film: Film | None = None
         self._open = ExitStack()
 
