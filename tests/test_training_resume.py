@@ -296,3 +296,16 @@ def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(
     resumed = train(config, tmp_path / "halves", resume=True, device="cpu")
     assert equal(resumed, expected)
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
+
+
+def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(tmp_path: Path) -> None:
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
+    run.save_checkpoint()
+    state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)
+    for name in ("[model] heads", "[data] chroma_share"):
+        del state["identity"][name]
+    torch.save(state, run.checkpoint)
+    Run(run.config, tmp_path / "runs", CPU).load_checkpoint()
+    for changes in ({"model": {"heads": 2}}, {"data": {"chroma_share": 0.5}}):
+        with pytest.raises(ConfigError, match="is of another run: .(model|data). (heads|chroma_share) was None"):
+            Run(tiny_run(tmp_path, changes), tmp_path / "runs", CPU).load_checkpoint()

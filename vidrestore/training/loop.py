@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -287,10 +287,19 @@ class Run:
     def _check_same(self, earlier: dict[str, Any]) -> None:
         """ConfigError names what the configuration has changed; checkpoints of before identities were saved have none."""
         now = self.identity()
-        changed = [name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name)] if earlier else []
+        names = [name for name in earlier.keys() | now.keys() if name in earlier or not self._is_default(name)] if earlier else []
+        changed = [name for name in names if earlier.get(name) != now.get(name)]
         if changed:
             details = "; ".join(f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed))
             raise ConfigError(f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output")
+
+    def _is_default(self, name: str) -> bool:
+        """Whether a value that an earlier version didn't have is left as it was then."""
+        section, _, key = name.partition("] ")
+        if section == "[model":
+            return key not in self.config.model
+        default = {item.name: item.default for item in fields(self.config.data)}.get(key)
+        return section == "[data" and bool(getattr(self.config.data, key) == default)
 
     @property
     def best_path(self) -> Path:
