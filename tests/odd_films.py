@@ -93,7 +93,7 @@ def write_film(path: Path, film: Film) -> Path:
 
 
 def _video(output: Any, film: Film) -> list[Any]:
-    options = {"preset": "ultrafast", "g": "6", "bf": "2"} if film.codec == "libx264" else {}
+    options = {"preset": "ultrafast", "g": "6", "bf": "2"} if film.codec == "libx264" else {"level": "1"} if film.codec == "ffv1" else {}
     stream = output.add_stream(film.codec, rate=25, options=options)
     stream.width, stream.height, stream.pix_fmt = *film.size, film.pix_fmt
     stream.time_base = stream.codec_context.time_base = film.time_base

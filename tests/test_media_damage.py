@@ -93,6 +93,13 @@ def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
         assert not reader.damage.found
 
 
+def test_a_last_packet_that_is_long_and_not_shown_last_is_no_loss(tmp_path):
+    path = write_film(tmp_path / "quick.mov", Film(times=range(3), time_base=Fraction(1, 600)))
+    times, damage = read(path)
+    assert len(times) == 3
+    assert not damage.found, damage.summary()
+
+
 def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
     path = tmp_path / "piped.mkv"
     write_video(path, 30, "libx264", options=B_FRAMES, file=Unseekable(path), format="matroska")

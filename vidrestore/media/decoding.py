@@ -34,6 +34,7 @@ class Decoding:
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
+        self.longest = 0  # duration of a packet so far, in ticks
         self._number = 0  # of the next picture to be yielded
         self._last: int | None = None  # pts of the last one
         self._listening = True
@@ -140,6 +141,7 @@ class Decoding:
         import av
 
         if packet is not None:
+            self.longest = max(self.longest, packet.duration or 0)
             if packet.is_corrupt and self._listening and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:

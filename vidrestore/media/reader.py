@@ -100,7 +100,8 @@ class VideoReader:
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         waiting: Frame | None = None
         longest = 0
-        with closing(self._pictures(start_pts, stop_pts, damage)) as pictures:
+        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+        with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # it only led the deinterlacer in
@@ -116,14 +117,13 @@ class VideoReader:
                     damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
-            self._end(waiting, longest, damage)
+            self._end(waiting, longest, decoding.longest, damage)
             yield waiting
 
     def _missing_bytes(self) -> int:
         return y4m_missing_bytes(self.source) if self.info.container == "yuv4mpegpipe" else missing_bytes(self.source)
 
-    def _pictures(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[VideoFrame]:
-        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+    def _pictures(self, decoding: Decoding, start_pts: int | None, stop_pts: int | None) -> Generator[VideoFrame]:
         decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
         pictures = self._checked(decoded, start_pts)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
@@ -149,15 +149,18 @@ class VideoReader:
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split the file there first"
             )
 
-    def _end(self, last: Frame, longest: int, damage: Damage) -> None:
-        """Settle the last frame's duration and whether the video ends where its stream says."""
+    def _end(self, last: Frame, longest: int, packet: int, damage: Damage) -> None:
+        """Settle the last frame's duration and whether the video ends where its stream says.
+
+        `longest` is the longest frame, `packet` the longest packet: the last one to be decoded may not be the last one shown.
+        """
         end = self.info.video.end
         if end is None:
             return
         if end > last.pts and (last.duration == 0 or end - last.pts <= longest):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
-        if missing > max(longest, last.duration):
+        if missing > max(longest, last.duration, packet):
             damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
