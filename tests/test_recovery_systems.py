@@ -11,7 +11,7 @@ import pytest
 import torch
 from recovery_systems import LEARNING, MEASUREMENTS, PIXELS, SIZES, config, patches, system
 from sample_videos import write_video
-from training_runs import tiny_run
+from training_runs import Told, tiny_run
 
 import vidrestore
 from vidrestore.models.linear import PackedLinear, PlainLinear
@@ -101,8 +101,8 @@ def test_every_system_goes_through_train(family: str, task: str, tmp_path: Path,
         "training": {"steps": 2, "validate_every": 1, "sigma": [0.0 if task == "recover" else 20.0]},
     }
     run = tiny_run(tmp_path, changes)
-    told: list[Any] = []
-    trained = load_model(train(run, tmp_path / "runs", listen=told.append))
+    told = Told()
+    trained = load_model(train(run, tmp_path / "runs", listen=told))
     assert [event.step for event in told[1:]] == [1, 2]
     assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in told[1:])
     fresh = loop.Run(run, tmp_path / "fresh", torch.device("cpu")).network.state_dict()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from sample_videos import write_video
 from torch import Tensor, nn
-from training_runs import CONFIG, write_config
+from training_runs import CONFIG, Told, write_config
 
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
@@ -194,8 +194,8 @@ def test_charbonnier_is_nearly_the_absolute_error() -> None:
 
 @pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
 def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path: Path, family: str, figure: str) -> None:
-    told: list[Any] = []
-    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", listen=told.append))
+    told = Told()
+    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", listen=told))
     first, last = told[1], told[-1]
     assert last.loss < first.loss
     assert list(last.psnr) == list(last.before) == [figure]

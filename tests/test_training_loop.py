@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 import torch
-from training_runs import tiny_run, write_clips, write_config
+from training_runs import Told, tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.training import loop, sources
 from vidrestore.training.config import TrainingConfig, read_config
-from vidrestore.training.events import Began, Interrupted, Progress, Stepped
+from vidrestore.training.events import Began, Interrupted, Progress
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
@@ -36,14 +36,6 @@ PRINTED = {"kind": "printed", "degree": None, "temperature": True}
 @pytest.fixture(autouse=True)
 def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
-
-
-class Told(list[Any]):
-    """A listener that keeps what it is told, but for the single steps."""
-
-    def __call__(self, event: object) -> None:
-        if not isinstance(event, Stepped):
-            self.append(event)
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:

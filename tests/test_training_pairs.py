@@ -13,7 +13,7 @@ import torch
 from sample_videos import write_video
 from test_pictures import write_picture
 from torch import Tensor
-from training_runs import CONFIG, tiny_run, write_config
+from training_runs import CONFIG, Told, tiny_run, write_config
 
 from vidrestore.cli import main
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
@@ -182,22 +182,22 @@ def test_psnr_is_the_mean_of_the_pictures() -> None:
 
 
 def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path: Path) -> None:
-    told: list[Any] = []
+    told = Told()
     config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 40, "validate_every": 20})
-    train(config, tmp_path / "runs", device="cpu", listen=told.append)
+    train(config, tmp_path / "runs", device="cpu", listen=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
 
 
 def test_every_degradation_is_judged(tmp_path: Path) -> None:
-    told: list[Any] = []
-    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", listen=told.append)
+    told = Told()
+    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", listen=told)
     assert list(told[-1].psnr) == list(told[-1].before) == list(DEGRADATIONS)
 
 
 def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) -> None:
-    told: list[Any] = []
-    card = read_card(train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told.append))
+    told = Told()
+    card = read_card(train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told))
     last: Progress = told[-1]
     assert card.measured == {"held-out crops, rain": {"psnr": round(last.psnr["rain"], 3), "psnr_before": round(last.before["rain"], 3)}}
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})

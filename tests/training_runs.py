@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sample_videos import write_video
 
 from vidrestore.training.config import RunConfig, read_config
+from vidrestore.training.events import Stepped
+
+
+class Told(list[Any]):
+    """A listener that keeps what it is told, but for the single steps."""
+
+    def __call__(self, event: object) -> None:
+        if not isinstance(event, Stepped):
+            self.append(event)
+
 
 CONFIG: dict[str, dict[str, object]] = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
