@@ -108,8 +108,16 @@ def beside(path: Path) -> list[Any]:
             if packet.stream_index in packets and packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
                 packets[packet.stream_index].append((packet.pts * packet.time_base, bytes(packet)))
         chapters = [(part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"]) for part in container.chapters()]
+        for stream in others:
+            if stream.codec_context is not None and stream.codec_context.name.startswith("pcm"):
+                packets[stream.index] = whole(packets[stream.index])
         found += [list(packets.values()), chapters, {key: container.metadata.get(key) for key in ("title", "artist", "comment")}]
     return found
+
+
+def whole(packets: list[Any]) -> list[Any]:
+    """Samples as they come, without the places where FFmpeg cuts them into packets: those follow how streams lie in the file."""
+    return [packets[0][0], b"".join(data for _, data in packets)] if packets else []
 
 
 def is_chapters(stream: Any) -> bool:

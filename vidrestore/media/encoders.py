@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat
-from vidrestore.media.encoding import THREADS, EncoderChoice, try_encoder
+from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
 from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.y4m_output import colour_space
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PIPE = "-"
 DEFAULT_CRF = 16.0
-_SLICED = 8  # pixels: least width and height for FFV1 of level 3, which cuts a picture into slices; strips get level 1 [measured]
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 SUBSAMPLINGS = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (0, 1): "440", (2, 0): "411", (2, 2): "410"}
@@ -170,7 +169,7 @@ def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, 
         row = find(source.video, container, options, scale)
     except MediaError as error:
         raise MediaError(f"{source.path}: {error}") from error
-    choice = _choice(row, container, source.video, options)
+    choice = _choice(row, container, source.video, options, scale)
     try_encoder(choice, source.video, output, scale)
     return choice
 
@@ -256,16 +255,27 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
     return f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, yuv444p16le or gray16le in FFV1"
 
 
-def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
+def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions, scale: int) -> EncoderChoice:
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
         settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
-    if row.name == "ffv1" and min(video.width, video.height) < _SLICED:
-        settings = {"level": "1"}
+    if row.name == "ffv1":
+        settings = _ffv1_settings(settings, row.formats[video.format.name], video.width * scale, video.height * scale)
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(row.name, row.formats[video.format.name], container, settings, row.tags.get(container), threads, options.lossless)
+
+
+def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
+    """FFV1 can't cut every size into four slices [measured: not 67x48 at 4:2:0]; then their number is left to it.
+
+    Strips get level 1, which has no slices and no check sums.
+    """
+    for tried in (settings, {key: value for key, value in settings.items() if key != "slices"}):
+        if opens("ffv1", pix_fmt, width, height, tried):
+            return tried
+    return {"level": "1"}
 
 
 def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:

@@ -140,6 +140,20 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
         raise MediaError(f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder")
 
 
+def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
+    """Does an encoder take pictures of this size with these options?"""
+    import av
+
+    context: Any = av.CodecContext.create(encoder, "w")
+    context.width, context.height, context.pix_fmt, context.time_base = width, height, pix_fmt, Fraction(1, 25)
+    context.options = dict(options)
+    try:
+        context.open()
+    except (av.error.FFmpegError, ValueError):
+        return False
+    return True
+
+
 def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iterator[VideoFrame]:
     pixels, (height, width) = video.format, (video.height * scale, video.width * scale)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
