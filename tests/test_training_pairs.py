@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from sample_videos import write_video
 from test_pictures import write_picture
 from torch import Tensor
@@ -60,7 +61,7 @@ class Scenes:
     def __init__(self) -> None:
         self.given: list[Tensor] = []
 
-    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int) -> Tensor:
+    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         self.given.append(torch.from_numpy(draw.uniform(0, 1, (frames, 3, side, side))).float())
         return self.given[-1]
 
@@ -87,6 +88,23 @@ def test_a_crop_is_a_part_of_the_clip_in_rgb(tmp_path: Path, pix_fmt: str) -> No
         parts = clip.unfold(2, SIDE, 1).unfold(3, SIDE, 1)  # (T, 3, rows, columns, SIDE, SIDE)
         error = (parts - crop[0, :, None, None])[..., inside, inside].abs().amax((1, 4, 5))
         assert float(error.min()) < (1.1 / 255 if "10" in pix_fmt else 1e-5)  # clips are kept in 8 bits
+
+
+def test_a_crop_cut_wider_is_a_larger_part_of_the_clip_made_smaller(tmp_path: Path) -> None:
+    write_video(tmp_path / "a.mkv", 3, pix_fmt="yuv444p")
+    clip, footage = whole(tmp_path / "a.mkv"), Footage([tmp_path / "a.mkv"], [], 1, 0)
+    found = set()
+    for seed in range(20):
+        crop = footage.rgb_crop(np.random.default_rng(seed), 16, 1, 32)[0]
+        for side in range(16, 33, 2):
+            parts = clip.unfold(2, side, 1).unfold(3, side, 1).permute(0, 2, 3, 1, 4, 5)
+            smaller = F.interpolate(parts.flatten(0, 2), (16, 16), mode="bilinear", antialias=True)
+            if float((smaller - crop).abs().amax((1, 2, 3)).min()) < 1e-5:
+                found.add(side)
+                break
+        else:
+            pytest.fail(f"the crop of seed {seed} is no part of the clip")
+    assert {min(found), max(found)} == {16, 32}
 
 
 def test_the_colour_of_a_photo_is_kept(tmp_path: Path) -> None:
@@ -253,7 +271,8 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
     ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
     ("data", "crop", 296, "crop must be a multiple of 8"),
-    ("data", "strides", [8], "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop"),
+    ("data", "widest", 8, "widest must be from the crop's 16 to 288, found 8"),
+    ("data", "strides", [8], "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, widest"),
     ("training", "sigma", [20.0], "[training]: unknown: sigma"),
     ("training", "weight_decay", -1, "weight_decay must be in [0, 1), found -1.0"),
 ]

@@ -19,7 +19,7 @@ from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.haze import add_haze, drawn_depth
 
 DENSITY = (2e-4, 4e-3)  # streaks of a near layer, and flakes of a pixel's radius, per pixel
-VEIL_SHARE = 0.6  # of clips with rain or snow that are veiled, too
+VEIL_SHARE = 0.4  # of clips with rain or snow that are veiled, too, most of them thinly
 
 
 def add_rain(clip: Tensor, streaks: Tensor, opacity: float, transmission: Tensor, airlight: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """One to four layers at as many depths, falling at about one angle: nearer streaks are longer, thicker and fewer."""
-    angle, strength = draw.normal(0, 0.35), draw.uniform(0.05, 0.5)
+    angle, strength = draw.normal(0, 0.35), draw.uniform(0.1, 0.9)
     streaks = torch.zeros(len(clip), 1, *clip.shape[2:])
     for _ in range(draw.integers(1, 5)):
         near = draw.uniform(0.2, 1)
@@ -71,7 +71,7 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 def _veil(clip: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Transmission (T or 1, 1, H, W) and airlight (3,) of what is too far away to be seen one by one."""
-    density = draw.uniform(0, 0.6) if draw.random() < VEIL_SHARE else 0.0
+    density = 0.6 * draw.uniform(0, 1) ** 2 if draw.random() < VEIL_SHARE else 0.0
     depth = drawn_depth(clip, draw) if draw.random() < 0.5 else torch.ones(1, 1, 1, 1)
     return torch.exp(-density * depth), torch.full((3,), draw.uniform(0.5, 0.95))
 

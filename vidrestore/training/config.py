@@ -70,12 +70,15 @@ class PairDataConfig(FootageConfig):
 
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
+    widest: int | None = None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
         require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
         require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
+        cuts = self.widest is None or self.crop <= self.widest <= LARGEST_CROP
+        require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_CROP}", self.widest)
 
 
 @dataclass(frozen=True)

@@ -65,18 +65,18 @@ class Footage:
         """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
         return self._drawn(draw, side, self.frames)[0]
 
-    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int) -> Tensor:
-        """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as `window` does."""
+    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as `window` does.
+
+        With `widest` the crop is cut at a drawn even size from `side` to that, or to what the clip holds, and resized.
+        """
         window, path = self._drawn(draw, side, frames)
         format, tags = self._coding(path) if path else FILMED
-        height, width = window[0].shape[1:]
-        steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-        row, column = (int(draw.integers((size - side) // step + 1)) * step for size, step in zip((height, width), steps, strict=True))
-        planes = []
-        for plane in window:
-            down, right = (1, 1) if plane is window[0] else steps
-            planes.append(plane[:, row // down : -(-(row + side) // down), column // right : -(-(column + side) // right)].float())
-        return yuv_to_rgb(planes, format, tags, height).clamp_(0, 1)
+        if widest is None:
+            return cut(window, format, tags, side, draw)
+        largest = max(side, min(widest, *window[0].shape[1:]))
+        large = cut(window, format, tags, 2 * int(draw.integers(side // 2, largest // 2 + 1)), draw)
+        return F.interpolate(large, (side, side), mode="bilinear", antialias=True, align_corners=False)
 
     def _coding(self, path: Path) -> Coding:
         """Pixel format and colour tags of a clip."""
@@ -117,6 +117,18 @@ class Footage:
     def cached_bytes(self) -> int:
         """Memory of the decoded clips that are kept: at most `cache_bytes`, or one clip."""
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
+
+
+def cut(window: Window, format: PixelFormat, tags: ColourTags, side: int, draw: np.random.Generator) -> Tensor:
+    """(T, 3, side, side) R'G'B' in [0, 1] from a random place of a window; where chroma is coarser, at its steps."""
+    height, width = window[0].shape[1:]
+    steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
+    row, column = (int(draw.integers((size - side) // step + 1)) * step for size, step in zip((height, width), steps, strict=True))
+    planes = []
+    for plane in window:
+        down, right = (1, 1) if plane is window[0] else steps
+        planes.append(plane[:, row // down : -(-(row + side) // down), column // right : -(-(column + side) // right)].float())
+    return yuv_to_rgb(planes, format, tags, height).clamp_(0, 1)
 
 
 def stretch(planes: Window, frames: int, draw: np.random.Generator) -> Window:

@@ -39,17 +39,17 @@ class PairSource(Source):
 
     def _pair(self, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
         name = self.config.degradations[draw.integers(len(self.config.degradations))]
-        return drawn_pair(self.footage, name, self.config.crop, draw)
+        return drawn_pair(self.footage, name, self.config.crop, draw, self.config.widest)
 
 
-def drawn_pair(footage: Footage, name: str, side: int, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+def drawn_pair(footage: Footage, name: str, side: int, draw: np.random.Generator, widest: int | None = None) -> tuple[Tensor, Tensor]:
     """One crop (3, side, side) degraded and clean, in [0, 1], both as 8 bits hold them.
 
     The clean crop is mirrored and turned before: rain still falls, and haze still lies behind.
     """
     exposed = name == "blur" and draw.random() < MEAN_SHARE
     frames = int(draw.choice(EXPOSURES)) if exposed else 1
-    clip = turned(footage.rgb_crop(draw, side, frames), draw)
+    clip = turned(footage.rgb_crop(draw, side, frames, widest), draw)
     degraded = mean_light(clip) if exposed else DEGRADATIONS[name](clip, draw)
     return as_stored(degraded[0]), as_stored(clip[frames // 2])
 
@@ -58,7 +58,7 @@ def held_out_pairs(footage: Footage, config: PairDataConfig, side: int, count: i
     """`count` pairs of every degradation, the same for every run of a configuration."""
     degraded, clean = {}, {}
     for name in config.degradations:
-        pairs = [drawn_pair(footage, name, side, np.random.default_rng((1, number))) for number in range(count)]
+        pairs = [drawn_pair(footage, name, side, np.random.default_rng((1, number)), config.widest) for number in range(count)]
         degraded[name], clean[name] = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
     return HeldOutPairs(degraded, clean)
 
