@@ -51,6 +51,16 @@ def test_frames_of_a_compact_network_are_those_of_the_forward_in_any_order(local
         torch.testing.assert_close(clip.restore(range(9), frame), expected[:, frame], atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("local", [Locality(3, 1), None], ids=str)
+@pytest.mark.parametrize("attention, alignment", [(True, False), (False, True), (False, False)])
+def test_frames_of_a_network_without_a_part_are_those_of_its_forward(local, attention, alignment):
+    network = compact(local=local, patch=16, frames=3, attention=attention, alignment=alignment, blocks=1)
+    clips = torch.rand(1, 3, 3, 64, 64, dtype=torch.float64)
+    clip, expected = VsrClip(network, clips.transpose(0, 1)), network(clips)
+    for frame in range(3):
+        torch.testing.assert_close(clip.restore(range(3), frame), expected[:, frame], atol=1e-11, rtol=0)
+
+
 @pytest.mark.parametrize("frames", [1, 2, 3])
 def test_short_clips_are_restored(frames):
     network, clips = compact(), torch.rand(1, frames, 3, 12, 16, dtype=torch.float64)

@@ -168,6 +168,24 @@ def test_a_restored_frame_depends_on_the_frames_within_its_radius_and_no_others(
     assert changed_frames(network, clip, 5) == [abs(frame - 5) <= radius for frame in range(11)]
 
 
+@pytest.mark.parametrize("attention, alignment, radius", [(True, False, 4), (False, True, 2), (False, False, 0)])
+def test_a_network_without_a_part_sees_as_far_as_the_other_does(attention, alignment, radius):
+    network = compact(local=Locality(3, 2), attention=attention, alignment=alignment)
+    assert network.config.radius == radius
+    clip = torch.rand(1, 11, 3, 8, 12, dtype=torch.float64)
+    assert changed_frames(network, clip, 5) == [abs(frame - 5) <= radius for frame in range(11)]
+
+
+def test_without_alignment_a_feed_forward_layer_is_twice_its_residual_blocks_on_each_frame():
+    network, maps = compact(alignment=False, propagation=3), torch.randn(2, 8, 12, 12, dtype=torch.float64)
+    assert network.flow is None and len(network.blocks[0].alone) == 6
+    expected = maps
+    for block in network.blocks[0].alone:
+        inner = F.conv2d(expected, block.conv1.weight, block.conv1.bias, padding=1).clamp(min=0)
+        expected = expected + F.conv2d(inner, block.conv2.weight, block.conv2.bias, padding=1)
+    close(network.blocks[0].feed_alone(maps), expected, 1e-12)
+
+
 def test_attention_stays_in_its_window_and_the_next_block_joins_windows():
     blocks = compact().blocks
     maps, other = torch.rand(2, 1, 8, 24, 24, dtype=torch.float64)
@@ -205,8 +223,9 @@ def test_strips_of_the_tail_are_the_whole(tail, spans):
     close(part.in_strips(maps, spans), part(maps), 1e-12)
 
 
-def test_gradients_reach_every_parameter():
-    network = compact(tail=4)
+@pytest.mark.parametrize("attention, alignment", [(True, True), (True, False), (False, True), (False, False)])
+def test_gradients_reach_every_parameter(attention, alignment):
+    network = compact(tail=4, attention=attention, alignment=alignment)
     network(torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)).square().mean().backward()
     assert not [name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()]
 

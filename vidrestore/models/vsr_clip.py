@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_attention import Prepared, normalised
+from vidrestore.models.vsr_attention import Attention, Prepared, normalised
 from vidrestore.models.vsr_transformer import VsrTransformer
 
 T = TypeVar("T")
@@ -104,23 +105,26 @@ class Window:
         """The maps of a frame behind the attention of a block, and the same normalised."""
         return self._attended[depth].get(frame, lambda: self._attend(depth, frame))
 
-    def prepared(self, depth: int, frame: int) -> Prepared:
-        """What a block's attention needs of a frame."""
-        return self._prepared[depth].get(frame, lambda: self.network.block(depth).attention.prepare(self.maps(depth, frame)))
-
     def _attend(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
         block = self.network.block(depth)
-        seen = block.attention.sight(frame, len(self.indices))
+        maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
+        return maps, normalised(maps, block.feed_forward.norm) if block.feed_forward else maps
+
+    def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
+        seen = attention.sight(frame, len(self.indices))
         for other in seen:
             self.maps(depth, other)
         if len(seen) == len(self.indices):
             self._forget(depth)
-        near = [self.prepared(depth, other) for other in seen]
+        near = [self._prepared[depth].get(other, partial(self._prepare, depth, other, attention)) for other in seen]
         normal = near[frame - seen.start].normal
-        bias = block.attention.bias(frame, seen, *normal.shape[-2:])
-        tokens = block.attention.mix(block.attention.queries(normal), [each.key for each in near], [each.value for each in near], bias)
-        maps = block.attention.finish(self.maps(depth, frame), normal, tokens)
-        return maps, normalised(maps, block.feed_forward.norm)
+        bias = attention.bias(frame, seen, *normal.shape[-2:])
+        tokens = attention.mix(attention.queries(normal), [each.key for each in near], [each.value for each in near], bias)
+        return attention.finish(self.maps(depth, frame), normal, tokens)
+
+    def _prepare(self, depth: int, frame: int, attention: Attention) -> Prepared:
+        """What a block's attention needs of a frame."""
+        return attention.prepare(self.maps(depth, frame))
 
     def _forget(self, depth: int) -> None:
         """Drop what led to the maps that enter a block, once those of all frames are there."""
@@ -129,10 +133,13 @@ class Window:
             each.results.clear()
 
     def _feed(self, depth: int, frame: int) -> Tensor:
+        block = self.network.block(depth)
+        if block.feed_forward is None:
+            return block.feed_alone(self.attended(depth, frame)[0])
         earlier = self._neighbour(depth, frame, -1)  # in the order of time, in which states are let go
         maps, _ = self.attended(depth, frame)
         later = self._neighbour(depth, frame, 1)
-        fed: Tensor = self.network.block(depth).feed_forward(maps, self.clip.picture(self.indices[frame]), later, earlier)
+        fed: Tensor = block.feed_forward(maps, self.clip.picture(self.indices[frame]), later, earlier)
         return fed
 
     def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:

@@ -43,7 +43,9 @@ class VsrConfig:
     `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: attention and feed-forward layers.
     The next three count residual blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction.
     `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `local`: what a token of a compact network sees; None
-    is the released form.
+    is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward layer alone; without `alignment`
+    (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's place, and there is no flow. A network
+    without both sees single frames.
     """
 
     frames: int = 5
@@ -55,6 +57,8 @@ class VsrConfig:
     propagation: int = 30
     reconstruction: int = 30
     tail: int = 64
+    attention: bool = True
+    alignment: bool = True
     local: Locality | None = None
     flow: SpynetConfig = field(default_factory=SpynetConfig)
 
@@ -70,7 +74,10 @@ class VsrConfig:
     @property
     def radius(self) -> int:
         """Frames before and after that a restored frame depends on; in the released form, of a window of `frames`."""
-        return self.blocks * (self.local.reach + 1) if self.local else self.frames // 2
+        if not (self.attention or self.alignment):
+            return 0
+        reach = self.attention * self.local.reach + self.alignment if self.local else 0
+        return self.blocks * reach if self.local else self.frames // 2
 
 
 class ResidualBlock(nn.Module):
@@ -128,12 +135,23 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, called one by one."""
+    """Attention and feed-forward, called one by one. Networks without alignment have `alone` in the place of the latter."""
 
     def __init__(self, config: VsrConfig, index: int) -> None:
         super().__init__()
-        self.attention = Attention(config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1)
-        self.feed_forward = FeedForward(config.features, config.propagation, config.local)
+        self.attention: Attention | None = None
+        self.feed_forward: FeedForward | None = None
+        if config.attention:
+            self.attention = Attention(config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1)
+        if config.alignment:
+            self.feed_forward = FeedForward(config.features, config.propagation, config.local)
+        else:
+            self.alone = residual_blocks(2 * config.propagation, config.features)
+
+    def feed_alone(self, maps: Tensor) -> Tensor:
+        """What frames of maps (B, C, H, W) become, each for itself."""
+        fed: Tensor = self.alone(maps)
+        return fed
 
 
 class Extractor(nn.Sequential):
@@ -189,7 +207,7 @@ class VsrTransformer(nn.Module):
     def __init__(self, config: VsrConfig) -> None:
         super().__init__()
         self.config = config
-        self.flow = Spynet(config.flow)
+        self.flow = Spynet(config.flow) if config.alignment else None
         self.extractor = Extractor(config.features, config.extraction)
         self.blocks = nn.ModuleList(Block(config, index) for index in range(config.blocks))
         self.reconstruction = residual_blocks(config.reconstruction, config.features)
@@ -199,15 +217,18 @@ class VsrTransformer(nn.Module):
         count, frames = clips.shape[:2]
         self.check_size(frames, *clips.shape[-2:])
         pictures = clips.transpose(0, 1).flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        later, earlier = self.flows(pictures, count)
         small = pictures.to(self.dtype)
         maps = self.extract(small)
         if self.config.local is None:
             maps = torch.cat([own + wave for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)])
+        later, earlier = self.flows(pictures, count) if self.config.alignment else (small, small)  # those are not looked at
         for block in map(self.block, range(self.config.blocks)):
-            maps = block.attention(maps, frames)
-            after, before = neighbours(normalised(maps, block.feed_forward.norm), count)
-            maps = block.feed_forward(maps, small, warp(after, later), warp(before, earlier))
+            maps = block.attention(maps, frames) if block.attention else maps
+            if layer := block.feed_forward:
+                after, before = neighbours(normalised(maps, layer.norm), count)
+                maps = layer(maps, small, warp(after, later), warp(before, earlier))
+            else:
+                maps = block.feed_alone(maps)
         restored: Tensor = self.finish(maps, pictures).unflatten(0, (frames, count))
         return restored.transpose(0, 1)
 
@@ -229,7 +250,7 @@ class VsrTransformer(nn.Module):
         """Turn this network into its form for evaluation in `dtype`, all but the flow; returns itself."""
         for part in self.children():
             part.to(torch.float32 if part is self.flow else dtype)
-        if self.flow.mean.is_cuda:  # a CPU reorders weights anyway
+        if next(self.parameters()).is_cuda:  # a CPU reorders weights anyway
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self.eval()
 
@@ -262,6 +283,7 @@ class VsrTransformer(nn.Module):
 
     def pair_flow(self, reference: Tensor, supporting: Tensor) -> Tensor:
         """Flow (B, 2, H, W) from frames (B, 3, H, W) to others, never in half precision."""
+        assert self.flow is not None, "a network without alignment has no flow"
         with torch.autocast(reference.device.type, enabled=False):
             flow: Tensor = self.flow(reference, supporting)
         return flow

@@ -66,7 +66,7 @@ def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Pa
     given, given_config = model.network, cast("GroupNetwork", model.network).config
     for network in networks:
         architecture = cast("GroupNetwork", network).config
-        if isinstance(network, VsrTransformer) and isinstance(given, Spynet) and given_config == architecture.flow:
+        if isinstance(network, VsrTransformer) and network.flow and isinstance(given, Spynet) and given_config == architecture.flow:
             network.flow.load_state_dict(given.state_dict())
         elif type(given) is type(network) and given_config == architecture:
             network.load_state_dict(given.state_dict())
