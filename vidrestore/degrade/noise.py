@@ -17,7 +17,8 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-SHOT = (1e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
+SHOT = (3e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
+READ = (1.8, 1.2)  # mean and deviation of what stands before the power of it, a logarithm; Brooks et al. have 1.2 and 0.26 for one camera
 
 DEMOSAICED, SMOOTHED = 0.6, 0.2  # shares of clips
 GREEN_FILL = ((0.0, 0.25, 0.0), (0.25, 1.0, 0.25), (0.0, 0.25, 0.0))
@@ -55,7 +56,7 @@ def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing leaves it, or smoothed."""
     level = log_uniform(draw, SHOT)
     gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
-    read = math.exp(2.18 * math.log(level) + 1.2 + draw.normal(0, 0.8))
+    read = math.exp(2.18 * math.log(level) + draw.normal(*READ))
     noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
     kind = draw.random()
     if kind < DEMOSAICED:
