@@ -67,7 +67,9 @@ def judged(picture: Tensor, clean: Tensor) -> tuple[float, float]:
 def main(options: Namespace) -> None:
     sources = {name: name for name in BUNDLED if name in read_manifest()} | dict(given.split("=", 1) for given in options.weights)
     enlargers: dict[str, Enlarger] = {"bicubic": bicubic} | {name: network(source) for name, source in sources.items()}
-    sys.stdout.write("| small frames | method | " + " | ".join([*SEQUENCES, "mean"]) + " |\n|---|---|" + "---|" * (len(SEQUENCES) + 1) + "\n")
+    sys.stdout.write(
+        "| small frames | method | " + " | ".join([*SEQUENCES, "mean"]) + " |\n|---|---|" + "---|" * (len(SEQUENCES) + 1) + "\n"
+    )
     for kind in ("bicubic", "practical"):
         scores: dict[str, list[tuple[float, float]]] = {name: [] for name in enlargers}
         for sequence in SEQUENCES:

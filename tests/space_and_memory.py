@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=300, help="of the short film")
     parser.add_argument("--segment-frames", type=int, default=100)
     options = parser.parse_args()
-    print("| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB |\n|---|---|---|---|---|---|")
+    sys.stdout.write("| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB |\n|---|---|---|---|---|---|\n")
     with TemporaryDirectory() as folder:
         for name in ("identity", "denoise"):
             for frames in (options.frames, TIMES * options.frames):
@@ -80,7 +80,8 @@ def main() -> int:
                 write_film(str(source), *(SIZE if name == "identity" else (96, 64)), frames)
                 taken = take(command(name, source, output, options.segment_frames), output)
                 figures = " | ".join(f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part))
-                print(f"| {name} | {frames} | {figures} |", flush=True)
+                sys.stdout.write(f"| {name} | {frames} | {figures} |\n")
+                sys.stdout.flush()
     return 0
 
 

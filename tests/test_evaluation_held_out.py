@@ -176,7 +176,21 @@ def test_a_card_that_names_no_recipe_or_a_missing_one_is_an_error(tmp_path: Path
     with pytest.raises(ConfigError, match="nowhere.toml.*run this in a checkout, or give --config"):
         recipe_of(replace(card, training={"command": "vidrestore train --config nowhere.toml"}))
     bundled = replace(card, training={"command": "vidrestore train --config dust-denoise.toml"})
-    assert recipe_of(bundled).name == "dust-denoise.toml"
+    assert recipe_of(bundled).path.name == "dust-denoise.toml"
+
+
+def test_what_a_run_set_in_place_of_its_recipe_is_set_again_to_judge_it(tmp_path: Path) -> None:
+    written, _ = trained(tmp_path)
+    config = read_config(written.path, ["data.still_share=0.25", "training.steps=2"])
+    card = read_card(train(config, tmp_path / "set", device="cpu"))
+    assert recipe_of(card, config.path) == config != written
+    other = tmp_path / "other.toml"
+    other.write_text(config.path.read_text())
+    assert recipe_of(card, other).settings == ()
+    assert {
+        row.verdict for row in held_out_rows(recipe_of(card, config.path), load_model(tmp_path / "set" / f"{config.name}.safetensors"))
+    } == {"agrees"}
+    assert {row.verdict for row in held_out_rows(written, load_model(tmp_path / "set" / f"{config.name}.safetensors"))} == {""}
 
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:

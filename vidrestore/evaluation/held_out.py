@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from vidrestore.engine.task_weights import ANY_TASK
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
-from vidrestore.training.config import RunConfig, SetConfig
+from vidrestore.training.config import RunConfig, SetConfig, read_config
 from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.objective import objective_of
 from vidrestore.training.sources import make_data
@@ -22,23 +23,39 @@ AGREEMENT = 0.02  # dB: what half-precision files and other processors change is
 HELD_OUT = "held-out"  # what the names of such figures begin with
 
 
-def recipe_of(card: Card) -> Path:
-    """The training configuration that a card's command names, in the working folder or in the checkout that the weights are from.
+def recipe_of(card: Card, config: Path | None = None) -> RunConfig:
+    """The recipe that weights were trained by: the configuration that their card's command names, and what it sets in place of that.
 
-    Raises ConfigError where the card names none, or it isn't there.
+    It is looked for in the working folder and in the checkout that the weights are from, unless `config` is given; of another
+    configuration than the command's nothing is set. Raises ConfigError where the card names none, or it isn't there.
     """
     command = str(card.training.get("command", ""))
-    named = re.search(r"--config[= ](\S+)", command)
+    named, settings = _named(command)
+    if config is not None:
+        return read_config(config, settings if named and config.name == Path(named).name else ())
     if not named:
         raise ConfigError(f"{card.name}: says of its training {command!r}, which names no configuration; give --config")
-    path = Path(named[1])
+    path = Path(named)
     checkout = weights_folder().parent
     places = [path, checkout / path, checkout / "examples" / "train" / path.name]
     for place in places:
         if place.is_file():
-            return place
+            return read_config(place, settings)
     looked = ", ".join(map(str, places))
     raise ConfigError(f"{card.name}: its configuration is not there (looked for {looked}); run this in a checkout, or give --config")
+
+
+def _named(command: str) -> tuple[str | None, tuple[str, ...]]:
+    """The configuration that a command of `vidrestore train` names, and what it sets."""
+    given: dict[str, list[str]] = {"--config": [], "--set": []}
+    try:
+        words = [part for word in shlex.split(command) for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    except ValueError:  # quotes that don't close
+        return None, ()
+    for option, value in pairwise(words):
+        if option in given:
+            given[option].append(value)
+    return next(iter(given["--config"]), None), tuple(given["--set"])
 
 
 def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> Iterator[Row]:
@@ -104,8 +121,8 @@ def _listed(card: Card) -> Mapping[str, Any]:
 
 
 def _is_recipe(config: RunConfig, card: Card) -> bool:
-    named = re.search(r"--config[= ](\S+)", str(card.training.get("command", "")))
-    return named is not None and Path(named[1]).name == config.path.name
+    named, settings = _named(str(card.training.get("command", "")))
+    return named is not None and Path(named).name == config.path.name and settings == config.settings
 
 
 def _check_fits(config: RunConfig, card: Card) -> None:
