@@ -27,6 +27,7 @@ from vidrestore.weights import read_manifest
 
 LENS = 1.5  # sigma in pixels of the large frame
 CRF = 28
+KINDS = ("bicubic", "practical")
 BUNDLED = ("vsr-transformer-t-x4", "vsr-transformer-t-practical-x4")
 
 Enlarger = Callable[[Tensor], Tensor]  # (T, 3, H, W) in [0, 1] to (T, 3, 4H, 4W)
@@ -70,7 +71,7 @@ def main(options: Namespace) -> None:
     sys.stdout.write(
         "| small frames | method | " + " | ".join([*SEQUENCES, "mean"]) + " |\n|---|---|" + "---|" * (len(SEQUENCES) + 1) + "\n"
     )
-    for kind in ("bicubic", "practical"):
+    for kind in options.kind or KINDS:
         scores: dict[str, list[tuple[float, float]]] = {name: [] for name in enlargers}
         for sequence in SEQUENCES:
             clean = clean_clip(options.data, sequence, options.frames)
@@ -94,6 +95,7 @@ def main(options: Namespace) -> None:
 def options() -> Namespace:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE", help="more networks")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="of small frames; may be given again (all)")
     parser.add_argument("--frames", type=int, default=20, help="of each of the three sequences")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="write bicubic | networks | clean here, a frame of each sequence")
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
