@@ -147,6 +147,24 @@ def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) 
     assert row.measured["psnr"] == pytest.approx(np.mean(frames), abs=1e-3)
 
 
+ABLATIONS: dict[str, dict[str, object]] = {
+    "": {"offset_limit": [-3, 3]},
+    "-plain-p": {"embedding": "plain", "chain": False},
+    "-dilated-p": {"embedding": "dilated", "chain": False},
+    "-plain": {"embedding": "plain"},
+    "-no-cpe": {"attention": {"position": "none"}},
+    "-any-offset": {"offset_limit": None},
+    "-offset-2": {"offset_limit": [-2, 2]},
+    "-p4": {"attention": {"focus_power": 4}},
+}
+
+
+def test_ablations_are_rows_of_the_papers_tables() -> None:
+    rows = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
+    assert {f"mb-taylorformer-b{told}" for told in ABLATIONS} <= rows
+    assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(read_table("vsr-table6").systems)
+
+
 @pytest.mark.parametrize(
     ("family", "config", "system"),
     [
@@ -156,6 +174,8 @@ def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) 
         ("unfolded-transformer", {"normalise": False}, "unfolded-transformer-not-normalised"),
         ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
         ("vsr-transformer", {"size": "t"}, "vsr-transformer-t"),
+        ("vsr-transformer", {"size": "t", "attention": False}, "vsr-transformer-t-no-stcsa"),
+        *(("mb-taylorformer", config, f"mb-taylorformer-b{told}") for told, config in ABLATIONS.items()),
     ],
 )
 def test_a_network_is_the_system_that_its_configuration_says(family: str, config: dict[str, object], system: str) -> None:

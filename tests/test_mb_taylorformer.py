@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -95,7 +96,18 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("changes", [{}, {"attention": vars(PRINTED)}, {"offset_limit": None}, {"offset_limit": [-1.5, 0.5]}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attention": vars(PRINTED)},
+        {"offset_limit": None},
+        {"offset_limit": [-1.5, 0.5]},
+        {"embedding": "dilated", "chain": False},
+        {"attention": {"position": "none"}},
+    ],
+    ids=str,
+)
 def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
@@ -206,6 +218,30 @@ def test_the_feed_forward_is_the_printed_one_whatever_the_vectors_hold():
     torch.testing.assert_close(network(maps, 1), expected)
 
 
+# Ablations
+
+
+@pytest.mark.parametrize("settings, millions", [({"embedding": "plain"}, 2.60), ({"attention": {"position": "none"}}, 2.58)], ids=str)
+def test_networks_of_the_ablations_have_the_parameters_of_the_papers_tables(settings, millions):
+    assert sum(parameter.numel() for parameter in build(settings).parameters()) / 1e6 == pytest.approx(millions, abs=0.01)
+
+
+@pytest.mark.parametrize("kind, dilation", [("plain", 1), ("dilated", 2)])
+def test_fixed_taps_of_the_second_branch_lie_that_far_apart(kind, dilation):
+    part = mb_taylorformer.embedding(2, 1, small(embedding=kind).config)
+    maps, expected = torch.rand(1, 2, 9, 9), torch.zeros(2)
+    for row, column in product(range(3), repeat=2):
+        expected += part.depthwise[:, 0, row, column] * maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
+    torch.testing.assert_close(part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected))
+
+
+def test_branches_side_by_side_all_see_the_input_of_their_stage():
+    stage = small(chain=False).encoder[3]
+    maps = torch.rand(1, 16, 8, 8)
+    for embed, branch in zip(stage.embeddings, stage.embedded(maps), strict=True):
+        torch.testing.assert_close(branch, embed(maps))
+
+
 # Configurations
 
 
@@ -224,6 +260,7 @@ def test_a_configuration_builds_its_network_again():
         ({"heads": [1, 2, 3, 8]}, "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72"),
         ({"blocks": [1, 2, 3]}, "blocks must be four numbers of at least 1"),
         ({"offset_limit": [3, -3]}, "offset_limit must rise"),
+        ({"embedding": "wide"}, "embedding must be deformable, plain or dilated, got 'wide'"),
         ({"attention": {"focus_power": 0}}, "focus_power must be at least 1"),
         ({"attention": {"eps_length": 0}}, "eps_length must be positive"),
     ],

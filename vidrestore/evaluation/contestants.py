@@ -81,17 +81,33 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
 
 
 def system_of(model: Model) -> str:
-    """The name of a network in the tables: DUST by its heads, others by their size."""
+    """The name of a network in the tables: DUST by its heads, others by their size and what is left out or another than usual."""
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
-        return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches"))
-    if family == "vsr-transformer" and config.local is not None:
-        return _sized(family, vsr_family.SIZES, config, ("features", "blocks"))
+        return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")) + _other_than_released(config)
     if family == "vsr-transformer":
-        return family
+        size = _sized(family, vsr_family.SIZES, config, ("features", "blocks")) if config.local else family
+        left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
+        return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"
     name = "mh-dust" if family == "dust" and config.heads > 1 else family
     with_f = "-f" if getattr(config, "correlation", False) else ""
     return name + with_f + ("" if getattr(config, "normalise", True) else "-not-normalised")
+
+
+def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
+    """What tells the ablations of MB-TaylorFormer V2 (Tables VIII to XII) from the released network."""
+    usual = mb_taylorformer.B
+    fixed = config.embedding != usual.embedding
+    limit = "-any-offset" if config.offset_limit is None else f"-offset-{config.offset_limit[1]:g}"
+    return "".join(
+        (
+            f"-{config.embedding}" * fixed,
+            "-p" * (not config.chain),
+            limit * (config.offset_limit != usual.offset_limit and not fixed),
+            "-no-cpe" * (config.attention.position == "none"),
+            f"-p{config.attention.focus_power}" * (config.attention.focus_power != usual.attention.focus_power),
+        )
+    )
 
 
 def _sized(family: str, sizes: Mapping[str, Any], config: Any, told_by: Sequence[str]) -> str:

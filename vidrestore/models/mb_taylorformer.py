@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +52,10 @@ class MBTaylorFormerConfig:
     heads: Levels = (1, 2, 4, 8)
     expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
     offset_limit: tuple[float, float] | None = (-3.0, 3.0)  # pixels a tap may move (paper and released nets; the code's own default 1)
+    embedding: Literal["deformable", "plain", "dilated"] = (
+        "deformable"  # taps that move, or fixed ones; dilated: b pixels apart in branch b
+    )
+    chain: bool = True  # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
     first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
     attention: AttentionRule = field(default_factory=AttentionRule)
 
@@ -67,6 +71,8 @@ class MBTaylorFormerConfig:
                 raise ValueError(f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got {heads} for {width}")
         if self.offset_limit is not None and self.offset_limit[0] >= self.offset_limit[1]:
             raise ValueError(f"offset_limit must rise, got {self.offset_limit}")
+        if self.embedding not in ("deformable", "plain", "dilated"):
+            raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
 
 
 B = MBTaylorFormerConfig()
@@ -200,7 +206,8 @@ class Attention(nn.Module):
         if rule.temperature:
             self.temperature = nn.Parameter(torch.ones(branches, heads))
         self.one = nn.Parameter(torch.ones(1), requires_grad=False)  # times N in the denominator; frozen, and so in released files
-        self.position = Position(channels, heads, branches, rule)
+        self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
+        self.halo = self.position.halo if self.position else 0
 
     def tokens(self, maps: Tensor) -> Tensor:
         """(B, C, rows, W) -> (B, N, heads, d), in float32 where the maps are in half precision."""
@@ -216,9 +223,12 @@ class Attention(nn.Module):
     def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
         """Queries (B, C, rows, W) and a window of values -> what is added to the stream."""
         numerators, scale = mixer(self.tokens(queries))
-        position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT  # (B, heads, N, 1 or d)
-        mixed = torch.addcmul(position.to(scale.dtype), numerators, scale).transpose(1, 2).flatten(2)
-        return maps_of(F.linear(mixed.to(queries.dtype), self.project[branch]), queries)
+        if self.position:
+            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT  # (B, heads, N, 1 or d)
+            mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
+        else:
+            mixed = numerators * scale
+        return maps_of(F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries)
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
@@ -226,7 +236,7 @@ class Attention(nn.Module):
         expanded = pointwise(normalised(maps), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
         mixer = self.mixer(Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel())
-        return maps + self.output(queries, window(values, whole, self.position.halo), mixer, branch)
+        return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
 
     def add_to(self, maps: Tensor, branch: int, scratch: tuple[Tensor, Tensor]) -> None:
         """The same in place, in strips; `scratch` are two maps for queries and values."""
@@ -241,7 +251,7 @@ class Attention(nn.Module):
         assert total is not None
         mixer = self.mixer(total, branch, maps[0, 0].numel())
         for start, stop in strips:
-            around = window(values, (start, stop), self.position.halo)
+            around = window(values, (start, stop), self.halo)
             maps[:, :, start:stop] += self.output(queries[:, :, start:stop], around, mixer, branch)
 
 
@@ -317,6 +327,28 @@ class DeformableEmbedding(nn.Module):
         return F.hardswish(pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise))
 
 
+class FixedEmbedding(nn.Module):
+    """The same with taps that stay where they are, `dilation` pixels apart: the convolutions of Table VIII."""
+
+    def __init__(self, channels: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, H, W) -> the same."""
+        convolved = F.conv2d(maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise))
+        return F.hardswish(pointwise(convolved, self.pointwise))
+
+
+def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
+    """What makes the map of a branch, counted from 0."""
+    if config.embedding == "deformable":
+        return DeformableEmbedding(channels, config.offset_limit)
+    return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)
+
+
 def _normal(*shape: int, fan_out: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
 
@@ -348,7 +380,8 @@ class Stage(nn.Module):
     def __init__(self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True) -> None:
         super().__init__()
         heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
-        self.embeddings = nn.ModuleList(DeformableEmbedding(channels, config.offset_limit) for _ in range(self.branches))
+        self.chain = config.chain
+        self.embeddings = nn.ModuleList(embedding(channels, branch, config) for branch in range(self.branches))
         self.blocks = nn.ModuleList(Block(channels, heads, self.branches, config) for _ in range(config.blocks[level]))
         if self.branches > 1:
             self.fusion = Fusion(channels, self.branches)
@@ -370,9 +403,10 @@ class Stage(nn.Module):
 
     def embedded(self, maps: Tensor) -> Iterator[Tensor]:
         """One map per branch."""
-        for embedding in self.embeddings:
-            maps = embedding(maps)
-            yield maps
+        latest = maps
+        for embed in self.embeddings:
+            latest = embed(latest if self.chain else maps)
+            yield latest
 
     def transform(self, branches: list[Tensor]) -> None:
         """Every block of every branch, in place."""

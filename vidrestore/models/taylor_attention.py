@@ -29,7 +29,8 @@ class AttentionRule:
     focus: Literal["unit", "norm-preserving"] = "unit"  # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
     remainder: Literal["sigmoid", "plain"] = "sigmoid"  # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
     temperature: bool = True  # a learned factor per head on the quotient; paper none
-    position: Literal["gate", "convolution"] = "gate"  # one sigmoid per head and pixel; paper a depthwise convolution without bias
+    # One sigmoid per head and pixel; paper a depthwise convolution without bias. None of either is Table IX (a).
+    position: Literal["gate", "convolution", "none"] = "gate"
     eps_length: float = 1e-8  # added to lengths before dividing by them; paper none, where 1e-12 keeps tokens of zeros from dividing by 0
     eps_sum: float = 1e-8  # added to the denominator; paper 1e-6
 
