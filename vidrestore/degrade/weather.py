@@ -18,16 +18,19 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.haze import add_haze, drawn_depth
 
-DENSITY = (2e-4, 4e-3)  # streaks of a near layer, and flakes of a pixel's radius, per pixel
-VEIL_SHARE = 0.4  # of clips with rain or snow that are veiled, too, most of them thinly
+STREAKS = (5e-5, 4e-3)  # of a near layer, per pixel
+FLAKES = (2e-4, 4e-3)  # of a pixel's radius, per pixel
+STRENGTH = (0.05, 0.9)  # of streaks: single faint ones have to be seen, too
+OPACITY = (0.1, 1.0)  # of flakes
+VEIL_SHARE = 0.8  # of clips with rain or snow that are veiled, too: what falls far away can't be told apart
 
 
-def add_rain(clip: Tensor, streaks: Tensor, opacity: float, transmission: Tensor, airlight: Tensor) -> Tensor:
-    """(T, 3, H, W) with streaks (T, 1, H, W) before it, all seen through a veil.
+def add_rain(clip: Tensor, streaks: Tensor, opacity: float, transmission: Tensor, airlight: Tensor, brightness: float = 1.0) -> Tensor:
+    """(T, 3, H, W) with streaks (T, 1, H, W) before it, of `brightness`, all seen through a veil.
 
-    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go beyond white.
+    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go beyond their brightness.
     """
-    return add_haze(clip * (1 - opacity * streaks) + streaks, transmission, airlight)
+    return add_haze(clip * (1 - opacity * streaks) + brightness * streaks, transmission, airlight)
 
 
 def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
@@ -37,7 +40,7 @@ def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """One to four layers at as many depths, falling at about one angle: nearer streaks are longer, thicker and fewer."""
-    angle, strength = draw.normal(0, 0.35), draw.uniform(0.1, 0.9)
+    angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
     streaks = torch.zeros(len(clip), 1, *clip.shape[2:])
     for _ in range(draw.integers(1, 5)):
         near = draw.uniform(0.2, 1)
@@ -48,10 +51,10 @@ def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
             softness=draw.uniform(0.4, 1.2),
         )
         fall = 120 * near * np.array([math.cos(angle), math.sin(angle)])
-        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, DENSITY) / near, fall, draw)
+        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, STREAKS) / near, fall, draw)
         streaks += strength * spread(points, shape)
     transmission, airlight = _veil(clip, draw)
-    return add_rain(clip, streaks.clamp(max=1), draw.uniform(0, 1), transmission, airlight).clamp(0, 1)
+    return add_rain(clip, streaks.clamp(max=1), draw.uniform(0, 1), transmission, airlight, draw.uniform(0.6, 1)).clamp(0, 1)
 
 
 def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
@@ -62,8 +65,8 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
         angle = wind + draw.normal(0, 0.3)
         shape = capsule(length=radius * draw.uniform(0, 4), angle=angle, radius=radius, softness=draw.uniform(0.5, 2) * max(radius, 1))
         fall = 8 * radius * np.array([math.cos(angle), math.sin(angle)])
-        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, DENSITY) / radius**1.7, fall, draw)
-        seen *= 1 - (draw.uniform(0.4, 1) * spread(points, shape)).clamp(0, 1)
+        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, FLAKES) / radius**1.7, fall, draw)
+        seen *= 1 - (log_uniform(draw, OPACITY) * spread(points, shape)).clamp(0, 1)
     transmission, airlight = _veil(clip, draw)
     colour = torch.from_numpy(draw.uniform(0.75, 1) * (1 + draw.normal(0, 0.02, 3))).float()
     return add_snow(add_haze(clip, transmission, airlight), 1 - seen, colour).clamp(0, 1)
@@ -71,7 +74,7 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 def _veil(clip: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Transmission (T or 1, 1, H, W) and airlight (3,) of what is too far away to be seen one by one."""
-    density = 0.6 * draw.uniform(0, 1) ** 2 if draw.random() < VEIL_SHARE else 0.0
+    density = draw.uniform(0, 0.6) if draw.random() < VEIL_SHARE else 0.0
     depth = drawn_depth(clip, draw) if draw.random() < 0.5 else torch.ones(1, 1, 1, 1)
     return torch.exp(-density * depth), torch.full((3,), draw.uniform(0.5, 0.95))
 
