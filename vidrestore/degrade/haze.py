@@ -14,7 +14,7 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-DENSITY = (0.4, 4.0)  # optical depth of the farthest thing
+DENSITY = (0.5, 5.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.5, 1.0)
 LIGHT_SHARE = 0.5  # of clips whose haze is added as light; the others in display values, as RESIDE's
 LUMA = (0.299, 0.587, 0.114)
@@ -41,8 +41,8 @@ def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
     The clip may be a crop of a larger frame, so it spans a drawn part of the depths. Things keep theirs from frame to frame.
     """
     height, width = clip.shape[2:]
-    parts = [_ramp(height, width, draw), _rolling(height, width, draw), _by_brightness(clip, draw)]
-    shares = draw.dirichlet([1.5, 0.7, 0.8])
+    parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw), _by_brightness(clip, draw)]
+    shares = draw.dirichlet([0.8, 1.0, 0.6, 0.8])
     depth = sum((float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(len(clip), 1, 1, 1))
     near, far = np.sort(draw.uniform(0, 1, 2))
     lowest, highest = depth.amin(), depth.amax()
@@ -54,6 +54,13 @@ def _ramp(height: int, width: int, draw: np.random.Generator) -> Tensor:
     """(1, 1, H, W): from the bottom to the top, tilted a little."""
     rows, columns = torch.meshgrid(torch.linspace(1, 0, height), torch.linspace(-0.5, 0.5, width), indexing="ij")
     return (rows + draw.normal(0, 0.2) * columns).clamp(0, 1)[None, None] ** draw.uniform(0.5, 3)
+
+
+def _ground(height: int, width: int, draw: np.random.Generator) -> Tensor:
+    """(1, 1, H, W): a plane that runs to a horizon, as a camera above it sees it, and what stands behind it all at one depth."""
+    rows, columns = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(-0.5, 0.5, width), indexing="ij")
+    below = rows - draw.uniform(-0.3, 0.7) + draw.normal(0, 0.1) * columns
+    return (draw.uniform(0.02, 0.4) / below.clamp(min=1e-3)).clamp(max=1)[None, None]
 
 
 def _rolling(height: int, width: int, draw: np.random.Generator) -> Tensor:
