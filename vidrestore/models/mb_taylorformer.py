@@ -25,13 +25,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.deform_conv import deformable_depthwise
+from vidrestore.models.pixel_maps import depthwise, maps_of, normalised, pointwise, tokens_of, weight, within
 from vidrestore.models.strips import Span, strip_spans, window
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]
 
 MULTIPLE = 8  # sides of the input are multiples of it: three halvings
-NORM_EPS = 1e-5
 LEAST_ROWS = 16  # of a strip where taps reach five rows beyond it
 
 # Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
@@ -82,43 +82,6 @@ T = MBTaylorFormerConfig(  # ours, for CPUs: few channels at full size, none tha
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
 SIZES = {"t": T, "b": B, "l": L, "xl": XL}
-
-
-def weight(*shape: int, fan_in: int) -> nn.Parameter:
-    """A parameter with PyTorch's usual start for convolutions: uniform within 1 / sqrt(fan_in)."""
-    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
-
-
-def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
-    """(B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes slowly on one thread."""
-    return maps_of(F.linear(tokens_of(maps), matrix), maps)
-
-
-def depthwise(maps: Tensor, kernels: Tensor) -> Tensor:
-    """(B, C, H, W) by (C, 1, 3, 3) kernels, in a frame of zeros."""
-    return F.conv2d(maps, kernels, padding=1, groups=len(kernels))
-
-
-def within(maps: Tensor, kernels: Tensor) -> Tensor:
-    """As `depthwise` for a window with a halo of one row, which is used up."""
-    return F.conv2d(maps, kernels, padding=(0, 1), groups=len(kernels))
-
-
-def tokens_of(maps: Tensor) -> Tensor:
-    """(B, C, H, W) -> (B, H W, C), a view where the maps are channels_last."""
-    return maps.permute(0, 2, 3, 1).flatten(1, 2)
-
-
-def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
-    """The way back, to the rows and columns of `like`."""
-    return tokens.view(len(tokens), *like.shape[2:], -1).permute(0, 3, 1, 2)
-
-
-def normalised(maps: Tensor) -> Tensor:
-    """Every pixel divided by the standard deviation of its channels. Their mean stays: the "bias-free" norm of Restormer."""
-    wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
-    centred = wide - wide.mean(1, keepdim=True)
-    return maps * centred.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)
 
 
 def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span]) -> Iterator[tuple[Span, list[Tensor]]]:
