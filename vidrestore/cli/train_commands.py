@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.interrupts import stops_cleanly
+
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
     from vidrestore.training.sources import Reading
@@ -52,7 +54,7 @@ def train(
     elif dry_run:
         _rehearse(recipe, init, device, reading)
     else:
-        with listening() as listen:
+        with stops_cleanly(), listening() as listen:
             path = run(
                 recipe,
                 output,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold SIGINT back until the block is done, then let it do what it would have done: mostly, raise KeyboardInterrupt.
+    """Hold SIGINT and SIGTERM back until the block is done, then let them do what they would have done: mostly, raise KeyboardInterrupt.
 
     Only the main thread hears signals; in another one the block just runs.
     """
@@ -18,10 +18,11 @@ def interrupts_held() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
     if came:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(came[0])
