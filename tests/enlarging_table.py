@@ -1,7 +1,7 @@
 """Held-out clips made small and enlarged again, by networks and bicubically: `PYTHONPATH=. python tests/enlarging_table.py`.
 
 Prints a table in Markdown. `bicubic`: small frames by bicubic resizing alone, in 8 bits. `practical`: through a soft lens, resized, and
-compressed with x264 at crf 28, as no training clip is in particular. Nothing was trained with these sequences. All frames are judged:
+compressed with x264 at crf 28. Nothing was trained with these sequences. All frames are judged:
 PSNR and SSIM of BT.601 luma in 8 bits, border frames and all, without cutting the border.
 """
 

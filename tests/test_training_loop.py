@@ -295,11 +295,16 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
             run.load_checkpoint()
 
 
-def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(number: signal.Signals) -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        signal.raise_signal(signal.SIGINT)
-        done.append("the block")
+    usual = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupts_held():
+            signal.raise_signal(number)
+            done.append("the block")
+    finally:
+        signal.signal(number, usual)
     assert done == ["the block"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -405,7 +410,8 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_1(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
-def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(tmp_path: Path, number: signal.Signals) -> None:
     write_clips(tmp_path)
     config = write_config(tmp_path, {"training": {"steps": 1_000_000, "validate_every": 1}})
     command = [
@@ -426,7 +432,7 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(tmp_path: Path) -> None:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("step 2 "):
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
