@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from vidrestore.engine.bench import write_film
 
 TIMES = 10
-SIZE = (320, 180)
+SIZES = {"identity": (320, 180), "denoise": (854, 480)}
 IDENTITY = """
 import sys, vidrestore
 from vidrestore.media.encoders import EncoderOptions
@@ -74,10 +74,10 @@ def main() -> int:
     options = parser.parse_args()
     sys.stdout.write("| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB |\n|---|---|---|---|---|---|\n")
     with TemporaryDirectory() as folder:
-        for name in ("identity", "denoise"):
+        for name, size in SIZES.items():
             for frames in (options.frames, TIMES * options.frames):
                 source, output = Path(folder) / f"{name}{frames}.mkv", Path(folder) / f"{name}{frames}.out.mkv"
-                write_film(str(source), *(SIZE if name == "identity" else (96, 64)), frames)
+                write_film(str(source), *size, frames)
                 taken = take(command(name, source, output, options.segment_frames), output)
                 figures = " | ".join(f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part))
                 sys.stdout.write(f"| {name} | {frames} | {figures} |\n")

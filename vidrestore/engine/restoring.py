@@ -21,6 +21,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, Planes, crossfade, join_clips
 from vidrestore.colour import grey_to_planes
 from vidrestore.engine.chain import ordered_map
+from vidrestore.engine.idle_memory import IdleMemory, find_trim
 from vidrestore.engine.plan import Clip, PlannedClip, colour_planes
 from vidrestore.engine.tasks import Restorer
 from vidrestore.errors import VidRestoreError
@@ -154,12 +155,15 @@ def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: i
     Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for each other, spinning:
     measured, a conversion took 99 ms of CPU time instead of 2.
     """
-    share = max(1, threads // workers)
+    share, idle = max(1, threads // workers), IdleMemory(find_trim())
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with closing(ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))) as results:
-            yield from results
+            for result in results:
+                yield result
+                del result
+                idle.give_back()
     finally:
         torch.set_num_threads(before)
 
