@@ -20,9 +20,11 @@ from vidrestore.degrade.haze import add_haze, drawn_depth
 
 STREAKS = (5e-5, 4e-3)  # of a near layer, per pixel
 FLAKES = (2e-4, 4e-3)  # of a pixel's radius, per pixel
+NEAR = (0.1, 1.0)  # how near a layer of rain is: 1 is the nearest, whose streaks are up to 40 pixels long
 STRENGTH = (0.05, 0.9)  # of streaks: single faint ones have to be seen, too
 OPACITY = (0.1, 1.0)  # of flakes
 VEIL_SHARE = 0.8  # of clips with rain or snow that are veiled, too: what falls far away can't be told apart
+VEIL = (0.0, 0.3)  # optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
 
 
 def add_rain(clip: Tensor, streaks: Tensor, opacity: float, transmission: Tensor, airlight: Tensor, brightness: float = 1.0) -> Tensor:
@@ -39,20 +41,20 @@ def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 
 def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """One to four layers at as many depths, falling at about one angle: nearer streaks are longer, thicker and fewer."""
+    """Two to eight layers at as many depths, falling at about one angle: nearer streaks are longer, thicker and fewer."""
     angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
     streaks = torch.zeros(len(clip), 1, *clip.shape[2:])
-    for _ in range(draw.integers(1, 5)):
-        near = draw.uniform(0.2, 1)
+    for _ in range(draw.integers(2, 9)):
+        near = log_uniform(draw, NEAR)
         shape = capsule(
-            length=40 * near * draw.uniform(0.4, 1),
+            length=40 * near * draw.uniform(0.3, 1),
             angle=angle + draw.normal(0, 0.05),
-            radius=0.7 * near - 0.35,
+            radius=1.2 * near - 0.35,
             softness=draw.uniform(0.4, 1.2),
         )
         fall = 120 * near * np.array([math.cos(angle), math.sin(angle)])
         points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, STREAKS) / near, fall, draw)
-        streaks += strength * spread(points, shape)
+        streaks += strength * draw.uniform(0.5, 1.5) * spread(points, shape)
     transmission, airlight = _veil(clip, draw)
     return add_rain(clip, streaks.clamp(max=1), draw.uniform(0, 1), transmission, airlight, draw.uniform(0.6, 1)).clamp(0, 1)
 
@@ -74,7 +76,7 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 def _veil(clip: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Transmission (T or 1, 1, H, W) and airlight (3,) of what is too far away to be seen one by one."""
-    density = draw.uniform(0, 0.6) if draw.random() < VEIL_SHARE else 0.0
+    density = draw.uniform(*VEIL) if draw.random() < VEIL_SHARE else 0.0
     depth = drawn_depth(clip, draw) if draw.random() < 0.5 else torch.ones(1, 1, 1, 1)
     return torch.exp(-density * depth), torch.full((3,), draw.uniform(0.5, 0.95))
 
