@@ -38,13 +38,14 @@ def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
 def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """(T, 1, H, W) depth in [0, 1]: farther towards the top, rolling, and in steps between things of different brightness.
 
-    The clip may be a crop of a larger frame, so it spans a drawn part of the depths. Things keep theirs from frame to frame.
+    The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things keep theirs from frame to
+    frame.
     """
     height, width = clip.shape[2:]
     parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw), _by_brightness(clip, draw)]
-    shares = draw.dirichlet([0.8, 1.0, 0.6, 0.8])
+    shares = draw.dirichlet([0.3, 0.8, 0.4, 0.3])  # one of them usually prevails
     depth = sum((float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(len(clip), 1, 1, 1))
-    near, far = np.sort(draw.uniform(0, 1, 2))
+    near, far = np.sort(draw.beta(0.4, 0.4, 2))
     lowest, highest = depth.amin(), depth.amax()
     scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
