@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import open_input, probe
+from vidrestore.media.streams import check_streams, other_kinds
 
 
 def test_a_plain_file_is_described_completely(tmp_path):
@@ -195,6 +197,66 @@ def test_interlaced_is_seen(tmp_path):
     path = tmp_path / "fields.ts"
     write_video(path, 6, "libx264", options={"x264-params": "tff=1"})
     assert probe(str(path)).video.interlaced
+
+
+def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
+    path = tmp_path / "camera.mov"
+    order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)  # a TIFF that says: turned by 90 degrees
+    exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
+        for packet in [*stream.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)), *stream.encode(None)]:
+            made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])  # where cameras put it: behind the first marker
+            made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
+            output.mux_one(made)
+    with av.open(str(path)) as source, pytest.raises(ValueError):
+        _ = next(source.decode(video=0)).side_data  # else this tests nothing
+    video = probe(str(path)).video
+    assert "DISPLAYMATRIX" in video.side_data and video.display_matrix is not None
+    assert video.rotation % 180 == 90
+
+
+def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
+    path = tmp_path / "film.ts"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("mpeg2video", rate=25, width=64, height=48)
+        sound = output.add_stream("mp2", rate=48000)
+        for number in range(5):
+            output.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
+        output.mux(stream.encode(None))
+        assert sound.index == 1
+    path.write_bytes(with_stream_type(path.read_bytes(), 0x03, 0xC8))
+    info = probe(str(path))
+    assert [stream.kind for stream in info.streams] == ["video", "data"]
+    assert other_kinds(info) == ["data"]
+    with pytest.raises(MediaError, match="--drop data"):
+        check_streams(info, str(tmp_path / "out.mkv"))
+
+
+def with_stream_type(data: bytes, old: int, new: int) -> bytes:
+    """An MPEG transport stream whose program maps (PID 0x1000) list another type for the streams of type `old`."""
+    packets = [bytearray(data[at : at + 188]) for at in range(0, len(data), 188)]
+    for packet in packets:
+        if packet[1] & 0x1F == 0x10 and packet[2] == 0x00:
+            section = 5 + packet[4]
+            length = (packet[section + 1] & 0x0F) << 8 | packet[section + 2]
+            end = section + 3 + length - 4
+            at = section + 12 + ((packet[section + 10] & 0x0F) << 8 | packet[section + 11])
+            while at < end:
+                packet[at] = new if packet[at] == old else packet[at]
+                at += 5 + ((packet[at + 3] & 0x0F) << 8 | packet[at + 4])
+            packet[end : end + 4] = mpeg_crc(bytes(packet[section:end]))
+    return b"".join(packets)
+
+
+def mpeg_crc(data: bytes) -> bytes:
+    """CRC-32/MPEG-2, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte << 24
+        for _ in range(8):
+            value = (value << 1 ^ (0x04C11DB7 if value & 1 << 31 else 0)) & 0xFFFFFFFF
+    return struct.pack(">I", value)
 
 
 def test_hdr_metadata_is_read(tmp_path):

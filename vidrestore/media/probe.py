@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
@@ -225,7 +225,7 @@ def _describe_stream(stream: Stream) -> StreamInfo:
     context = stream.codec_context
     return StreamInfo(
         index=stream.index,
-        kind=stream.type,
+        kind="data" if stream.type == "unknown" else stream.type,  # of a type that FFmpeg does not know
         codec=context.codec.canonical_name if context is not None else "unknown",
         language=stream.language,
         title=stream.metadata.get("title"),
@@ -243,8 +243,8 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], 
         raise MediaError(f"{source}: {error}") from error
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
-    side_data = _side_data(first)
-    others = [name for frame in frames[1:] for name in _side_data(frame)]
+    side_data = _side_data(first, stream)
+    others = [name for frame in frames[1:] for name in _side_data(frame, stream)]
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -273,15 +273,37 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], 
     )
 
 
-def _side_data(frame: VideoFrame) -> dict[str, bytes]:
-    container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-    try:
-        found = {data.type.name: bytes(data) for data in container}
-    except ValueError:  # a kind that PyAV does not know yet
-        return {}
+def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
+    found = _named_side_data(frame, stream)
     if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one, and most say nothing
         found.pop("PANSCAN", None)
     return found
+
+
+def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
+    """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing ("31 is not a valid Type")."""
+    unnamed: list[str] = []
+    while True:
+        try:
+            container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
+            return {data.type.name: bytes(data) for data in container}
+        except ValueError as error:
+            kind = str(error).split()[0]
+            if kind in unnamed or not kind.isdigit():
+                raise
+            unnamed.append(kind)
+            frame = _filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
+
+
+def _filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
+    """A frame that went through FFmpeg's filters, (name, options) each."""
+    from av.filter import Graph
+
+    graph = Graph()
+    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
+    graph.link_nodes(source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")).configure()
+    graph.push(frame)
+    return cast("VideoFrame", graph.pull())
 
 
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
@@ -327,14 +349,9 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
     """PyAV 18 has no attribute for it; FFmpeg's `showinfo` filter tells it in the log ("cl:left")."""
     from av import logging as ffmpeg
-    from av.filter import Graph
 
-    graph = Graph()
-    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    # Without the side data: showinfo logs each byte of an encoder's note on its own.
-    graph.link_nodes(source, graph.add("sidedata", "mode=delete"), graph.add("showinfo", "checksum=0"), graph.add("buffersink")).configure()
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
-        graph.push(frame)
-        graph.pull()
+        # Without the side data: showinfo logs each byte of an encoder's note on its own.
+        _filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))
     found = re.search(r"\bcl:(\w+)", "".join(text for _, name, text in messages if name == "showinfo"))
     return _CHROMA_LOCATIONS.get(found.group(1), 0) if found else 0

@@ -156,7 +156,7 @@ def _first_packets(opened: InputContainer) -> Samples:
 
 
 def _refusal_message(opened: InputContainer, source: str, output: str, refused: list[StreamInfo], samples: Samples) -> str:
-    names = "; ".join(_named(info, opened.streams[info.index].name) for info in refused)
+    names = "; ".join(_named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
     roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
     way_out = f"use -o {Path(output).with_suffix('.mkv')} or --drop {drop}" if roomy else f"use --drop {drop}"
