@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from sample_videos import write_video
 
+import vidrestore
 from vidrestore.engine import finished
 from vidrestore.engine.batch import Batch
 from vidrestore.engine.finished import done_before
+from vidrestore.engine.job_identity import request_name
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.work_folder import WorkFolder
 from vidrestore.errors import OutputExistsError
 from vidrestore.events import Event, Finished
 
@@ -127,3 +130,30 @@ def test_a_film_that_was_done_before_is_told_as_done(films: Path) -> None:
     batch = Batch([str(films)], None, IDENTITY, RestoreOptions())
     batch.restore(batch.sources[0], told.append)
     assert [event.name for event in told] == ["start", "done"] and isinstance(told[1], Finished) and told[1].before
+
+
+def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
+    films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, options = str(films.parent / "out.mkv"), {"task": IDENTITY, "overwrite": True}
+    with monkeypatch.context() as killed:
+        killed.setattr(WorkFolder, "remove", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vidrestore.restore(films / "a.mkv", output, **options)
+    assert vidrestore.restore(films / "b.mp4", output, **options).frames == 9
+    assert not WorkFolder(output).path.exists()
+
+
+def interrupted(folder: WorkFolder) -> None:
+    raise KeyboardInterrupt
+
+
+def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
+    assert request_name("denoise", RestoreOptions(sigma=20)) == request_name("denoise", RestoreOptions(sigma=20.0))
+    assert request_name("denoise", RestoreOptions(sigma=20)) != request_name("denoise", RestoreOptions(sigma=21))
+
+
+def test_the_work_folder_elsewhere_is_the_same_however_the_output_is_spelt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert WorkFolder("../out.mkv", str(tmp_path)).path == WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path)).path

@@ -204,3 +204,16 @@ def test_a_join_that_lacks_pictures_is_discarded(tmp_path: Path, written: Path) 
         joined.finish()
     joined.abort()
     assert [path.name for path in tmp_path.iterdir()] == ["0.segment"]
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
+def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: str) -> None:
+    source = rich_video(tmp_path / "in.mkv", Extras())
+    early = round(Fraction(1, 10) / source.video.time_base)
+    frames = [replace(frame, pts=frame.pts - early) for frame in read(tmp_path / "in.mkv").frames]
+    join(tmp_path / name, source, fast_choice(source, Path(name)), frames, [5], first=frames[0].pts)
+    with av.open(str(tmp_path / name)) as after:
+        times = [[chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()]
+    begins = Fraction(0 if name.endswith("mp4") else 1, 10)  # MP4's chapters are a track that begins with the film
+    assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
+    assert read(tmp_path / name).frames[0].pts == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +20,7 @@ from vidrestore.frames import Frame
 from vidrestore.media import file_output
 from vidrestore.media.atomic import partial_path
 from vidrestore.media.encoders import EncoderOptions, choose_encoder
-from vidrestore.media.encoding import repair_dts
+from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.matroska import display_size
 from vidrestore.media.probe import probe
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
@@ -215,7 +217,7 @@ def test_frames_of_twice_the_size_are_written_at_scale_2(tmp_path):
 def copied(source, output, drop=frozenset()):
     """Write the source's own frames back, with all it carries."""
     with av.open(source.path) as container:
-        stream = container.streams.video[0]
+        stream = container.streams[source.video.index]
         times = [(frame.pts, frame.duration) for frame in container.decode(stream)]
     write(source, output, made_frames(source, times), copy=check_streams(source, str(output), drop), overwrite=True)
     return packets(Path(source.path)), packets(output)
@@ -432,3 +434,40 @@ def test_display_sizes_have_the_exact_ratio(width, height, ratio, expected):
     across, down, unit = display_size(width, height, ratio)
     assert (across, down, unit) == expected
     assert Fraction(across, down) == Fraction(width, height) * ratio
+
+
+def test_the_aspect_of_the_picture_is_written_to_its_track_where_a_cover_comes_first(tmp_path):
+    rich_video(tmp_path / "in.mp4", Extras(cover=True))
+    (tmp_path / "in.mp4").write_bytes(with_tags_first((tmp_path / "in.mp4").read_bytes()))
+    source = probe(str(tmp_path / "in.mp4"))
+    assert source.streams[0].attached_picture
+    source = replace(source, video=replace(source.video, sample_aspect_ratio=Fraction(4, 3)))
+    copied(source, tmp_path / "out.mkv")
+    assert probe(str(tmp_path / "out.mkv")).video.sample_aspect_ratio == Fraction(4, 3)
+
+
+def with_tags_first(data: bytes) -> bytes:
+    """An MP4 file whose `moov` has its tags, the cover among them, before the tracks."""
+
+    def boxes(start: int, stop: int) -> Iterator[tuple[bytes, int, int]]:
+        while start < stop:
+            end = start + int.from_bytes(data[start : start + 4], "big")
+            yield data[start + 4 : start + 8], start, end
+            start = end
+
+    (begin, end), *_ = [(start + 8, stop) for name, start, stop in boxes(0, len(data)) if name == b"moov"]
+    inside = sorted(boxes(begin, end), key=lambda box: (box[0] != b"mvhd", box[0] != b"udta", box[1]))
+    return data[:begin] + b"".join(data[start:stop] for _, start, stop in inside) + data[end:]
+
+
+@pytest.mark.parametrize(
+    ("rate", "clock", "durations"),
+    [
+        (Fraction(24), 1000, {0: 42, 41: 42, 42: 42, 83: 83}),  # 41 2/3
+        (Fraction(300, 11), 30, {0: 1, 1: 1, 2: 2}),  # 1.1: frames of one tick, the last of two
+        (Fraction(25), 1000, {0: 40, 40: 40, 39: 39, 41: 41}),
+    ],
+)
+def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
+    video = replace(described().video, rate=rate)
+    assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations

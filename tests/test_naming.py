@@ -131,3 +131,8 @@ def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
         listed_sources(f"{tmp_path}/list.txt")
     with pytest.raises(MediaError, match="can't be read"):
         listed_sources(f"{tmp_path}/none.txt")
+
+
+def test_inputs_that_are_all_ours_are_an_error_not_nothing(folder: Path) -> None:
+    with pytest.raises(MediaError, match="a.x4.mp4, b.preview.mp4: named like what vidrestore writes"):
+        expand_sources(["a.x4.mp4", "b.preview.mp4"])

@@ -11,7 +11,7 @@ import pytest
 
 from vidrestore.clips import clip_bounds, longest_clip, overlapping_clips
 from vidrestore.engine.plan import Clip, Plan, SourceIdentity, Timeline, planned_clips, planned_range
-from vidrestore.errors import PlanError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoding import EncoderChoice
 
@@ -162,3 +162,8 @@ def test_a_timeline_survives_its_compact_form() -> None:
 def test_a_compact_timeline_of_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match="version 99"):
         Timeline.from_compact(empty().to_compact() | {"version": 99})
+
+
+def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="gone.mkv: the file can't be read any more"):
+        SourceIdentity.of(str(tmp_path / "gone.mkv"))

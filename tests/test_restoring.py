@@ -16,6 +16,7 @@ from vidrestore.engine.identity import IdentityRestorer
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import Clip, PlannedClip
 from vidrestore.engine.restoring import ClipRestorer, EdgedClip
+from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 
 GRAY = PixelFormat("gray", "gray", 8)
@@ -93,3 +94,12 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
     next(frames)
     assert len(asked) == 1 + 1 + 1  # given, being restored, and the one whose edge tells what that one shares
     frames.close()
+
+
+def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
+    class Full(Shifting):
+        def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"):
+        list(ClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))

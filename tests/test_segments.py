@@ -286,7 +286,7 @@ def test_work_folders_have_names_that_file_systems_take() -> None:
         ({"sigma": 6}, "sigma was 5, now 6"),
         ({"encoder": X264}, r'encoder.encoder was "ffv1", now "libx264"'),
         ({"segment_frames": 9}, "segment_frames was 8, now 9"),
-        ({"strength": 0.5}, "strength was 1.0, now 0.5"),
+        ({"strength": 0.5}, "strength was 1, now 0.5"),
         ({"scene_detect": False}, "scene_detect was true, now false"),
         ({"drop": frozenset({"audio"})}, "drop was .*, now "),
     ],

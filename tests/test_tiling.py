@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, interpolate, pad
 
-from vidrestore.tiling import apply_by_centres, apply_tiled, blend_window, even_side, padded, tile_spans
+from vidrestore.errors import OptionError
+from vidrestore.tiling import apply_by_centres, apply_tiled, blend_window, even_side, padded, tile_sides, tile_spans
 
 
 def test_the_last_tile_reaches_back_to_full_size():
@@ -151,3 +152,10 @@ def test_a_tile_may_be_higher_than_wide():
 
     torch.testing.assert_close(apply_tiled(note, clip, (24, 16), 4), clip)
     assert seen == {(24, 16)}
+
+
+def test_an_overlap_too_wide_for_the_tiles_that_are_chosen_is_refused():
+    assert tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=160, multiple=8) == (320, 304)
+    with pytest.raises(OptionError, match="tile_overlap must be at most half a tile, 160 of the 320 pixels chosen here, got 168"):
+        tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=168, multiple=8)
+    assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (300, 300)  # no tiles, no overlap

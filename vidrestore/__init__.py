@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from vidrestore.engine.options import RecoverOptions, RestoreOptions, SenseOptions
     from vidrestore.engine.run import restore
     from vidrestore.engine.sensing import recover, sense
+    from vidrestore.media.encoders import EncoderOptions
 
 __version__ = "0.1.0"
-__all__ = ["RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
+__all__ = ["EncoderOptions", "RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
 
 _HOMES = {
     "restore": "vidrestore.engine.run",
     "Summary": "vidrestore.engine.job",
     "sense": "vidrestore.engine.sensing",
     "recover": "vidrestore.engine.sensing",
+    "EncoderOptions": "vidrestore.media.encoders",
     "RestoreOptions": "vidrestore.engine.options",
     "SenseOptions": "vidrestore.engine.options",
     "RecoverOptions": "vidrestore.engine.options",

@@ -8,6 +8,8 @@ from itertools import pairwise, product
 import torch
 from torch import Tensor
 
+from vidrestore.errors import OptionError
+
 Side = tuple[int, int]  # [start, stop) in pixels
 
 
@@ -40,12 +42,17 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
 def tile_sides(height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int) -> tuple[int, int]:
     """(height, width) of even tiles, multiples of `multiple`, for a picture: no side above `tile`.
 
-    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of a square of so many.
+    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of a square of so many. Raises
+    OptionError where tiles of that square would overlap by more than half of it.
     """
     high, wide = (side + -side % multiple for side in (height, width))
     if tile is None and high * wide <= pixels:
         return high, wide
     most = int(pixels**0.5) // multiple * multiple if tile is None else tile
+    if tile is None and overlap > most // 2:
+        raise OptionError(
+            f"tile_overlap must be at most half a tile, {most // 2} of the {most} pixels chosen here, got {overlap}; give tile, too"
+        )
     rows, columns = (side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide))
     return rows, columns
 

@@ -48,7 +48,7 @@ def finished_before(source: str, task: str, options: RestoreOptions, folder: Wor
         if named := named_film(folder):
             remove_partials(str(folder.output))
             folder.remove()
-            if named["request"] == request_name(task, options):
+            if named["request"] == request_name(task, options) and named["source"] == _source_name(SourceIdentity.of(source)):
                 return _summary(source, str(folder.output), named)
     return None
 

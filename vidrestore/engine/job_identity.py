@@ -49,6 +49,8 @@ def _plain(value: Any) -> Any:
         return sorted(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {key: _plain(each) for key, each in asdict(value).items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 20 and 20.0 ask for the same
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
 
 

@@ -34,7 +34,7 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its folder below the one given.
 
     `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work folders and what is hidden are
-    never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds no video.
+    never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds no video, and where nothing is left.
     """
     if not are_many(sources):
         return {sources[0]: ""}
@@ -43,6 +43,8 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
         for path, below in _expand(source, recursive):
             if not is_our_output(path):
                 found.setdefault(path, below)
+    if not found:
+        raise MediaError(f"{', '.join(sources)}: named like what vidrestore writes, which is no input unless it is given alone")
     return found
 
 

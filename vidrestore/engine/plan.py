@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from vidrestore.clips import Bounds, live_clips
-from vidrestore.errors import PlanError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.span import WHOLE, Span
@@ -44,11 +44,15 @@ class SourceIdentity:
 
     @classmethod
     def of(cls, source: str) -> SourceIdentity:
+        """Raises MediaError for a file that isn't there, or can't be read."""
         if source == "-":
             return cls(source)
-        status = Path(source).stat()
-        with open(source, "rb") as file:
-            head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+        try:
+            status = Path(source).stat()
+            with open(source, "rb") as file:
+                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+        except OSError as error:
+            raise MediaError(f"{source}: the file can't be read any more ({error.strerror})") from error
         return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
 
 

@@ -15,12 +15,14 @@ from vidrestore.engine.excerpt import find_span
 from vidrestore.engine.job import Job, RestorerLoader, Summary, check_picture, check_request, damage_summary, prepare, restored_frames
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.rgb_clips import enlarged_frame
+from vidrestore.engine.run import warn
 from vidrestore.errors import OptionError
 from vidrestore.events import Finished, Listener, Started
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 
 PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first pictures are often black or a title
@@ -36,13 +38,16 @@ def preview(
     if PIPE in (source, output):
         raise OptionError("--preview needs a file to read and a file to write, not a pipe")
     check_request(source, output, options)
-    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+    options = replace(options, drop=frozenset(DROP_WORDS.values()))
+    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         check_picture(source, reader.info.video)
         span = find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
         job = prepare(reader.info, output, task, options, loader, span)
         on_event(Started(source, output, task, job.restorer.name, options.device))
+        warn(source, job.warnings, on_event)
         began = time.monotonic()
-        count = _write_pairs(job, job.frames(reader))
+        count, warnings = _write_pairs(job, job.frames(reader))
+        warn(source, warnings, on_event)
         damage = damage_summary(reader.damage.summary() if reader.damage.found else None)
     summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
     on_event(Finished(source, output, count, summary.seconds, damage))
@@ -54,7 +59,8 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     return None if info.duration is None else max(Fraction(0), min(info.duration * PLACE, info.duration - seconds))
 
 
-def _write_pairs(job: Job, frames: Generator[Frame]) -> int:
+def _write_pairs(job: Job, frames: Generator[Frame]) -> tuple[int, list[str]]:
+    """How many were written, and what the writer warns of."""
     sources: deque[Frame] = deque()
     scale = job.restorer.scale
     wide = side_by_side_info(job.info, scale)
@@ -64,7 +70,7 @@ def _write_pairs(job: Job, frames: Generator[Frame]) -> int:
         for after in restored:
             before = enlarged_frame(sources.popleft(), job.info.video.format, scale)
             writer.write(side_by_side(before, after, job.info.video.format))
-    return writer.frames
+    return writer.frames, writer.warnings
 
 
 def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Frame]:

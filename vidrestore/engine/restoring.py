@@ -97,12 +97,15 @@ class ClipRestorer:
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
         """Restore one clip: the frames up to those that fade into the next clip, and those. Raises VidRestoreError where the model gives
-        what is no number.
+        what is no number, or finds too little memory.
         """
         clip, frames, before, after = edged
         edge = min(max(before, after), clip.stop)
         with torch.inference_mode():
-            planes = self._restored(clip, clip_planes(frames, self.pixels))
+            try:
+                planes = self._restored(clip, clip_planes(frames, self.pixels))
+            except torch.OutOfMemoryError as error:
+                raise too_large(clip, self.restorer.name) from error
             restored = []
             for index, (frame, *each) in enumerate(zip(frames, *planes, strict=True), clip.first):
                 if before <= index < after:
@@ -139,6 +142,11 @@ class ClipRestorer:
             return item
         native = grey_to_planes(planes, self.pixels)
         return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
+
+
+def too_large(clip: Clip, name: str) -> VidRestoreError:
+    """The error for a clip that a GPU has too little memory for."""
+    return VidRestoreError(f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use --device cpu")
 
 
 def no_numbers(clip: Clip, name: str) -> VidRestoreError:

@@ -85,7 +85,7 @@ def restore_source(
         on_event(Started(source, output, task, device=options.device))
         return told(before, on_event)
     check_request(source, output, options)
-    with folder.locked(), VideoReader(source, deinterlace=options.deinterlace) as reader:
+    with folder.locked(), VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         job = prepared(reader, output, task, options, loader, on_event)
         work = SegmentedWork(job, reader, folder, on_event)
         with kept(folder, source, on_event):
@@ -133,7 +133,7 @@ def _restore_stream(source: str, output: str, task: str, options: RestoreOptions
     if options.skip_existing and output != PIPE and os.path.exists(output):
         return Summary(source, output, 0, 0.0, skipped=True)
     check_request(source, output, options)
-    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         return _stream(prepared(reader, output, task, options, loader, on_event), reader, on_event)
 
 

@@ -301,6 +301,7 @@ class SegmentedWork:
             span=plan.span,
             before_naming=note,
             partial=self.partial,
+            first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
         return joined
 

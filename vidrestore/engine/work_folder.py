@@ -180,7 +180,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
 
 def _apart(output: Path) -> str:
     """A name for the work folder where those of outputs from several folders lie."""
-    place = hashlib.sha256(os.fsencode(output.absolute())).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(os.path.abspath(output))).hexdigest()[:8]
     return _short(f"{output.name}.{place}{WORK_SUFFIX}")
 
 

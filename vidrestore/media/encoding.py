@@ -179,4 +179,4 @@ def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
 def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
     """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the usual one rounded."""
     exact = 1 / ((video.rate or video.base_rate or Fraction(25)) * time_base)
-    return duration if duration and abs(duration - exact) >= 1 else frame_ticks(video, time_base)
+    return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)

@@ -17,7 +17,7 @@ from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
-from vidrestore.media.span import WHOLE, Cut, Span
+from vidrestore.media.span import WHOLE, Cut, Span, moved
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -45,7 +45,10 @@ class Times:
 
 
 class FileOutput:
-    """The file behind a VideoWriter: `write` each frame, then `finish`, or `abort` to leave nothing behind."""
+    """The file behind a VideoWriter: `write` each frame, then `finish`, or `abort` to leave nothing behind.
+
+    `first` is the time of the first frame, where that is known: chapters move with a film that begins before 0.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class FileOutput:
         time_base: Fraction | None = None,
         span: Span = WHOLE,
         partial: Path | None = None,
+        first: int | None = None,
     ) -> None:
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
@@ -75,6 +79,9 @@ class FileOutput:
         self.durations: dict[int, int] = {}  # of the frames inside the encoder, by pts; some encoders forget them
         self.held: Packet[Any] | None = None
         self.first_dts = 0
+        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
+        if first is not None and first + self.shift < 0:
+            self._shift_to_zero(first)
         try:
             self._open()
         except BaseException as error:
@@ -131,7 +138,7 @@ class FileOutput:
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
-            container.set_chapters(self.cut.chapters(chapters) if self.cut else chapters)
+            container.set_chapters(moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
             self.copier.start()
 
     def _still_true(self, metadata: dict[str, str]) -> dict[str, str]:
@@ -156,8 +163,8 @@ class FileOutput:
 
     def _shift_to_zero(self, pts: int) -> None:
         """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
-        self.shift = -pts
-        seconds = float(self.shift * self.time_base)
+        self.shift, self.late = -pts, -pts * self.time_base
+        seconds = float(self.late)
         self.warnings.append(f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by {seconds:.3f} s")
 
     def _register(self, pts: int, duration: int) -> tuple[int, int]:
@@ -238,10 +245,12 @@ class FileOutput:
             self.damage = self.copier.damage
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            track = sum(
-                info.index < self.video.index and info.index in self.copy and info.kind != "attachment" for info in self.source.streams
-            )
-            write_aspect(self.partial, track, self.video.width, self.video.height, Fraction(ratio or 1))
+            write_aspect(self.partial, self._track(), self.video.width, self.video.height, Fraction(ratio or 1))
+
+    def _track(self) -> int:
+        """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
+        before = (info for info in self.source.streams if info.index < self.video.index and info.index in self.copy)
+        return sum(info.kind != "attachment" and not info.attached_picture for info in before)
 
     def _verify(self) -> None:
         """Read the closed file again, undecoded, and compare it with what was written."""

@@ -43,8 +43,9 @@ class JoinedFile(FileOutput):
         span: Span = WHOLE,
         before_naming: Callable[[Path], None] = lambda path: None,
         partial: Path | None = None,
+        first: int | None = None,
     ) -> None:
-        super().__init__(output, source, choice, copy, overwrite=overwrite, scale=scale, span=span, partial=partial)
+        super().__init__(output, source, choice, copy, overwrite=overwrite, scale=scale, span=span, partial=partial, first=first)
         self.before_naming = before_naming
         self._pts: Sequence[int] = ()
         self._durations: Sequence[int] = ()

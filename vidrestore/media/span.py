@@ -97,6 +97,15 @@ class Cut:
         return kept
 
 
+def moved(chapters: list[Any], shift: Fraction) -> list[Any]:
+    """Chapters `shift` seconds later; one that would begin before 0 begins there."""
+    late = []
+    for chapter in chapters:
+        ticks = round(shift / Fraction(chapter["time_base"]))
+        late.append({**chapter, "start": max(0, chapter["start"] + ticks), "end": chapter["end"] + ticks})
+    return late
+
+
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
     """A time of a packet in seconds."""
     return None if ticks is None else ticks * Fraction(packet.time_base)
