@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +68,6 @@ class DenoiseRestorer:
     """
 
     clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
-    pixels: Literal["planes", "rgb"] = "planes"
     needs_sigma = True
 
     def __init__(self, options: RestoreOptions) -> None:

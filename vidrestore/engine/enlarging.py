@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -41,7 +41,6 @@ class VsrRestorer:
     """
 
     scale, parallel, team = SCALE, 0, 4
-    pixels: Literal["planes", "rgb"] = "rgb"
     needs_sigma = False
 
     def __init__(self, options: RestoreOptions) -> None:

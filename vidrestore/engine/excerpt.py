@@ -7,8 +7,9 @@ from fractions import Fraction
 from math import ceil
 
 from vidrestore.errors import OptionError
+from vidrestore.media.encoders import PIPE
 from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import STDIN, VideoReader
+from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE, Span
 
 
@@ -37,7 +38,7 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
 
 def _first_pts(reader: VideoReader) -> int:
     """Of the first frame itself: what Matroska says of a stream's start is always 0."""
-    if reader.source == STDIN:
+    if reader.source == PIPE:
         return 0
     with closing(reader.frames()) as frames:
         first = next(frames, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 
 
 class IdentityRestorer:
-    """Gives every clip back as it is, in clips like those of the denoiser."""
+    """Gives every clip back as it is, in clips that share frames."""
 
     name = "identity"
     clip = 20
     overlap = 4
     scale = 1
-    pixels: Literal["planes", "rgb"] = "planes"
     needs_sigma = False
     radius = 0
     parallel = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ class ImageRestorer:
     """
 
     scale, parallel, team = 1, 0, 1
-    pixels: Literal["planes", "rgb"] = "rgb"
     needs_sigma = False
 
     def __init__(self, task: str, options: RestoreOptions) -> None:

@@ -17,7 +17,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
 
-CLIP, OVERLAP = 20, 4  # noise is measured clip by clip, as the denoiser does
+CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise import NoiseEstimator
@@ -45,7 +46,7 @@ class SourceIdentity:
     @classmethod
     def of(cls, source: str) -> SourceIdentity:
         """Raises MediaError for a file that isn't there, or can't be read."""
-        if source == "-":
+        if source == PIPE:
             return cls(source)
         try:
             status = Path(source).stat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 from vidrestore.errors import OptionError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Restorer(Protocol):
     """A model with what a chain must know to feed it.
 
-    `clip` frames at a time, neighbouring clips sharing `overlap` of them; the output is `scale` times larger. `pixels`: each native
-    plane by itself, or RGB. `radius`: how many neighbouring frames a restored frame depends on, either side (0: single images).
+    `clip` frames at a time, neighbouring clips sharing `overlap` of them; the output is `scale` times larger. `radius`: how many
+    neighbouring frames a restored frame depends on, either side (0: single images).
     `parallel`: how many clips may be restored at once, each in a thread of its own; 0 leaves it to the chain.
     """
 
@@ -28,14 +28,13 @@ class Restorer(Protocol):
     clip: int
     overlap: int
     scale: int
-    pixels: Literal["planes", "rgb"]
     needs_sigma: bool
     radius: int
     parallel: int
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`; the same comes out.
-        With `pixels` "rgb" the clip is one tensor instead, see `RgbRestorer`.
+        Networks on RGB are given frames instead, see `RgbRestorer`.
 
         `precision` "fp32" asks for full precision whatever the options say. May be called from several threads at once. The clip is
         not altered.
@@ -45,7 +44,7 @@ class Restorer(Protocol):
 
 @runtime_checkable
 class RgbRestorer(Restorer, Protocol):
-    """A restorer whose `pixels` are "rgb": frames are R'G'B' in [0, 1] (what video holds beyond black and white goes beyond), with the
+    """A restorer of whole pictures: frames are R'G'B' in [0, 1] (what video holds beyond black and white goes beyond), with the
     transfer of the file.
 
     A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the frames that it sees all

@@ -25,10 +25,9 @@ from typing import Any
 from vidrestore.engine.lock import Lock
 from vidrestore.engine.naming import WORK_SUFFIX
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.media.atomic import sync_folder, write_problem
+from vidrestore.media.atomic import LONGEST_NAME, sync_folder, write_problem
 
 VERSION = 1
-_LONGEST_NAME = 255  # bytes
 _OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?|\w+\.\d+\.claim")
 
 
@@ -186,10 +185,10 @@ def _apart(output: Path) -> str:
 
 def _short(name: str) -> str:
     """A name as long as file systems take, with its end kept."""
-    if len(os.fsencode(name)) <= _LONGEST_NAME:
+    if len(os.fsencode(name)) <= LONGEST_NAME:
         return name
     place = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
     stem = name.removesuffix(WORK_SUFFIX)
-    while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > _LONGEST_NAME:
+    while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > LONGEST_NAME:
         stem = stem[:-1]
     return f"{stem}.{place}{WORK_SUFFIX}"

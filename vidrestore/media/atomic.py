@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OutputExistsError
 
-_LONGEST_NAME = 255  # bytes, on every file system in use
+LONGEST_NAME = 255  # bytes, on every file system in use
 
 
 def check_output(output: str, source: str, *, overwrite: bool) -> None:
@@ -20,8 +20,8 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     Raises OutputExistsError or MediaError.
     """
     target = Path(output)
-    if (length := len(os.fsencode(target.name))) > _LONGEST_NAME:
-        raise MediaError(f"{output}: the name has {length} bytes, and file systems hold {_LONGEST_NAME}; give a shorter one with -o")
+    if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
+        raise MediaError(f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter one with -o")
     if same_file(target, Path(source)):
         raise MediaError(f"{output}: the output is the input {source}; give -o another name (--overwrite does not change this)")
     if target.is_dir():
@@ -52,7 +52,7 @@ def partial_path(output: str) -> Path:
     """The hidden name beside `output` under which it is written until it is whole."""
     target = Path(output)
     name = f".{target.name}.partial"
-    while len(os.fsencode(name)) > _LONGEST_NAME:
+    while len(os.fsencode(name)) > LONGEST_NAME:
         name = "." + name[2:]
     return target.with_name(name)
 

@@ -59,14 +59,13 @@ class FileOutput:
         *,
         overwrite: bool = False,
         scale: int = 1,
-        time_base: Fraction | None = None,
         span: Span = WHOLE,
         partial: Path | None = None,
         first: int | None = None,
     ) -> None:
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
-        self.time_base = time_base or self.video.time_base
+        self.time_base = self.video.time_base
         self.partial = partial or partial_path(output)
         self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None

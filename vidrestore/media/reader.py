@@ -16,15 +16,13 @@ from vidrestore.frames import Frame
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import Deinterlacer
+from vidrestore.media.encoders import PIPE
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
-
-
-STDIN = "-"
 
 
 class VideoReader:
@@ -39,7 +37,7 @@ class VideoReader:
         self.source = source
         self.threads = threads
         self.damage = Damage()
-        self._pipe = Y4mInput(sys.stdin.buffer) if source == STDIN else None
+        self._pipe = Y4mInput(sys.stdin.buffer) if source == PIPE else None
         self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
         self._deinterlacer = self._deinterlacing() if deinterlace else None
         self._running: Generator[Frame] | None = None

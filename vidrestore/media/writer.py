@@ -35,7 +35,7 @@ class VideoWriter:
     """A context manager that writes restored frames: on a clean exit the file is verified and gets its name, on an error nothing is left.
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see `check_streams`); `frames`, where
-    known, is how many frames must arrive. Frames are `scale` times the source's size and count `time_base` (the source's, if not given) in
+    known, is how many frames must arrive. Frames are `scale` times the source's size and count its ticks in
     their pts. `rate` is for pipes only. `span` is the part of the source that the frames come from: all else is cut to it. `warnings` are
     sentences for the user, `damage` says at the end what was broken in the copied streams. Raises MediaError and OutputExistsError, before
     work where it can be known.
@@ -51,7 +51,6 @@ class VideoWriter:
         frames: int | None = None,
         overwrite: bool = False,
         scale: int = 1,
-        time_base: Fraction | None = None,
         rate: Fraction | None = None,
         span: Span = WHOLE,
     ) -> None:
@@ -59,10 +58,10 @@ class VideoWriter:
         self.frames = 0
         self._sink: _Sink
         if output == PIPE:
-            self._sink = Y4mOutput(sys.stdout.buffer, source, rate=rate, scale=scale, time_base=time_base)
+            self._sink = Y4mOutput(sys.stdout.buffer, source, rate=rate, scale=scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
-            self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, time_base=time_base, span=span)
+            self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
         self.warnings = self._sink.warnings
         if output == PIPE and (warning := pipe_warning(source)):
             self.warnings.append(warning)

@@ -49,13 +49,11 @@ class Y4mOutput:
     that y4m can't hold, and where the rate turns out to vary.
     """
 
-    def __init__(
-        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1, time_base: Fraction | None = None
-    ) -> None:
+    def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1) -> None:
         self.stream = stream
         self.warnings: list[str] = []
         self.damage: str | None = None  # nothing is copied into a pipe
-        self.time_base = time_base or source.video.time_base
+        self.time_base = source.video.time_base
         self.asked = rate is not None
         self.rate = rate or _source_rate(source)
         self.origin: int | None = None
