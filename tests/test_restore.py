@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import av
 import numpy as np
@@ -39,7 +39,6 @@ class Fake:
     clip = 6
     overlap = 2
     scale = 1
-    pixels: Literal["planes", "rgb"] = "planes"
     needs_sigma = True
     radius = 0
     parallel = 0
