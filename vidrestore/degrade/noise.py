@@ -1,13 +1,11 @@
 """Noise: white and Gaussian on samples as they are stored, and a camera's, in light.
 
 Camera noise is of a variance that grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise modeling and fitting for
-single-image raw-data", TIP 2008), of levels as T. Brooks et al. fitted them ("Unprocessing images for learned raw denoising", CVPR 2019),
-spread more widely.
+single-image raw-data", TIP 2008), from that of bright light to that of dim light, as T. Brooks et al. draw it ("Unprocessing images for
+learned raw denoising", CVPR 2019), with the readout of many cameras instead of one.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import torch
@@ -18,7 +16,8 @@ from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
 SHOT = (3e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
-READ = (1.8, 1.2)  # mean and deviation of what stands before the power of it, a logarithm; Brooks et al. have 1.2 and 0.26 for one camera
+READ = (0.7, 8.0)  # standard deviation of the readout in electrons, of which white then has 1 / shot
+SHARPNESS = (0.0, 0.7)  # what demosaicing that follows edges keeps of the noise between the sites of a colour
 
 DEMOSAICED, SMOOTHED = 0.6, 0.2  # shares of clips
 GREEN_FILL = ((0.0, 0.25, 0.0), (0.25, 1.0, 0.25), (0.0, 0.25, 0.0))
@@ -56,13 +55,13 @@ def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing leaves it, or smoothed."""
     level = log_uniform(draw, SHOT)
     gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
-    read = math.exp(2.18 * math.log(level) + draw.normal(*READ))
+    read = (log_uniform(draw, READ) * level) ** 2
     noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
     kind = draw.random()
     if kind < DEMOSAICED:
         follow = draw.uniform(0, 1), draw.uniform(0, 1)
         rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32)) * draw.uniform(0, 0.3)
-        noise = demosaiced_noise(noise + rows, follow)
+        noise = demosaiced_noise(noise + rows, follow).lerp(noise + rows, draw.uniform(*SHARPNESS))
     elif kind < DEMOSAICED + SMOOTHED:
         noise = smoothed(noise, draw.uniform(0, 0.5))
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
