@@ -14,7 +14,7 @@ from vidrestore.training.config import PairDataConfig
 from vidrestore.training.footage import Footage
 
 EXPOSURES = (3, 5, 7)  # frames that one blurred frame is the mean of
-MEAN_SHARE = 0.4  # of blurred crops, which are such means; the others are blurred along a drawn way
+MEAN_SHARE = 0.25  # of blurred crops, which are such means; the others are blurred along a drawn way
 
 
 @dataclass(frozen=True)
