@@ -108,9 +108,9 @@ def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path
 
 
 def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Path) -> None:
-    write_video(tmp_path / "a.mkv", frames=4, size=(64, 48))
-    write_rgb(tmp_path / "b.png", np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
-    clip, still = tmp_path / "a.mkv", tmp_path / "b.png"
+    clip, still = tmp_path / "data" / "a.mkv", tmp_path / "data" / "b.png"
+    write_rgb(still, np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
+    write_video(clip, frames=4, size=(64, 48))
     stored = {path: DecodedFiles(tmp_path / "cache").decoded(path, decode_whole) for path in (clip, still)}
     for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
         drawn = [Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0)) for held in (stored, None)]
