@@ -22,7 +22,7 @@ from vidrestore.training.events import Began, Figures, Interrupted, Listener, No
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
-from vidrestore.training.parallel import Together, processes
+from vidrestore.training.parallel import LostError, Together, processes
 from vidrestore.training.records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.sources import IN_MEMORY, Reading, make_data
@@ -59,7 +59,7 @@ def train(
 
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
     diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
-    OptionError for a device or package that isn't there; KeyboardInterrupt after Ctrl-C.
+    OptionError for a device or package that isn't there; LostError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with processes(device) as (together, place):
         run = Run(config, output, place, together)
@@ -151,7 +151,7 @@ class Run:
         take_over(self.config, (self.network, self.average), source)
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
+        """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt and LostError, which are raised again."""
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
@@ -177,7 +177,7 @@ class Run:
                     losses.append(self.update(*on_device(batch, self.device)))
                     self.seconds = time.monotonic() - began
                     listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, LostError):  # others are waited for before a step changes anything, so that the last one is whole
             self.save_checkpoint()
             listen(Interrupted(self.step, self.checkpoint))
             raise
