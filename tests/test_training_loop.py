@@ -107,6 +107,12 @@ def test_validation_is_at_the_usual_levels_that_were_trained() -> None:
     assert validation_sigmas((25.0,)) == (25.0,)
 
 
+def test_a_range_without_a_usual_level_is_judged_at_its_geometric_middle() -> None:
+    assert validation_sigmas((25.0, 45.0)) == (33.5,)
+    assert validation_sigmas((60.0, 90.0)) == (73.5,)
+    assert validation_sigmas((50.001, 50.002)) == (50.001,)
+
+
 def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_path: Path) -> None:
     network = Run(tiny_run(tmp_path), tmp_path, CPU).network
     clean = 255 * torch.rand(4, 20, 16).round_()
