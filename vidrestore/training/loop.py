@@ -151,7 +151,7 @@ class Run:
         take_over(self.config, (self.network, self.average), source)
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt and LostError, which are raised again."""
+        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt or LostError, which go up."""
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
