@@ -112,6 +112,18 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) 
     assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
 
 
+def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    files = [tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks) for folder, blocks in (("a", 1), ("b", 2))]
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
+    rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
+    assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
+    alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
+    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {"own": rows[str(files[1])]}
+
+
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
 
 
