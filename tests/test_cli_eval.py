@@ -124,6 +124,18 @@ def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None
     assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {"own": rows[str(files[1])]}
 
 
+def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.evaluation.patches.gray_video", lambda sequence, lines: pytest.fail("a video was decoded"))
+    write_avenue(tmp_path)
+    arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
+    assert run(*arguments, "--weights", "dust-denoise") == 2
+    assert "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5); name others" in capsys.readouterr().err
+    assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
+    assert "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others" in capsys.readouterr().err
+
+
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
 
 

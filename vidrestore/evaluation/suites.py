@@ -31,7 +31,10 @@ LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means."""
+    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means.
+
+    `fits` says whether a contestant takes part in a column.
+    """
 
     judge: Callable[..., Iterator[ClipFigures]]
     families: tuple[str, ...]
@@ -39,6 +42,7 @@ class Protocol:
     task: Callable[[Table], str]
     lines: Callable[[Table], tuple[str, ...]]
     pooled: bool = False
+    fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
 
 
 def _of_patches(table: Table) -> tuple[str, ...]:
@@ -59,6 +63,7 @@ PROTOCOLS = {
         lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
         _of_patches,
         pooled=True,
+        fits=patches.fits,
     ),
     "images": Protocol(
         images.judge,
@@ -79,8 +84,8 @@ def evaluate_table(
 ) -> Result:
     """Measure the systems of a table on its test sets below `data`.
 
-    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have, DatasetError where a
-    test set isn't there.
+    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have and for named weights
+    that fit none of its columns, DatasetError where a test set isn't there.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
@@ -88,6 +93,8 @@ def evaluate_table(
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
     taking = chosen(taking, table, systems)
+    if weights:
+        _check_all_fit(taking, table, protocol, [part for part in parts if part.dataset])
     clips: list[ClipFigures] = []
     for part in parts:
         if part.dataset:
@@ -105,6 +112,18 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
     whole = not sets or set(sets) == set(names)
     return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+
+
+def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]) -> None:
+    """OptionError names weights that would be measured in no column of the test sets."""
+    for contestant in taking:
+        on = [part for part in parts if contestant.only in ("", part.name)]
+        if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
+            columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
+            raise OptionError(
+                f"{contestant.source}: fits nothing of {table.name} on {', '.join(part.name for part in parts)}"
+                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns})'}; name others with --weights"
+            )
 
 
 def _found(table: Table, part: TableSet, data: Path | None) -> Any:
