@@ -215,7 +215,7 @@ def run_task(task: str, shared: Shared, **own: Any) -> None:
 
 
 def _run_all(task: str, shared: Shared, own: dict[str, Any], on_event: Listener) -> int:
-    """Restore all inputs; the exit code. An error about all of them together is told of the only one that was given, or of "", where there are several."""
+    """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of "" where there are several."""
     from vidrestore.engine.naming import listed_sources
 
     given = shared.sources or []

@@ -48,7 +48,7 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the weights are for a column: by their rate, and their noise where the card tells it: without noise none that are for some."""
+    """Whether the weights are for a column: by their rate and, where the card tells it, their noise (or that there is none)."""
     if contestant.system == GIVEN:
         return True
     assert contestant.model is not None
