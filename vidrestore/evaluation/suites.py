@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -33,26 +33,29 @@ LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 class Protocol:
     """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means.
 
-    `fits` says whether a contestant takes part in a column.
+    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column.
     """
 
     judge: Callable[..., Iterator[ClipFigures]]
     families: tuple[str, ...]
     free: Callable[[Table], tuple[str, ...]]
     task: Callable[[Table], str]
-    lines: Callable[[Table], tuple[str, ...]]
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False
     fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
 
 
-def _of_patches(table: Table) -> tuple[str, ...]:
+def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     clip = "the column's number of" if table.column == "clip length" else str(patches.CLIP)
     return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in patches.PROTOCOL)
 
 
-def _of_enlarging(table: Table) -> tuple[str, ...]:
+def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     small = "made here as MATLAB's imresize makes them" if table.settings.get("made") else "of the release, else made here bicubically"
-    return tuple(line.format(small=small, channels=", ".join(table.settings["channels"])) for line in enlarging.PROTOCOL)
+    judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
+    restored = f"of each clip only frame {', '.join(map(str, judged))} is restored and judged" if judged else "all frames are restored"
+    channels = ", ".join(table.settings["channels"])
+    return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarging.PROTOCOL)
 
 
 PROTOCOLS = {
@@ -70,11 +73,11 @@ PROTOCOLS = {
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
-        lambda table: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
+        lambda table, sets: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
     ),
     "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
     "rgb-denoising": Protocol(
-        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table: awgn.PROTOCOL
+        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table, sets: awgn.PROTOCOL
     ),
 }
 
@@ -100,10 +103,8 @@ def evaluate_table(
         if part.dataset:
             clips += _measured(table, part, found[part.name], taking, protocol, tell)
     rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
-    names = {clip.system: _name(table, clip.system) for clip in clips}
-    return Result(
-        name, table.title, "published", rows, protocol.lines(table), tuple(remarks(taking)), table.source, tuple(clips), names, table.column
-    )
+    names, lines = {clip.system: _name(table, clip.system) for clip in clips}, protocol.lines(table, found.values())
+    return Result(name, table.title, "published", rows, lines, tuple(remarks(taking)), table.source, tuple(clips), names, table.column)
 
 
 def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
