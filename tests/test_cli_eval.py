@@ -14,6 +14,7 @@ from vidrestore.cli import main
 from vidrestore.evaluation import evaluate, suite_names
 from vidrestore.evaluation.contestants import system_of
 from vidrestore.evaluation.published import read_table
+from vidrestore.evaluation.results import Result, Row
 from vidrestore.evaluation.suites import UNFOLDING
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
@@ -72,6 +73,14 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
     said = capsys.readouterr()
     assert "┃" in said.out and "│ Bicubic" in said.out and "23.78" in said.out
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
+
+
+def test_names_with_brackets_are_drawn_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("denoise", "film [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
+    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run("--suite", "quick", "film [raw].mkv") == 0
+    assert "│ denoise │ [red]   │ film [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

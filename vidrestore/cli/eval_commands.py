@@ -106,10 +106,11 @@ def _print(found: Result) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(*row, style="red" if row[-1] == "differs" else None)
+            table.add_row(*map(Text, row), style="red" if row[-1] == "differs" else None)
         Console().print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
