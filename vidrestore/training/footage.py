@@ -157,10 +157,13 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is no such folder."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is none that can be read."""
+    try:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")
+        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    except OSError as error:
+        raise ConfigError(f"{folder}: the folder can't be read ({error.strerror})") from error
     return [path for path in found if path.name not in exclude]
 
 
