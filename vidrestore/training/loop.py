@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vidrestore.errors import ConfigError
 from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
-from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, to_all
+from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
@@ -234,9 +234,9 @@ class Run:
         figures, before = self.together.told(self._figures(held_out))
         psnr = sum(figures.values()) / len(figures)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
-        noted = {"psnr": figures} | ({"before": before} if before else {})
+        parts = {"psnr": figures} | ({"before": before} if before else {})
         with interrupts_held():
-            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: _rounded(part) for name, part in noted.items()})
+            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: noted(part) for name, part in parts.items()})
             if self.config.training.schedule == "plateau":
                 self.plateau.judged(better)
             if better:
@@ -343,8 +343,3 @@ class Run:
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
     """A batch with its tensors where the network is."""
     return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)
-
-
-def _rounded(figures: Figures) -> dict[str, float]:
-    """For the curve: names as JSON has them."""
-    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}
