@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -159,7 +160,8 @@ def _rows(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipFigures],
     for part in parts:
         for index, column in enumerate(part.columns):
             on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
-            mine = list(_measured_values(part, column, clips, pooled) if part.dataset else _means_of_sets(parts, column, clips, pooled))
+            values_of = partial(_measured_values, table, part) if part.dataset else partial(_means_of_sets, table, parts)
+            mine = list(values_of(column, clips, pooled))
             for system, weights, values, count in mine:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
                 yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
@@ -175,12 +177,17 @@ def _name(table: Table, system: str) -> str:
 Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
 
 
-def _measured_values(part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _measured_values(table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
     """What each system came to in one column: a setting, a clip's name, or the mean of all clips."""
-    here = [clip for clip in clips if clip.test_set == part.name and (column in (clip.column, clip.clip) or column == AVERAGE)]
+    here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
         own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
         yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
+
+
+def belongs(table: Table, column: str, clip: ClipFigures) -> bool:
+    """Whether a column is of what was measured: of its clip, in a table by clips, or else of its setting; the average is of all."""
+    return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
 
 
 def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
@@ -191,9 +198,9 @@ def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
     return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
 
 
-def _means_of_sets(parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _means_of_sets(table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
     """The mean over the sets of what each system came to there; of those that were measured on all."""
-    per_set = [{entry[:2]: entry for entry in _measured_values(part, column, clips, pooled)} for part in parts if part.dataset]
+    per_set = [{entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)} for part in parts if part.dataset]
     for key in per_set[0]:
         entries = [found[key] for found in per_set if key in found]
         if len(entries) == len(per_set):
