@@ -46,7 +46,9 @@ denoising() {
 
 noisy_sensing() {
     local sigma
-    for sigma in 10 20 50 100; do run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/"; done
+    for sigma in 10 20 50 100; do # the second for the card, where evaluation looks for it
+        run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/" "s/^rate = .*/&\nsigma = [$sigma.0]/"
+    done
 }
 
 ablations() {

@@ -146,6 +146,34 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
 
 
+@pytest.mark.parametrize(
+    ("inputs", "source", "kind", "code"),
+    [
+        (["missing.mkv"], "missing.mkv", "MediaError", 1),
+        (["empty"], "empty", "MediaError", 1),
+        (["--from-list", "no.txt"], "", "MediaError", 1),
+        (["film.mkv", "film.mkv", "empty"], "", "MediaError", 1),
+        (["film.mkv", "--segment-frames", "0"], "film.mkv", "OptionError", 2),
+    ],
+)
+def test_an_error_before_work_begins_is_one_event_and_told_once(
+    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], inputs: list[str], source: str, kind: str, code: int
+) -> None:
+    monkeypatch.chdir(film.parent)
+    (film.parent / "empty").mkdir()
+    assert run(*inputs, "--json") == code
+    said = capsys.readouterr()
+    (event,) = map(json.loads, said.out.splitlines())
+    assert (event["event"], event["source"], event["kind"], event["exit_code"]) == ("error", source, kind, code)
+    assert said.err == f"vidrestore: {event['message']}\n"
+
+
+def test_an_input_that_is_left_out_has_no_event(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film.with_name("film.denoised.mkv").touch()
+    assert run(film, "--skip-existing", "--json") == 0
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
 @pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
 def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(film: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from vidrestore.cli import main
 from vidrestore.evaluation import evaluate, suite_names
 from vidrestore.evaluation.contestants import system_of
 from vidrestore.evaluation.published import read_table
+from vidrestore.evaluation.results import Result, Row
 from vidrestore.evaluation.suites import UNFOLDING
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
@@ -74,6 +75,14 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
 
 
+def test_names_with_brackets_are_drawn_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("denoise", "film [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
+    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run("--suite", "quick", "film [raw].mkv") == 0
+    assert "│ denoise │ [red]   │ film [raw].mkv │ 2.00" in capsys.readouterr().out
+
+
 def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
     assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
@@ -110,6 +119,30 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) 
         assert not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
     assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
     assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
+
+
+def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    files = [tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks) for folder, blocks in (("a", 1), ("b", 2))]
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
+    rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
+    assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
+    alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
+    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {"own": rows[str(files[1])]}
+
+
+def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.evaluation.patches.gray_video", lambda sequence, lines: pytest.fail("a video was decoded"))
+    write_avenue(tmp_path)
+    arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
+    assert run(*arguments, "--weights", "dust-denoise") == 2
+    assert "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5); name others" in capsys.readouterr().err
+    assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
+    assert "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others" in capsys.readouterr().err
 
 
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred

@@ -13,6 +13,7 @@ from sample_pictures import write_rgb
 from vidrestore import datasets
 from vidrestore.datasets import DatasetError, Pair, PairedImages
 from vidrestore.datasets.catalogue import DATASETS
+from vidrestore.datasets.templates import listing
 
 # Records
 
@@ -71,6 +72,15 @@ def test_a_degraded_picture_without_its_clean_one_is_named(tmp_path: Path) -> No
 def test_a_picture_that_belongs_to_no_pair_is_named(tmp_path: Path) -> None:
     write(tmp_path, "hazy/1_1_0.9.png", "hazy/preview.png", "clear/1.png")
     assert error("its", tmp_path, "train").startswith(f"{tmp_path}/hazy/preview.png: belongs to no pair; pictures are expected as")
+
+
+def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.listdir", refused)
+    with pytest.raises(DatasetError, match=r"the folder can't be read \(Permission denied\)"):
+        listing(tmp_path)
 
 
 def test_hazy_pictures_without_any_folder_of_clear_ones_are_not_there(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from vidrestore.engine.denoise import DenoiseRestorer
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.evaluation.awgn import FRAMES, OPPONENT, judge, noisy_video, through_planes
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
-from vidrestore.evaluation.published import Table, TableSet
-from vidrestore.evaluation.suites import mean_of
+from vidrestore.evaluation.published import Table, TableSet, read_table
+from vidrestore.evaluation.results import ClipFigures
+from vidrestore.evaluation.suites import belongs, mean_of
 from vidrestore.metrics import psnr
 
 
@@ -105,3 +106,10 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
     restored = torch.stack(list(through_planes(restorer, noisy, 30.0))).clamp(0, 1)
     before, after = (psnr(video.flatten(0, 2)[..., None], clean.float().flatten(0, 2)[..., None] / 255, 1.0) for video in (noisy, restored))
     assert after > before + 8
+
+
+def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says() -> None:
+    named_like_a_sigma = ClipFigures("dust", "davis", "20", "10", {"psnr": (30.0,)})
+    assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [False, True]
+    walk = ClipFigures("bicubic", "vid4", "Y", "walk", {"psnr": (25.0,)})
+    assert [belongs(read_table("vsr-table3"), column, walk) for column in ("walk", "city", "average")] == [True, False, True]

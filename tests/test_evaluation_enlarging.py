@@ -139,3 +139,15 @@ def test_networks_stand_beside_bicubic_and_published_ones(tmp_path: Path) -> Non
     average = {row.system: row for row in found.rows if row.on.endswith("average")}
     assert average["vsr-transformer-other"].weights == "own" and average["vsr-transformer-other"].measured
     assert average["EDVR-L"].measured == {} and average["EDVR-L"].reference["psnr"] == 27.35
+
+
+def test_the_protocol_says_which_frames_are_restored(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        write_rgb(tmp_path / "sequences" / "00001" / "0266" / f"im{number}.png", picture(number, 32, 40))
+    (tmp_path / "sep_testlist.txt").write_text("00001/0266\n")
+    found = evaluate("vsr-table2", data=tmp_path, systems=["bicubic"])
+    assert [len(clip.frames["psnr"]) for clip in found.clips] == [1, 1]
+    assert "of each clip only frame 4 is restored and judged, output clamped" in found.protocol[1]
+    for clip in VID4:
+        write_frames(tmp_path / "GT" / clip, 2, (32, 40))
+    assert "all frames are restored, output clamped" in evaluate("vsr-table3", data=tmp_path, systems=["bicubic"]).protocol[1]

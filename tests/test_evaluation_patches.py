@@ -140,6 +140,13 @@ def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     assert [fits(contestant(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")] == [True, False]
 
 
+def test_weights_for_noise_take_no_part_where_there_is_none() -> None:
+    rates, lengths = table("CS rate", ("0.2",)), table("clip length", ("20",), rate=0.2)
+    for card, expected in (({"sigma": [50.0]}, False), ({"sigma": 50.0}, False), ({"sigma": [0.0]}, True), ({"rate": 0.2}, True)):
+        one = contestant(measurements=3, card=card)
+        assert fits(one, rates, "0.2") == fits(one, lengths, "20") == expected
+
+
 @torch.no_grad()
 def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
     dust, sequence = contestant(measurements=3), write_clip(tmp_path / "a", 25)

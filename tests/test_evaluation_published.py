@@ -43,6 +43,15 @@ def test_every_set_is_a_dataset_that_can_be_found(name: str) -> None:
             assert part.name == AVERAGE
 
 
+READ = {"patches": {"stride", "rate"}, "images": {"task"}, "super-resolution": {"channels", "made"}, "rgb-denoising": set()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_sets_only_what_its_protocol_reads(name: str) -> None:
+    table = read_table(name)
+    assert set(table.settings) <= READ[table.protocol]
+
+
 def test_figures_that_everybody_knows_stand_where_they_should() -> None:
     vid4 = read_table("vsr-table3").sets[0]
     assert vid4.columns == ("calendar", "city", "foliage", "walk", AVERAGE)

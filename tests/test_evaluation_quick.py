@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from vidrestore.errors import OptionError
+from vidrestore.cli import main
+from vidrestore.engine.options import RestoreOptions
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, Side, flicker, note_flicker, sides
+from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, SECONDS, Side, flicker, note_flicker, sides
 from vidrestore.models.matching import Grid, fixed_places
 from vidrestore.noise import NoiseEstimator
 
@@ -96,3 +98,26 @@ def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
         evaluate("bundled", films=["film.mp4"])
     with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
         evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
+
+
+def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--data is for the other suites; name films"):
+        evaluate("quick", films=["film.mp4"], data=tmp_path)
+    for other in ({"suite": "bundled"}, {"suite": "vsr-table3", "data": tmp_path}, {"config": tmp_path / "a.toml"}):
+        with pytest.raises(OptionError, match="--seconds is for --suite quick"):
+            evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
+
+
+def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RestoreOptions] = []
+
+    def restore(*films: Path, task: str, options: RestoreOptions) -> None:
+        asked.append(options)
+        raise MediaError("enough")
+
+    monkeypatch.setattr("vidrestore.restore", restore)
+    before = torch.get_num_threads()
+    with pytest.raises(SystemExit):
+        main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
+    torch.set_num_threads(before)
+    assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]  # as the help says

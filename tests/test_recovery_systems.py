@@ -173,6 +173,7 @@ def test_the_script_changes_what_it_says(tmp_path: Path) -> None:
     assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
     assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))  # type: ignore[attr-defined]
+    assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
 
 
 def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path: Path) -> None:

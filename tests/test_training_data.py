@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sample_pictures import write_rgb
 from sample_videos import write_video
 from test_training_pairs import pair_run
 from training_runs import tiny_run, write_clips, write_config
@@ -17,7 +19,7 @@ from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training import decoded, footage, sources
 from vidrestore.training.batches import Share, in_order
 from vidrestore.training.decoded import HEADER, Decoded, DecodedFiles, decoded_all, user_cache_folder
-from vidrestore.training.footage import decode_clip, decode_whole
+from vidrestore.training.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.loop import train
 from vidrestore.training.networks import new_network
 from vidrestore.training.sources import Reading, make_data
@@ -103,6 +105,28 @@ def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path
     found = decoded_all(files, [source(tmp_path / "data", name) for name in "cdefg"], lambda path: planes(), lambda error: None)
     assert [part is not None for part in found.values()] == [True, True, True, False, False]
     assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Path) -> None:
+    clip, still = tmp_path / "data" / "a.mkv", tmp_path / "data" / "b.png"
+    write_rgb(still, np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
+    write_video(clip, frames=4, size=(64, 48))
+    stored = {path: DecodedFiles(tmp_path / "cache").decoded(path, decode_whole) for path in (clip, still)}
+    for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
+        drawn = [Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0)) for held in (stored, None)]
+        assert equal(*drawn)
+    for path in (tmp_path / "cache").iterdir():
+        path.unlink()
+    for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
+        gone = Footage(clips, stills, 4, share, decoded=stored).window(np.random.default_rng(0))
+        assert equal(gone, Footage(clips, stills, 4, share).window(np.random.default_rng(0)))
+
+
+def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path: Path) -> None:
+    files = DecodedFiles(tmp_path / "cache")
+    (tmp_path / "cache" / "gone.planes").symlink_to(tmp_path / "gone")  # is listed, but has no size
+    found = files.decoded(source(tmp_path / "data", "a"), lambda path: planes(3))
+    assert found is not None and equal(found.planes(), planes(3))
 
 
 def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,15 @@ def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tm
 # Pans over photos
 
 
+def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(ConfigError, match=r"the folder can't be read \(Permission denied\)"):
+        find_footage(tmp_path, (), CLIP_SUFFIXES)
+
+
 def ramp(height: int = 300, width: int = 400) -> tuple[np.ndarray, ...]:
     """Luma that falls with the row and rises with the column, so that a place can be read off its value."""
     rows, columns = np.mgrid[:height, :width]

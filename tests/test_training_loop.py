@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,12 @@ def test_validation_is_at_the_usual_levels_that_were_trained() -> None:
     assert validation_sigmas((1.0, 75.0)) == (5.0, 20.0, 50.0)
     assert validation_sigmas((10.0, 30.0)) == (20.0,)
     assert validation_sigmas((25.0,)) == (25.0,)
+
+
+def test_a_range_without_a_usual_level_is_judged_at_its_geometric_middle() -> None:
+    assert validation_sigmas((25.0, 45.0)) == (33.5,)
+    assert validation_sigmas((60.0, 90.0)) == (73.5,)
+    assert validation_sigmas((50.001, 50.002)) == (50.001,)
 
 
 def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_path: Path) -> None:
@@ -355,6 +362,29 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path: Path
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
 
+@pytest.mark.parametrize("value", ["[]", "[2]", "[3, -3]", "7"])
+def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(
+    repository: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = repository / "examples" / "train" / "mb-taylorformer-t-derain.toml"
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", str(config), "--print-config", "--set", f"model.offset_limit={value}"])
+    assert end.value.code == 1 and "offset_limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["inf", "nan"])
+def test_a_cache_has_a_size(tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", str(write_config(tmp_path)), "--cache-gb", size])
+    assert end.value.code == 2 and "--cache-gb" in capsys.readouterr().err
+
+
+def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
+    assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
+
+
 def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file: can't be made a folder"):
@@ -457,6 +487,7 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
 ) -> None:
     write_clips(tmp_path)
     (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))  # what torch makes at its first optimiser is not ours
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     updates: list[int] = []
     update = Run.update

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_training_pairs import pair_run
+from torch import distributed
 from training_runs import tiny_run
 
 from vidrestore.errors import ConfigError
@@ -20,7 +21,7 @@ from vidrestore.training.batches import Share
 from vidrestore.training.config import RunConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss
-from vidrestore.training.parallel import Together
+from vidrestore.training.parallel import LostError, Together
 from vidrestore.weights import load_model
 
 SCRIPT = """
@@ -92,3 +93,26 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
     run.save_checkpoint()
     run.save_weights()
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    calls: list[torch.Tensor] = []
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        calls.append(tensor)
+        if len(calls) == 4:
+            raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "barrier", lambda: None)
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(rank, 2)))
+    with pytest.raises(LostError, match=r"another process of this training has ended \(Connection closed by peer\)"):
+        run.go(lambda event: None)
+    assert run.checkpoint.exists() == (rank == 0)
+    if rank == 0:
+        saved = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"))
+        saved.load_checkpoint()
+        assert saved.step == 3
+        for part, tensor in saved.network.state_dict().items():
+            torch.testing.assert_close(tensor, run.network.state_dict()[part], rtol=0, atol=0)

@@ -129,6 +129,19 @@ def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path:
         add_weights(path, folder)
 
 
+def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (folder / "manifest.json").read_bytes()
+
+    def full(self: Path, text: str, **settings: object) -> None:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(CheckpointError, match=r"manifest.json: can't be written \(No space left on device\)"):
+        write_manifest([], folder)
+    assert (folder / "manifest.json").read_bytes() == before and not list(folder.glob(".*"))
+
+
 def test_the_command_adds_and_says_what(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = trained(tmp_path, training={})
     measured = {"clips": {"psnr": 31.5}}

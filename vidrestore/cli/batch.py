@@ -9,7 +9,7 @@ from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Failed, Listener
 
-SOME_FAILED = 3  # of several inputs; a single one ends with the code of its own error
+SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of its own error
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:

@@ -27,7 +27,7 @@ def evaluate(
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
     sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="How much of each film --suite quick looks at.")] = 10.0,
+    seconds: Annotated[float | None, typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves.")] = None,
@@ -46,7 +46,16 @@ def evaluate(
     told = Told()
     try:
         found = evaluate(
-            suite, config=config, data=data, weights=weights or (), **chosen, films=films or (), seconds=seconds, device=device, tell=told
+            suite,
+            config=config,
+            data=data,
+            weights=weights or (),
+            **chosen,
+            films=films or (),
+            seconds=seconds,
+            device=device,
+            threads=threads,
+            tell=told,
         )
     finally:
         told.done()
@@ -97,10 +106,11 @@ def _print(found: Result) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(*row, style="red" if row[-1] == "differs" else None)
+            table.add_row(*map(Text, row), style="red" if row[-1] == "differs" else None)
         Console().print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -31,7 +31,8 @@ from vidrestore.cli.options import (
 )
 from vidrestore.cli.progress import listening
 from vidrestore.engine.options import Precision, RestoreOptions
-from vidrestore.events import DAMAGED_SOURCE
+from vidrestore.errors import VidRestoreError
+from vidrestore.events import DAMAGED_SOURCE, Failed
 
 if TYPE_CHECKING:
     from vidrestore.engine.batch import Batch
@@ -199,22 +200,34 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def run_task(task: str, shared: Shared, **own: Any) -> None:
     """Restore all inputs, or preview or plan them, and leave with the exit code; `own` as in `Shared.restore_options`."""
-    from vidrestore.engine.naming import listed_sources
-
     if shared.preview is not None and shared.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if shared.preview is not None and shared.duration is not None:
         raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
     if sum((shared.shard is not None, shared.engine == "ray", "," in shared.device)) > 1:
         raise typer.BadParameter("--shard, --engine ray and several devices are three ways to share the work; choose one")
-    one_use_of_stdout(shared.json, shared.output)
-    sources = [*(shared.sources or ()), *(listed_sources(shared.from_list) if shared.from_list else ())]
-    if not sources:
+    if not shared.sources and not shared.from_list:
         raise typer.BadParameter("no input was given; expected films, folders or patterns, or --from-list FILE")
-    batch = _batch(sources, task, shared, shared.restore_options(**own))
-    with closing(batch), stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
-        code = run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
+    one_use_of_stdout(shared.json, shared.output)
+    with stops_cleanly(), listening(shared.json, shared.quiet) as on_event:
+        code = _run_all(task, shared, own, on_event)
     raise typer.Exit(code)
+
+
+def _run_all(task: str, shared: Shared, own: dict[str, Any], on_event: Listener) -> int:
+    """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of "" where there are several."""
+    from vidrestore.engine.naming import listed_sources
+
+    given = shared.sources or []
+    try:
+        sources = [*given, *(listed_sources(shared.from_list) if shared.from_list else ())]
+        batch = _batch(sources, task, shared, shared.restore_options(**own))
+    except VidRestoreError as error:
+        only = given[0] if len(given) == 1 and not shared.from_list else ""
+        on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
+        return error.exit_code
+    with closing(batch):
+        return run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
 
 
 def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOptions) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,17 +30,21 @@ def train(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.")
     ] = None,
-    cache_gb: Annotated[float, typer.Option("--cache-gb", min=0, help="Size of that folder at most; 0: decode in memory.")] = 20,
+    cache_gb: Annotated[
+        float | None, typer.Option("--cache-gb", min=0, show_default="20", help="Size of that folder at most; 0: decode in memory.")
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
 ) -> None:
     """Train a network as CONFIG describes, on a CPU or GPU, and write its weights. Ctrl-C saves a checkpoint for --resume."""
+    if cache_gb is not None and not math.isfinite(cache_gb):
+        raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
     import torch
 
     from vidrestore.cli.train_progress import listening
     from vidrestore.training.config import read_config, written_config
-    from vidrestore.training.decoded import user_cache_folder
+    from vidrestore.training.decoded import CACHE_BYTES, user_cache_folder
     from vidrestore.training.loop import train as run
     from vidrestore.training.networks import complete
     from vidrestore.training.parallel import is_first
@@ -48,7 +53,9 @@ def train(
     if threads:
         torch.set_num_threads(threads)
     recipe = read_config(config, settings or ())
-    reading = Reading(cache or user_cache_folder() if cache_gb else None, int(1e9 * cache_gb), skip_bad, workers)
+    cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
+    folder = (cache or user_cache_folder()) if cache_bytes else None
+    reading = Reading(folder, cache_bytes, skip_bad, workers)
     if print_config:
         typer.echo(written_config(complete(recipe)), nl=False)
     elif dry_run:

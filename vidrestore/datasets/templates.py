@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from vidrestore.errors import DatasetError
+
 Fields = dict[str, str]
 _NAMES = re.compile(r"\{(\w+)\}")
 
@@ -82,11 +84,13 @@ def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Names in a folder in order, hidden ones left out; none where there is no such folder."""
+    """Names in a folder in order, hidden ones left out; none where there is no such folder. DatasetError where it can't be read."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise DatasetError(f"{folder}: the folder can't be read ({error.strerror})") from error
 
 
 def in_order(names: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -30,17 +30,21 @@ NAMES = {  # of systems that a table does not name
 
 @dataclass(frozen=True)
 class Contestant:
-    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are for, empty for all."""
+    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are for, empty for all.
+
+    `label` is what the weights are called where others on the same test set have their name, too.
+    """
 
     system: str
     model: Model | None = None
     source: str = ""
     device: str = "cpu"
     only: str = ""
+    label: str = ""
 
     @property
     def weights(self) -> str:
-        return self.model.card.name if self.model else ""
+        return self.label or (self.model.card.name if self.model else "")
 
     @cached_property
     def network(self) -> Any:
@@ -60,13 +64,23 @@ def contestants(
     taking = [Contestant(system, device=device) for system in FREE if system in free]
     cards = read_manifest().values()
     listed = [card.name for card in cards if card.family in families and card.task == task and locate(card) is not None]
-    for source in sources or listed:
+    for source in dict.fromkeys(sources or listed):
         only, name = _parsed(source, table)
         model = load_model(name, device)
         if model.card.family not in families:
             raise OptionError(f"{name}: weights of {model.card.family}, but {table.name} is for {', '.join(sorted(families))}")
         taking.append(Contestant(system_of(model), model, name, device, only))
-    return taking
+    return told_apart(taking)
+
+
+def told_apart(taking: Sequence[Contestant]) -> list[Contestant]:
+    """The same with a label, their source, for weights whose name others on a test set have: a/dust.safetensors and b/dust.safetensors."""
+
+    def is_another(one: Contestant, other: Contestant) -> bool:
+        meet = one.only == other.only or not (one.only and other.only)
+        return one.weights == other.weights and one.source != other.source and meet
+
+    return [replace(one, label=one.source) if any(is_another(one, other) for other in taking) else one for one in taking]
 
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:

@@ -105,6 +105,6 @@ def bicubic(small: Tensor) -> Tensor:
 
 PROTOCOL = (
     "frames cut to multiples of 4; small frames {small}, 8 bits",
-    "windows reflected within the clip; all frames are restored, output clamped and rounded to 8 bits",
+    "windows reflected within the clip; {restored}, output clamped and rounded to 8 bits",
     "PSNR and SSIM of {channels}, no border cut; mean per clip, then over the clips",
 )

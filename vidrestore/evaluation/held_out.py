@@ -13,6 +13,7 @@ from vidrestore.engine.task_weights import ANY_TASK
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
 from vidrestore.training.config import RunConfig, SetConfig, read_config
+from vidrestore.training.events import noted
 from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.objective import objective_of
 from vidrestore.training.sources import make_data
@@ -103,17 +104,12 @@ def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
         figures = {"psnr": objective.figures(model.network, held_out), "before": objective.figures_before(held_out)}
     except ValueError as error:  # of sizes that the network can't take
         raise ConfigError(f"{model.card.name}: can't be judged as {config.path} says: {error}") from error
-    named = {part: {_name(key): round(value, 3) for key, value in values.items()} for part, values in figures.items()}
-    return objective.measured(named)
+    return objective.measured({part: noted(values) for part, values in figures.items()})
 
 
 def agree(measured: Values, expected: Values) -> bool:
     """Whether every figure expected was measured, to `AGREEMENT`."""
     return all(name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items())
-
-
-def _name(key: float | str) -> str:
-    return key if isinstance(key, str) else f"{key:g}"
 
 
 def _listed(card: Card) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the weights are for a column: by their rate, and their noise where the card tells it."""
+    """Whether the weights are for a column: by their rate and, where the card tells it, their noise (or that there is none)."""
     if contestant.system == GIVEN:
         return True
     assert contestant.model is not None
@@ -58,10 +58,10 @@ def fits(contestant: Contestant, table: Table, column: str) -> bool:
     if (rate is None) != (wanted is None) or (rate is not None and round(rate, RATE_DIGITS) != wanted):
         return False
     trained = card.parameters.get("sigma")
-    if table.column != "sigma" or not trained:
+    if not trained:
         return True
     levels = trained if isinstance(trained, list) else [trained]
-    return bool(min(levels) <= float(column) <= max(levels))
+    return bool(min(levels) <= float(column) <= max(levels)) if table.column == "sigma" else not any(levels)
 
 
 def judge(

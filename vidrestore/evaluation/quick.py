@@ -59,7 +59,7 @@ class Side:
         return {"noise": self.estimator.sigma(), "flicker": fmean(self.flicker) if self.flicker else 0.0}
 
 
-def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell) -> Result:
+def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0) -> Result:
     """Restore the first `seconds` of each film with each of the weights, `dust-denoise` unless some are named, and measure both.
 
     Raises OptionError without a film, and for weights that change its size; MediaError, CheckpointError.
@@ -71,7 +71,7 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
     for film in films:
         for name in weights or (MODEL,):
             tell(f"{film.name}: {name}")
-            row, pair = _film(film, name, seconds, device)
+            row, pair = _film(film, name, seconds, device, threads)
             rows.append(row)
             clips += pair
     protocol = (
@@ -82,7 +82,7 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
     return Result("quick", "Films without reference", "before", tuple(rows), protocol, clips=tuple(clips), names=names)
 
 
-def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list[ClipFigures]]:
+def _film(film: Path, name: str, seconds: float, device: str, threads: int) -> tuple[Row, list[ClipFigures]]:
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
         raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after")
@@ -91,6 +91,7 @@ def _film(film: Path, name: str, seconds: float, device: str) -> tuple[Row, list
         options = RestoreOptions(
             model=name,
             device=device,
+            threads=threads,
             duration=Fraction(seconds).limit_denominator(10**6),
             encoder=EncoderOptions(lossless=True),
             drop=frozenset(DROPPABLE),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,24 +32,31 @@ LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means."""
+    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means.
+
+    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column.
+    """
 
     judge: Callable[..., Iterator[ClipFigures]]
     families: tuple[str, ...]
     free: Callable[[Table], tuple[str, ...]]
     task: Callable[[Table], str]
-    lines: Callable[[Table], tuple[str, ...]]
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False
+    fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
 
 
-def _of_patches(table: Table) -> tuple[str, ...]:
+def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     clip = "the column's number of" if table.column == "clip length" else str(patches.CLIP)
     return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in patches.PROTOCOL)
 
 
-def _of_enlarging(table: Table) -> tuple[str, ...]:
+def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     small = "made here as MATLAB's imresize makes them" if table.settings.get("made") else "of the release, else made here bicubically"
-    return tuple(line.format(small=small, channels=", ".join(table.settings["channels"])) for line in enlarging.PROTOCOL)
+    judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
+    restored = f"of each clip only frame {', '.join(map(str, judged))} is restored and judged" if judged else "all frames are restored"
+    channels = ", ".join(table.settings["channels"])
+    return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarging.PROTOCOL)
 
 
 PROTOCOLS = {
@@ -59,17 +67,18 @@ PROTOCOLS = {
         lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
         _of_patches,
         pooled=True,
+        fits=patches.fits,
     ),
     "images": Protocol(
         images.judge,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
-        lambda table: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
+        lambda table, sets: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
     ),
     "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
     "rgb-denoising": Protocol(
-        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table: awgn.PROTOCOL
+        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table, sets: awgn.PROTOCOL
     ),
 }
 
@@ -79,8 +88,8 @@ def evaluate_table(
 ) -> Result:
     """Measure the systems of a table on its test sets below `data`.
 
-    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have, DatasetError where a
-    test set isn't there.
+    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have and for named weights
+    that fit none of its columns, DatasetError where a test set isn't there.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
@@ -88,15 +97,15 @@ def evaluate_table(
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
     taking = chosen(taking, table, systems)
+    if weights:
+        _check_all_fit(taking, table, protocol, [part for part in parts if part.dataset])
     clips: list[ClipFigures] = []
     for part in parts:
         if part.dataset:
             clips += _measured(table, part, found[part.name], taking, protocol, tell)
     rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
-    names = {clip.system: _name(table, clip.system) for clip in clips}
-    return Result(
-        name, table.title, "published", rows, protocol.lines(table), tuple(remarks(taking)), table.source, tuple(clips), names, table.column
-    )
+    names, lines = {clip.system: _name(table, clip.system) for clip in clips}, protocol.lines(table, found.values())
+    return Result(name, table.title, "published", rows, lines, tuple(remarks(taking)), table.source, tuple(clips), names, table.column)
 
 
 def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
@@ -105,6 +114,18 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
     whole = not sets or set(sets) == set(names)
     return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+
+
+def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]) -> None:
+    """OptionError names weights that would be measured in no column of the test sets."""
+    for contestant in taking:
+        on = [part for part in parts if contestant.only in ("", part.name)]
+        if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
+            columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
+            raise OptionError(
+                f"{contestant.source}: fits nothing of {table.name} on {', '.join(part.name for part in parts)}"
+                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns})'}; name others with --weights"
+            )
 
 
 def _found(table: Table, part: TableSet, data: Path | None) -> Any:
@@ -139,7 +160,8 @@ def _rows(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipFigures],
     for part in parts:
         for index, column in enumerate(part.columns):
             on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
-            mine = list(_measured_values(part, column, clips, pooled) if part.dataset else _means_of_sets(parts, column, clips, pooled))
+            values_of = partial(_measured_values, table, part) if part.dataset else partial(_means_of_sets, table, parts)
+            mine = list(values_of(column, clips, pooled))
             for system, weights, values, count in mine:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
                 yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
@@ -155,12 +177,17 @@ def _name(table: Table, system: str) -> str:
 Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
 
 
-def _measured_values(part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _measured_values(table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
     """What each system came to in one column: a setting, a clip's name, or the mean of all clips."""
-    here = [clip for clip in clips if clip.test_set == part.name and (column in (clip.column, clip.clip) or column == AVERAGE)]
+    here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
         own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
         yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
+
+
+def belongs(table: Table, column: str, clip: ClipFigures) -> bool:
+    """Whether a column is of what was measured: of its clip, in a table by clips, or else of its setting; the average is of all."""
+    return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
 
 
 def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
@@ -171,9 +198,9 @@ def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
     return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
 
 
-def _means_of_sets(parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _means_of_sets(table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
     """The mean over the sets of what each system came to there; of those that were measured on all."""
-    per_set = [{entry[:2]: entry for entry in _measured_values(part, column, clips, pooled)} for part in parts if part.dataset]
+    per_set = [{entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)} for part in parts if part.dataset]
     for key in per_set[0]:
         entries = [found[key] for found in per_set if key in found]
         if len(entries) == len(per_set):

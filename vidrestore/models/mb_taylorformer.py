@@ -69,8 +69,8 @@ class MBTaylorFormerConfig:
         for width, heads in zip((*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True):
             if heads not in POSITION_WINDOWS or width % heads:
                 raise ValueError(f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got {heads} for {width}")
-        if self.offset_limit is not None and self.offset_limit[0] >= self.offset_limit[1]:
-            raise ValueError(f"offset_limit must rise, got {self.offset_limit}")
+        if self.offset_limit is not None and (len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]):
+            raise ValueError(f"offset_limit must be two numbers that rise, got {self.offset_limit}")
         if self.embedding not in ("deformable", "plain", "dilated"):
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
 

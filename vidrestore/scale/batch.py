@@ -35,19 +35,24 @@ class ShardedBatch(Batch):
         check_options(options)
         for source, target in self.outputs.items():
             check_files(source, target)
-        self._outcomes: dict[str, Summary | VidRestoreError | None] | None = None
+        self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         """The first film asked for waits for all that this shard can do of any. Raises VidRestoreError as `vidrestore.restore` does."""
-        if self._outcomes is None:
-            self._outcomes = {}
-            for each in self._from_home() if len(self.sources) > 1 else ():
-                self._outcomes[each] = self._attempt(each, on_event)
-        outcome = self._outcomes.get(source) or self._attempt(source, on_event, wait=True)
+        if self._finished is None:
+            self._finished = self._first_pass(on_event)
+        outcome = self._finished.get(source) or self._attempt(source, on_event, wait=True)
         if isinstance(outcome, VidRestoreError):
             raise outcome
         assert outcome is not None
         return outcome
+
+    def _first_pass(self, on_event: Listener) -> dict[str, Summary | VidRestoreError]:
+        """What came of the films that are done, or failed, without waiting for other shards; a film alone is waited for at once."""
+        if len(self.sources) == 1:
+            return {}
+        outcomes = ((source, self._attempt(source, on_event)) for source in self._from_home())
+        return {source: outcome for source, outcome in outcomes if outcome is not None}
 
     def _from_home(self) -> list[str]:
         home = (self.shard.number - 1) * len(self.sources) // self.shard.count

@@ -89,8 +89,13 @@ def _clear_up(source: str, task: str, options: RestoreOptions, folder: WorkFolde
     """What the last to leave does: remove a folder without finished segments, or that of a film which has its name."""
     with suppress(VidRestoreError, OSError):
         if finished_before(source, task, options, folder) is None and folder.path.is_dir():
-            with folder.locked():
-                pass
+            _remove_unless_finished(folder)
+
+
+def _remove_unless_finished(folder: WorkFolder) -> None:
+    """Remove a folder without finished segments: it goes when its lock is let go. Raises BusyError where another process is in."""
+    with folder.locked():
+        pass
 
 
 def _checked(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
@@ -154,7 +159,9 @@ class _Sharded:
         except (OSError, MediaError, PlanError) as error:
             if self.is_named():
                 return self.done_by_others()
-            raise write_problem(str(self.folder.path), error) if isinstance(error, OSError) else error from error
+            if isinstance(error, OSError):
+                raise write_problem(str(self.folder.path), error) from error
+            raise
 
     def run(self, *, wait: bool) -> Summary | None:
         """All that can be done; None where others are at the rest and nobody is to wait for them."""

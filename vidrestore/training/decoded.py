@@ -37,7 +37,10 @@ class Decoded:
     shapes: tuple[tuple[int, ...], ...]
 
     def planes(self) -> Planes:
-        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this process only."""
+        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this process only.
+
+        Raises FileNotFoundError where another run has made room for files of its own meanwhile.
+        """
         mapped = torch.from_numpy(np.memmap(self.path, np.uint8, "c", offset=HEADER))
         parts = mapped.split([math.prod(shape) for shape in self.shapes])
         return tuple(part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
@@ -66,7 +69,7 @@ class DecodedFiles:
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
         """What `source` decodes to, from the folder or into it; None where there is no room for it.
 
-        Raises what `decode` raises, and ConfigError where the folder lies beside or above the source's: data folders stay as they are.
+        Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it: data folders stay as they are.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(f"{self.folder}: lies within the data in {source.parent}; choose another --cache")
@@ -97,7 +100,10 @@ class DecodedFiles:
 
     def _make_room(self, size: int) -> bool:
         """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit."""
-        files = {path: path.stat() for path in self.folder.glob(f"*{SUFFIX}")}
+        files = {}
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with suppress(FileNotFoundError):  # another run makes room, too
+                files[path] = path.stat()
         held = sum(status.st_size for status in files.values())
         for path in sorted(files.keys() - self._used, key=lambda path: files[path].st_mtime):
             if held + size <= self.limit:

@@ -9,6 +9,11 @@ from pathlib import Path
 Figures = dict[float | str, float]  # PSNR in dB by noise level or degradation
 
 
+def noted(figures: Figures) -> dict[str, float]:
+    """As checkpoints and cards keep them: names as JSON has them, to 0.001 dB."""
+    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}
+
+
 @dataclass(frozen=True)
 class Began:
     """A run begins at `step`: anew, or from `checkpoint`."""

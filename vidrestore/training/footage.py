@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,19 @@ class Footage:
         return stretch(planes, frames, draw), path
 
     def _picture(self, path: Path) -> Sequence[np.ndarray]:
+        stored = self._stored(path)
+        return [plane[0].numpy() for plane in stored] if stored else pictures.read_picture(path)
+
+    def _stored(self, path: Path) -> Window | None:
+        """What was decoded before the run; None where nothing was, or another run has made room for its own files since."""
         stored = self.decoded.get(path)
-        return [plane[0].numpy() for plane in stored.planes()] if stored else pictures.read_picture(path)
+        with suppress(FileNotFoundError):
+            return stored.planes() if stored else None
+        return None
 
     def _decoded(self, path: Path) -> Window:
-        if stored := self.decoded.get(path):
-            return stored.planes()
+        if stored := self._stored(path):
+            return stored
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
@@ -149,10 +157,13 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is no such folder."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is none that can be read."""
+    try:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")
+        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    except OSError as error:
+        raise ConfigError(f"{folder}: the folder can't be read ({error.strerror})") from error
     return [path for path in found if path.name not in exclude]
 
 

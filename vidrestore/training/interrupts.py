@@ -12,7 +12,7 @@ from contextlib import contextmanager
 def interrupts_held() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the block is done, then let them do what they would have done: mostly, raise KeyboardInterrupt.
 
-    Only the main thread hears signals; in another one the block just runs.
+    An error of the block itself goes up instead. Only the main thread hears signals; in another one the block just runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from vidrestore.errors import ConfigError
 from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
-from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, to_all
+from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.networks import full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
-from vidrestore.training.parallel import Together, processes
+from vidrestore.training.parallel import LostError, Together, processes
 from vidrestore.training.records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.sources import IN_MEMORY, Reading, make_data
@@ -59,7 +59,7 @@ def train(
 
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
     diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
-    OptionError for a device or package that isn't there; KeyboardInterrupt after Ctrl-C.
+    OptionError for a device or package that isn't there; LostError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with processes(device) as (together, place):
         run = Run(config, output, place, together)
@@ -151,7 +151,7 @@ class Run:
         take_over(self.config, (self.network, self.average), source)
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; a checkpoint is saved now and then, at the end, and on KeyboardInterrupt, which is raised again."""
+        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt or LostError, which go up."""
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
@@ -177,7 +177,7 @@ class Run:
                     losses.append(self.update(*on_device(batch, self.device)))
                     self.seconds = time.monotonic() - began
                     listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, LostError):  # others are waited for before a step changes anything, so that the last one is whole
             self.save_checkpoint()
             listen(Interrupted(self.step, self.checkpoint))
             raise
@@ -234,9 +234,9 @@ class Run:
         figures, before = self.together.told(self._figures(held_out))
         psnr = sum(figures.values()) / len(figures)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
-        noted = {"psnr": figures} | ({"before": before} if before else {})
+        parts = {"psnr": figures} | ({"before": before} if before else {})
         with interrupts_held():
-            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: _rounded(part) for name, part in noted.items()})
+            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: noted(part) for name, part in parts.items()})
             if self.config.training.schedule == "plateau":
                 self.plateau.judged(better)
             if better:
@@ -343,8 +343,3 @@ class Run:
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
     """A batch with its tensors where the network is."""
     return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)
-
-
-def _rounded(figures: Figures) -> dict[str, float]:
-    """For the curve: names as JSON has them."""
-    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}

@@ -281,9 +281,10 @@ def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str)
 
 
 def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise levels to judge at: the one, or the usual ones within a range."""
+    """The noise levels to judge at: the one, or the usual ones within a range, or its geometric middle where there are none."""
     low, high = trained[0], trained[-1]
-    return tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+    usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+    return usual or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> Tensor:

@@ -15,14 +15,22 @@ import torch
 from torch import Tensor, distributed
 
 from vidrestore.engine.devices import torch_device
+from vidrestore.errors import VidRestoreError
 from vidrestore.training.batches import WHOLE, Share
 
 T = TypeVar("T")
 PATIENCE = timedelta(hours=6)  # of those that wait while the first one decodes all clips, or judges
 
 
+class LostError(VidRestoreError):
+    """Another process of the run has ended, so that this one can't go on."""
+
+
 class Together:
-    """The processes of a run, as one of them sees them; a process that is alone waits for nobody."""
+    """The processes of a run, as one of them sees them; a process that is alone waits for nobody.
+
+    Where another one has ended, `average` and `told` raise LostError.
+    """
 
     def __init__(self, share: Share = WHOLE) -> None:
         self.share = share
@@ -42,7 +50,8 @@ class Together:
         if self.alone or not parts:
             return
         flat = torch.cat([part.flatten() for part in parts])
-        distributed.all_reduce(flat)
+        with _among_others():
+            distributed.all_reduce(flat)
         flat /= self.share.count
         for part, mean in zip(parts, flat.split([part.numel() for part in parts]), strict=True):
             part.copy_(mean.view_as(part))
@@ -52,7 +61,8 @@ class Together:
         if self.alone:
             return found
         told: list[Any] = [found]
-        distributed.broadcast_object_list(told)
+        with _among_others():
+            distributed.broadcast_object_list(told)
         result: T = told[0]
         return result
 
@@ -64,6 +74,14 @@ class Together:
         yield
         if not self.alone and self.first:
             distributed.barrier()
+
+
+@contextmanager
+def _among_others() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostError(f"another process of this training has ended ({error}); look for what it said, and go on with --resume") from error
 
 
 @contextmanager

@@ -42,16 +42,22 @@ class StepLog:
     def _begin(self, step: int) -> None:
         with _writing(self.path):
             self.path.touch()
-            self._stream = self.path.open("r+b", buffering=0)
-            end = 0
-            for line in self._stream:
+            end = self._read(step)
+            self._stream = self.path.open("r+b", buffering=0)  # a line is there as soon as it is written
+            self._stream.truncate(end)
+            self._stream.seek(end)
+
+    def _read(self, step: int) -> int:
+        """Keep what the log holds up to a step; bytes of that."""
+        end = 0
+        with self.path.open("rb") as stream:
+            for line in stream:
                 values = _values(line)
                 if values is None or values["step"] > step:
                     break
                 self._keep(values)
                 end += len(line)
-            self._stream.truncate(end)
-            self._stream.seek(end)
+        return end
 
     def _write(self, line: bytes) -> None:
         with _writing(self.path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 
 from vidrestore.engine.devices import torch_device
+from vidrestore.engine.progress import peak_memory
 from vidrestore.training.config import RunConfig
 from vidrestore.training.loop import Run, on_device
 from vidrestore.training.sources import IN_MEMORY, Reading, make_data
@@ -73,10 +72,10 @@ class _Clock:
 
 
 def memory_used() -> str:
-    """The most that this process held so far, and that of the GPU, where there is one."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The most that this process held so far, where the system says it, and that of the GPU, where there is one."""
+    peak = peak_memory()
     held = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return f"{peak / 1e9:.2f} GB" + (f", GPU {held / 1e9:.2f} GB" if held else "")
+    return ("unknown memory" if peak is None else f"{peak / 1e9:.2f} GB") + (f", GPU {held / 1e9:.2f} GB" if held else "")
 
 
 def _shapes(batch: tuple[Any, ...]) -> str:

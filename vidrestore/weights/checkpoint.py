@@ -69,7 +69,7 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             return builder(dict(config))
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, LookupError) as error:
         raise CheckpointError(f"the family {family!r} can't be built from the config {dict(config)}: {error}") from error
 
 

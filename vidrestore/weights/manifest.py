@@ -80,11 +80,16 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
-    """Write `cards` as the manifest of `folder`, whole or not at all."""
+    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be written."""
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}
     partial = folder / f".manifest.json.{os.getpid()}.partial"
-    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, folder / "manifest.json")
+    try:
+        partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, folder / "manifest.json")
+    except OSError as error:
+        raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def find_card(name: str, folder: Path | None = None) -> Card:
