@@ -88,7 +88,7 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
         ({}, {"bias": True}, "has bias True, but only False is supported"),
         ({}, {"dual_pixel_task": True}, "has dual_pixel_task True, but only False is supported"),
         ({}, {"dims": [8, 16, 24, 32]}, "has dims, which its authors' constructor doesn't take; it takes .*num_path"),
-        ({}, {"offset_clamp": [3, -3]}, "offset_limit must rise"),
+        ({}, {"offset_clamp": [3, -3]}, "offset_limit must be two numbers that rise"),
         ({}, {"attention": {"power": 4}}, "unexpected keyword argument 'power'"),
     ],
     ids=str,
