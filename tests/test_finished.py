@@ -144,6 +144,21 @@ def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was
     assert not WorkFolder(output).path.exists()
 
 
+def test_a_run_killed_as_it_removed_the_last_of_its_work_folder_is_done(films: Path) -> None:
+    output = str(films.parent / "out.mkv")
+    vidrestore.restore(films / "a.mkv", output, task=IDENTITY)
+    folder = WorkFolder(output).path
+    for options, expected in (({"overwrite": True}, (False, 6)), ({}, (True, 6))):
+        folder.mkdir()
+        if options or hasattr(os, "getxattr"):
+            summary = vidrestore.restore(films / "a.mkv", output, task=IDENTITY, **options)
+            assert (summary.before, summary.frames) == expected
+            assert not folder.exists()
+    folder.mkdir(exist_ok=True)
+    with pytest.raises(OutputExistsError):
+        vidrestore.restore(films / "b.mp4", output, task=IDENTITY)
+
+
 def interrupted(folder: WorkFolder) -> None:
     raise KeyboardInterrupt
 

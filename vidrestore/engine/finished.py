@@ -41,15 +41,17 @@ def note_named(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> 
 
 
 def finished_before(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
-    """What was done, where the same job got as far as naming its film and was killed before it could clear up; clears up."""
+    """What was done, where the same job got as far as naming its film and was killed before it had cleared up; clears up."""
     if not (folder.path.is_dir() and folder.output.exists()):
         return None
     with folder.locked():  # which clears up where no more than the lock is left
         if named := named_film(folder):
             remove_partials(str(folder.output))
             folder.remove()
-            if named["request"] == request_name(task, options) and named["source"] == _source_name(SourceIdentity.of(source)):
-                return _summary(source, str(folder.output), named)
+        elif folder.read("job") is None and not options.overwrite:  # killed while it cleared up
+            named = _attribute(str(folder.output))
+        if named and named["request"] == request_name(task, options) and named["source"] == _source_name(SourceIdentity.of(source)):
+            return _summary(source, str(folder.output), named)
     return None
 
 
