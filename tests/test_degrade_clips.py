@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from held_out_degradations import mosaic
 from torch import Tensor
 
 from vidrestore.degrade import DEGRADATIONS, add_camera_noise, add_haze, add_rain, add_snow, imresize, mean_light
 from vidrestore.degrade.blur import blurred, drawn_way, kernel_of
+from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.haze import drawn_depth
-from vidrestore.degrade.noise import demosaiced_noise, smoothed
+from vidrestore.degrade.noise import _demosaiced_noise, smoothed
 from vidrestore.degrade.weather import capsule, drawn_points, spread
 
 
@@ -175,19 +177,42 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None
     assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)  # of the kernel 0.4, 1, 0.4 with itself, one further
 
 
-def test_demosaiced_noise_is_that_of_each_site_and_between_them_of_the_nearest() -> None:
-    """Red at even rows and columns, blue at odd ones; a colour follows green by its difference."""
-    noise = torch.from_numpy(draw(1).standard_normal((1, 3, 8, 10))).float()
-    red, green, blue = demosaiced_noise(noise, (0.0, 0.7))[0]
-    sites = noise[0]
-    assert torch.equal(red[::2, ::2], sites[0, ::2, ::2])
-    assert torch.equal(green[::2, 1::2], sites[1, ::2, 1::2]) and torch.equal(green[1::2, ::2], sites[1, 1::2, ::2])
-    assert float(green[2, 2]) == pytest.approx(float(sites[1, 1, 2] + sites[1, 3, 2] + sites[1, 2, 1] + sites[1, 2, 3]) / 4, abs=1e-6)
-    assert float(red[2, 3]) == pytest.approx(float(sites[0, 2, 2] + sites[0, 2, 4]) / 2, abs=1e-6)
-    assert float(red[3, 3]) == pytest.approx(float(sites[0, 2:5:2, 2:5:2].mean()), abs=1e-6)
-    difference = [float(sites[2, 3, column] - 0.7 * green[3, column]) for column in (3, 5)]
+def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
+    """Red at even rows and columns, blue at odd ones."""
+    picture = scene(1, 8, 10)
+    red, green, blue = demosaiced(picture)[0]
+    torch.testing.assert_close(red[::2, ::2], picture[0, 0, ::2, ::2])
+    torch.testing.assert_close(blue[1::2, 1::2], picture[0, 2, 1::2, 1::2])
+    assert torch.equal(green[::2, 1::2], picture[0, 1, ::2, 1::2]) and torch.equal(green[1::2, ::2], picture[0, 1, 1::2, ::2])
+    slope = (torch.arange(8.0)[:, None] + 3 * torch.arange(10.0)).expand(1, 3, 8, 10) + torch.tensor([5.0, 0.0, 9.0])[:, None, None]
+    torch.testing.assert_close(demosaiced(slope)[..., 3:-3, 3:-3], slope[..., 3:-3, 3:-3])
+
+
+def test_green_is_interpolated_along_an_edge_with_the_bend_of_the_colour_there() -> None:
+    picture = scene(1, 8, 10)
+    picture[:, :, :, 5:] += 5  # so rows change more than columns beside it
+    raw = mosaic(picture[0].numpy())
+    row, column = 4, 4
+    expected = (raw[3, 4] + raw[5, 4]) / 2 + 0.7 * (2 * raw[4, 4] - raw[2, 4] - raw[6, 4]) / 4
+    assert float(demosaiced(picture, bend=0.7)[0, 1, row, column]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_red_and_blue_follow_green_by_their_differences() -> None:
+    picture = scene(1, 8, 10)
+    _, green, blue = demosaiced(picture, follow=0.7)[0]
+    difference = [float(picture[0, 2, 3, column] - 0.7 * green[3, column]) for column in (3, 5)]
     assert float(blue[3, 4]) == pytest.approx(sum(difference) / 2 + 0.7 * float(green[3, 4]), abs=1e-6)
-    torch.testing.assert_close(blue[1::2, 1::2], sites[2, 1::2, 1::2])
+
+
+def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone() -> None:
+    flat, edges = torch.full((1, 3, 200, 200), 0.5), scene(1, 200, 200)
+    cells = torch.tensor([3e-3] * 3), torch.tensor([1e-5] * 3)
+    noise = torch.from_numpy(draw(2).standard_normal(flat.shape)).float()
+    red, green, blue = (_demosaiced_noise(flat, *cells, noise, draw(1)) - flat)[0]
+    for one, two in ((red, green), (green, blue), (blue, red)):
+        assert float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1]) > 0.4
+    nothing = torch.zeros(3)
+    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, draw(1)), edges)
 
 
 def test_noise_is_new_in_every_frame() -> None:

@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-SHOT = (3e-4, 2e-2)  # variance of the noise of white, light in [0, 1], in log steps
+SHOT = (3e-4, 1.2e-2)  # variance of the noise of white, light in [0, 1], in log steps
 READ = (0.7, 8.0)  # standard deviation of the readout in electrons, of which white then has 1 / shot
-SHARPNESS = (0.0, 0.7)  # what demosaicing that follows edges keeps of the noise between the sites of a colour
+BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # how cameras interpolate colours; see `demosaiced`
+ROWS = (0.0, 0.3)  # noise that is the same all along a row, of each pixel's own
 
-DEMOSAICED, SMOOTHED = 0.6, 0.2  # shares of clips
-GREEN_FILL = ((0.0, 0.25, 0.0), (0.25, 1.0, 0.25), (0.0, 0.25, 0.0))
-OTHER_FILL = ((0.25, 0.5, 0.25), (0.5, 1.0, 0.5), (0.25, 0.5, 0.25))
+DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
 
 
 def add_gaussian_noise(
@@ -48,7 +48,11 @@ def add_gaussian_noise(
 def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
     """(T, 3, H, W) with noise of variance shot * light + read, each (3,) for R, G, B; `noise` is normal, of unit variance."""
     light = to_light(clip)
-    return from_light(light + noise * (shot[:, None, None] * light + read[:, None, None]).sqrt())
+    return from_light(light + _scaled(noise, light, shot, read))
+
+
+def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
+    return noise * (shot[:, None, None] * light + read[:, None, None]).sqrt()
 
 
 def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
@@ -59,35 +63,19 @@ def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
     noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
     kind = draw.random()
     if kind < DEMOSAICED:
-        follow = draw.uniform(0, 1), draw.uniform(0, 1)
-        rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32)) * draw.uniform(0, 0.3)
-        noise = demosaiced_noise(noise + rows, follow).lerp(noise + rows, draw.uniform(*SHARPNESS))
-    elif kind < DEMOSAICED + SMOOTHED:
+        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, draw)
+    if kind < DEMOSAICED + SMOOTHED:
         noise = smoothed(noise, draw.uniform(0, 0.5))
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
 
 
-def demosaiced_noise(noise: Tensor, follow: tuple[float, float]) -> Tensor:
-    """Noise (T, 3, H, W) of which a sensor behind red, green / green, blue keeps one colour per pixel, interpolated again.
-
-    Green is interpolated bilinearly; red and blue as differences from `follow` times green (D. Cok's constant colour differences, US patent
-    4,642,678, 1987; 0: bilinearly, each by itself). So noise is coarse, and partly the same in all colours.
-    """
-    sites = torch.zeros(3, 2, 2)
-    sites[0, 0, 0] = sites[1, 0, 1] = sites[1, 1, 0] = sites[2, 1, 1] = 1
-    height, width = noise.shape[2:]
-    raw = noise * sites.repeat(1, -(-height // 2), -(-width // 2))[:, :height, :width]
-    green = _filled(raw[:, 1:2], GREEN_FILL)
-    others = []
-    for colour, share in zip((0, 2), follow, strict=True):
-        there = sites[colour].repeat(-(-height // 2), -(-width // 2))[:height, :width]
-        others.append(_filled(raw[:, colour : colour + 1] - share * green * there, OTHER_FILL) + share * green)
-    return torch.cat((others[0], green, others[1]), 1)
-
-
-def _filled(sparse: Tensor, kernel: tuple[tuple[float, ...], ...]) -> Tensor:
-    """(T, 1, H, W) with values at some pixels, the others interpolated from those."""
-    return F.conv2d(F.pad(sparse, (1, 1, 1, 1), mode="circular"), torch.tensor(kernel)[None, None])
+def _demosaiced_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator) -> Tensor:
+    """Noise as it comes out of demosaicing, on the clip as it is: what demosaicing does to edges is no noise."""
+    rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
+    light = to_light(clip)
+    noisy = light + _scaled(noise + draw.uniform(*ROWS) * rows, light, shot, read)
+    ways = draw.uniform(*BEND), draw.uniform(*FOLLOW)
+    return from_light(light + demosaiced(noisy, *ways) - demosaiced(light, *ways))
 
 
 def smoothed(noise: Tensor, share: float) -> Tensor:

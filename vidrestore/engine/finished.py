@@ -48,7 +48,7 @@ def finished_before(source: str, task: str, options: RestoreOptions, folder: Wor
         if named := named_film(folder):
             remove_partials(str(folder.output))
             folder.remove()
-        elif folder.read("job") is None and not options.overwrite:  # killed while it cleared up
+        elif folder.read("job") is None and not (options.overwrite or options.skip_existing):  # killed while it cleared up
             named = _attribute(str(folder.output))
         if named and named["request"] == request_name(task, options) and named["source"] == _source_name(SourceIdentity.of(source)):
             return _summary(source, str(folder.output), named)
