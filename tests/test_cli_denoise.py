@@ -14,12 +14,14 @@ import av
 import numpy as np
 import pytest
 from sample_videos import write_video
+from written_videos import Extras, rich_video
 
 from vidrestore.cli import main
 from vidrestore.engine import job as jobs
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.tasks import TASKS
 from vidrestore.events import SCHEMA_VERSION
+from vidrestore.media.probe import probe
 
 WITH_IDENTITY = "from vidrestore.engine.tasks import TASKS; TASKS['denoise'] = TASKS['<identity>']; from vidrestore.cli import main; "
 
@@ -194,6 +196,14 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
     assert len(shown) == 25
     for picture, original in zip(shown, wanted, strict=True):
         np.testing.assert_array_equal(picture, np.hstack([original, original]))
+
+
+def test_a_preview_needs_no_container_for_the_other_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
+    arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
+    assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
+    assert run(*arguments, "--preview", "1s") == 0
+    assert [stream.kind for stream in probe(str(tmp_path / "out.mp4")).streams] == ["video"]
 
 
 def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:

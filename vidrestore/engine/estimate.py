@@ -44,7 +44,7 @@ def estimate(source: str, output: str, task: str, options: RestoreOptions, loade
     if PIPE in (source, output):
         raise OptionError("--dry-run needs a file to read and a file to write, not a pipe")
     check_request(source, output, options)
-    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         check_picture(source, reader.info.video)
         job = prepare(reader.info, output, task, options, loader, find_span(reader, options.start, options.duration))
         plan = plan_source(job, reader)

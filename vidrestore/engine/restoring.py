@@ -105,7 +105,7 @@ class ClipRestorer:
             try:
                 planes = self._restored(clip, clip_planes(frames, self.pixels))
             except torch.OutOfMemoryError as error:
-                raise too_large(clip, self.restorer.name) from error
+                raise self.too_large(clip) from error
             restored = []
             for index, (frame, *each) in enumerate(zip(frames, *planes, strict=True), clip.first):
                 if before <= index < after:
@@ -114,6 +114,11 @@ class ClipRestorer:
                     restored.append(Restored(frame, tuple(plane.clone() for plane in each)))  # a view would keep the whole clip in memory
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
+
+    def too_large(self, clip: Clip) -> VidRestoreError:
+        """The error for a clip that a GPU has too little memory for."""
+        name = self.restorer.name
+        return VidRestoreError(f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use --device cpu")
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         restored = self.restorer.restore(source, clip.sigma)
@@ -142,11 +147,6 @@ class ClipRestorer:
             return item
         native = grey_to_planes(planes, self.pixels)
         return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
-
-
-def too_large(clip: Clip, name: str) -> VidRestoreError:
-    """The error for a clip that a GPU has too little memory for."""
-    return VidRestoreError(f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use --device cpu")
 
 
 def no_numbers(clip: Clip, name: str) -> VidRestoreError:

@@ -56,10 +56,11 @@ class RgbClipRestorer(ClipRestorer):
             with torch.inference_mode():
                 restored = self._restored_frames(clip, frames, keep)
         except torch.OutOfMemoryError as error:
-            raise self._too_large(clip) from error
+            raise self.too_large(clip) from error
         return ((first, stop), restored), ((stop, stop), [])
 
-    def _too_large(self, clip: Clip) -> VidRestoreError:
+    def too_large(self, clip: Clip) -> VidRestoreError:
+        """The error for a clip that a GPU has too little memory for, with smaller tiles as the way out."""
         tile = max(self.restorer.tile_size(self.video.height, self.video.width))
         way_out = f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
         return VidRestoreError(

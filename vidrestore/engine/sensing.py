@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ HALF_LIMIT = 60000.0  # measurements that can't go beyond it are stored in 16 bi
 BF16_BELOW = 0.35  # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to show
 WHITE = 256.0  # no sample is above it, whatever the depth
 
+Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
 Network = Dust | RecoverySystem  # with a sensing matrix
 
 
@@ -103,7 +104,7 @@ def recover(
         return _recover(reader, output, info, encoder, model, chosen, tell)
 
 
-def _chosen(kind: type[Any], options: Any, overrides: dict[str, Any]) -> Any:
+def _chosen(kind: type[Chosen], options: Chosen | None, overrides: dict[str, Any]) -> Chosen:
     return replace(options, **overrides) if options else kind(**overrides)
 
 

@@ -76,7 +76,7 @@ def restore_shard(
     if before := _checked(source, output, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
         return told(before, on_event)
-    with VideoReader(source, deinterlace=options.deinterlace) as reader:
+    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         job = prepared(reader, output, task, options, loader, on_event)
         try:
             with _inside(folder) as claims, kept(folder, source, on_event):

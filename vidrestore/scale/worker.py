@@ -69,7 +69,7 @@ class Worker:
         return self._work.retried - before
 
     def _opened(self, film: Film) -> SegmentedWork:
-        reader = self._open.enter_context(VideoReader(film.source, deinterlace=self.options.deinterlace))
+        reader = self._open.enter_context(VideoReader(film.source, threads=self.options.threads, deinterlace=self.options.deinterlace))
         job = prepare(reader.info, film.output, self.task, self.options, lambda: self.restorer, film.span)
         folder = WorkFolder(film.output, self.options.work_dir)
         if folder.read("job") is None:
