@@ -54,7 +54,7 @@ def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -
 
 def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> None:
     clip, transmission = scene(), torch.rand(1, 1, 40, 56, generator=torch.Generator().manual_seed(1))
-    hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7]))
+    hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7])[:, None, None])
     t = float(transmission[0, 0, 5, 7])
     assert hazy[2, :, 5, 7].tolist() == pytest.approx([float(clip[2, c, 5, 7]) * t + a * (1 - t) for c, a in enumerate((0.8, 0.9, 0.7))])
 
@@ -74,7 +74,7 @@ def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None
 
 def test_streaks_add_light_or_cover_and_a_veil_lies_over_all() -> None:
     clip, streaks = torch.full((1, 3, 2, 2), 0.4), torch.tensor([[[[0.0, 0.5], [0.2, 1.0]]]])
-    clear, airlight = torch.ones(1, 1, 1, 1), torch.tensor([0.9, 0.9, 0.9])
+    clear, airlight = torch.ones(1, 1, 1, 1), torch.full((3, 1, 1), 0.9)
     torch.testing.assert_close(add_rain(clip, streaks, 0, clear, airlight)[0, 0], torch.tensor([[0.4, 0.9], [0.6, 1.4]]))
     torch.testing.assert_close(add_rain(clip, streaks, 1, clear, airlight)[0, 0], torch.tensor([[0.4, 0.7], [0.52, 1.0]]))
     torch.testing.assert_close(add_rain(clip, 0 * streaks, 0, clear / 4, airlight)[0, 0], torch.full((2, 2), 0.4 / 4 + 0.9 * 3 / 4))

@@ -14,22 +14,26 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-DENSITY = (0.5, 5.0)  # optical depth of the farthest thing
-AIRLIGHT = (0.5, 1.0)
-LIGHT_SHARE = 0.5  # of clips whose haze is added as light; the others in display values, as RESIDE's
+DENSITY = (0.5, 4.0)  # optical depth of the farthest thing
+AIRLIGHT = (0.7, 1.0)  # RESIDE's
+TINT = 0.02  # standard deviation of a colour's airlight and optical depth from those of the others
+TOWARDS_SUN = 0.2  # most that airlight grows or fades from the middle of a frame to its sides
+LIGHT_SHARE = 0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
 LUMA = (0.299, 0.587, 0.114)
 
 
 def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
-    """(T, 3, H, W) seen through haze: transmission (T or 1, 1, H, W) in [0, 1], airlight (3,)."""
-    return clip * transmission + airlight[:, None, None] * (1 - transmission)
+    """(T, 3, H, W) seen through haze: transmission (T or 1, 3 or 1, H, W) in [0, 1], airlight (3, 1, 1 or W)."""
+    return clip * transmission + airlight * (1 - transmission)
 
 
 def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """Haze of drawn depth, density and airlight."""
-    density = log_uniform(draw, DENSITY)
-    transmission = torch.exp(-density * drawn_depth(clip, draw))
-    airlight = torch.from_numpy(draw.uniform(*AIRLIGHT) * (1 + draw.normal(0, 0.03, 3))).float().clamp(0, 1)
+    density = torch.from_numpy(log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, 3))).float()
+    transmission = torch.exp(-density[:, None, None] * drawn_depth(clip, draw))
+    colour = torch.from_numpy(draw.uniform(*AIRLIGHT) * (1 + draw.normal(0, TINT, 3))).float()
+    slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)
+    airlight = (colour[:, None, None] * (1 + slope * torch.linspace(-1, 1, clip.shape[3]))).clamp(0, 1)
     if draw.random() < LIGHT_SHARE:
         return from_light(add_haze(to_light(clip), transmission, to_light(airlight)))
     return add_haze(clip, transmission, airlight).clamp(0, 1)

@@ -75,10 +75,10 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def _veil(clip: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Transmission (T or 1, 1, H, W) and airlight (3,) of what is too far away to be seen one by one."""
+    """Transmission (T or 1, 1, H, W) and airlight (3, 1, 1) of what is too far away to be seen one by one."""
     density = draw.uniform(*VEIL) if draw.random() < VEIL_SHARE else 0.0
     depth = drawn_depth(clip, draw) if draw.random() < 0.5 else torch.ones(1, 1, 1, 1)
-    return torch.exp(-density * depth), torch.full((3,), draw.uniform(0.5, 0.95))
+    return torch.exp(-density * depth), torch.full((3, 1, 1), draw.uniform(0.5, 0.95))
 
 
 def drawn_points(
