@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_attention import Attention, Prepared, normalised
+from vidrestore.models.vsr_attention import Attention, Prepared
 from vidrestore.models.vsr_transformer import VsrTransformer
 
 T = TypeVar("T")
@@ -102,13 +102,13 @@ class Window:
         return features if self.positions is None else features + self.positions[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        """The maps of a frame behind the attention of a block, and the same normalised."""
+        """The maps of a frame behind the attention of a block, and what it shares with its neighbours."""
         return self._attended[depth].get(frame, lambda: self._attend(depth, frame))
 
     def _attend(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
         block = self.network.block(depth)
         maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
-        return maps, normalised(maps, block.feed_forward.norm) if block.feed_forward else maps
+        return maps, block.feed_forward.shared(maps) if block.feed_forward else maps
 
     def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
         seen = attention.sight(frame, len(self.indices))
