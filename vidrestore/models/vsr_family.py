@@ -9,7 +9,7 @@ from vidrestore.models.spynet import Spynet, SpynetConfig
 from vidrestore.models.vsr_attention import Locality
 from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 
-# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 66 GFLOP for a frame of 180x320 pixels;
+# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 65 GFLOP for a frame of 180x320 pixels;
 # S for GPUs, about ten times as much.
 SIZES = {
     "reds": VsrConfig(),
