@@ -130,7 +130,7 @@ def test_attention_over_everything_is_unfold_attend_fold(heads):
     attention.distance_bias.data.zero_()
     maps = torch.randn(3, 8, 20, 12, dtype=torch.float64)
     normal = F.layer_norm(maps.movedim(1, -1), (8,), attention.norm.weight, attention.norm.bias).movedim(-1, 1)
-    expected = maps + normal + attention.output(reference_attention(attention, normal))
+    expected = maps + attention.output(reference_attention(attention, normal))  # a compact network adds no normalised maps
     close(attention(maps, 3), expected, 1e-12)
 
 
@@ -274,4 +274,13 @@ def test_configurations_that_no_network_has_are_refused(config, message):
 
 def test_released_positions_and_norms_tie_the_default_configuration_to_its_size():
     assert VsrConfig().local is None and vsr_attention.SIDE == 64
-    assert VsrConfig().radius == 2 and SIZES["vimeo"].radius == 3 and SIZES["t"].radius == 4
+    assert VsrConfig().radius == 2 and SIZES["vimeo"].radius == 3 and SIZES["t"].radius == 2 and SIZES["s"].radius == 6
+
+
+def test_what_a_compact_block_adds_to_fresh_maps_is_small():
+    torch.manual_seed(0)
+    network = build({"size": "t"})
+    maps, frames = torch.rand(3, 32, 24, 24), torch.rand(3, 3, 24, 24)
+    block = network.blocks[0]
+    assert (block.attention(maps, 3) - maps).square().mean() < 0.01 * maps.square().mean()
+    assert (block.feed_forward(maps, frames, maps, maps) - maps).square().mean() < 0.01 * maps.square().mean()

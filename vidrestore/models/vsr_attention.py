@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+GAIN = 0.1  # of fresh weights whose result is added to what a network has: a deep stack starts near the identity
 SIDE = 64  # pixels along the side of the only input that the released networks know
 
 
@@ -35,6 +36,13 @@ def normalised(maps: Tensor, norm: nn.LayerNorm) -> Tensor:
     """A layer norm of (B, C, H, W), whose weights have the channel last."""
     normal: Tensor = norm(maps.permute(0, 2, 3, 1))
     return normal.permute(0, 3, 1, 2)
+
+
+def near_zero(conv: nn.Conv2d) -> None:
+    """Let a fresh convolution whose result is added to something add little."""
+    with torch.no_grad():
+        conv.weight *= GAIN
+        conv.bias.zero_()  # type: ignore[union-attr]
 
 
 def frequencies(frames: int) -> Tensor:
@@ -120,7 +128,8 @@ class Attention(nn.Module):
     y = x + n + Conv(fold(attention of the patches of n)), n = norm(x). The paper (Eq. 8) normalises the sum instead, adds no n, does not
     scale the logits, and its Table 4 has a depthwise value convolution: the form here is the released one.
 
-    Compact networks (`local`) see windows of neighbouring frames, and a learned bias tells how far apart two frames are.
+    Compact networks (`local`) see windows of neighbouring frames, and a learned bias tells how far apart two frames are; they add no n, as
+    the paper, and begin near the identity.
     """
 
     def __init__(self, features: int, heads: int, patch: int, local: Locality | None, shifted: bool) -> None:
@@ -134,6 +143,7 @@ class Attention(nn.Module):
         self.value = nn.Conv2d(features, features, 3, padding=1)
         self.output = nn.Conv2d(features, features, 3, padding=1)
         if local:
+            near_zero(self.output)
             self.distance_bias = nn.Parameter(torch.zeros(heads, 2 * local.reach + 1))
 
     def forward(self, maps: Tensor, frames: int) -> Tensor:
@@ -192,4 +202,4 @@ class Attention(nn.Module):
     def finish(self, maps: Tensor, normal: Tensor, tokens: Tensor) -> Tensor:
         """Tokens put back in their places, the output convolution, and what goes past the attention."""
         mixed: Tensor = self.output(self.grid.join(tokens, maps.shape))
-        return (maps + normal).add_(mixed)
+        return (maps if self.local else maps + normal) + mixed

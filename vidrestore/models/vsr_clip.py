@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_attention import Attention, Prepared, normalised
+from vidrestore.models.vsr_attention import Attention, Prepared
 from vidrestore.models.vsr_transformer import VsrTransformer
 
 T = TypeVar("T")
@@ -42,8 +42,8 @@ class Recent(Generic[T]):
 class VsrClip:
     """A clip of frames (N, B, 3, H, W), RGB in [0, 1], of which single ones are restored; B may be tiles, or several clips.
 
-    Flow is computed in the precision of the frames, the rest in the network's. Keeps features and flows of about two windows, and the
-    states of one window, of a compact network those of a few frames. For one thread at a time.
+    Flow is computed in the precision of the frames, the rest in the network's. Keeps features and flows of about two windows; of a
+    compact network also the states of a few frames. For one thread at a time.
     """
 
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
@@ -57,8 +57,8 @@ class VsrClip:
     def restore(self, window: Sequence[int], at: int) -> Tensor:
         """Frame `window[at]` as the network restores it among the frames of `window`: (B, 3, 4H, 4W), not clamped.
 
-        `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls share what they can; with the
-        window of the call before also its states: compact networks are given all frames of a scene, and `at` from the first to the last.
+        `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls share what they can; those of
+        compact networks also the window's states: they are given all frames of a scene, and `at` from the first to the last.
         ValueError where the network can't take frames of that size, or so many.
         """
         window = tuple(window)
@@ -67,6 +67,8 @@ class VsrClip:
             self._window = None  # its states make room
             self._window = Window(self, window)
         maps = self._window.maps(self.network.config.blocks, at)
+        if self.network.config.local is None:
+            self._window = None  # no other frame is asked for among the same ones
         return self.network.finish(maps, self.frames[window[at]])
 
     def features(self, index: int) -> Tensor:
@@ -102,13 +104,13 @@ class Window:
         return features if self.positions is None else features + self.positions[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        """The maps of a frame behind the attention of a block, and the same normalised."""
+        """The maps of a frame behind the attention of a block, and what it shares with its neighbours."""
         return self._attended[depth].get(frame, lambda: self._attend(depth, frame))
 
     def _attend(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
         block = self.network.block(depth)
         maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
-        return maps, normalised(maps, block.feed_forward.norm) if block.feed_forward else maps
+        return maps, block.feed_forward.shared(maps) if block.feed_forward else maps
 
     def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
         seen = attention.sight(frame, len(self.indices))

@@ -9,7 +9,7 @@ from vidrestore.models.spynet import Spynet, SpynetConfig
 from vidrestore.models.vsr_attention import Locality
 from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 
-# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 80 GFLOP for a frame of 180x320 pixels;
+# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 65 GFLOP for a frame of 180x320 pixels;
 # S for GPUs, about ten times as much.
 SIZES = {
     "reds": VsrConfig(),
@@ -17,10 +17,10 @@ SIZES = {
     "s": VsrConfig(blocks=3, extraction=5, propagation=8, reconstruction=15, tail=32, local=Locality()),
     "t": VsrConfig(
         features=32,
-        blocks=2,
-        extraction=3,
-        propagation=4,
-        reconstruction=5,
+        blocks=1,
+        extraction=4,
+        propagation=3,
+        reconstruction=15,
         tail=0,
         local=Locality(),
         flow=SpynetConfig(levels=5, widths=(24, 24, 24, 16), kernel=3),

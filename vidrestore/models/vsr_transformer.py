@@ -11,8 +11,9 @@ the paper's. Where paper and release differ, the release stands, so that its che
 - frames are enlarged bilinearly under the residual (the paper doesn't say how).
 
 Compact networks (`local`) are ours, of the same class: any size that is a multiple of the patch. Layer norms have one weight per channel;
-attention is among windows of neighbouring frames, with a learned bias for their distance instead of positions; a frame at the end of a
-clip takes itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
+attention is among windows of neighbouring frames, with a learned bias for their distance instead of positions; neighbours' maps are warped
+as they are, not normalised; both layers begin near the identity, and attention adds no normalised input (as in the paper); a frame at the
+end of a clip takes itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
 
 Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, channels last.
 """
@@ -29,11 +30,10 @@ from torch import Tensor, nn
 
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 from vidrestore.models.strips import Span, strip_spans
-from vidrestore.models.vsr_attention import SIDE, Attention, Locality, layer_norm, normalised, positional_encoding
+from vidrestore.models.vsr_attention import GAIN, SIDE, Attention, Locality, layer_norm, near_zero, normalised, positional_encoding
 
 SCALE = 4
 SLOPE = 0.1  # of the leaky ReLUs
-RESIDUAL_GAIN = 0.1  # of fresh weights in residual blocks, so that a deep stack starts near the identity
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ResidualBlock(nn.Module):
             nn.init.kaiming_normal_(conv.weight)
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
             with torch.no_grad():
-                conv.weight *= RESIDUAL_GAIN
+                conv.weight *= GAIN
 
     def forward(self, maps: Tensor) -> Tensor:
         change: Tensor = self.conv2(F.relu(self.conv1(maps), inplace=True))
@@ -119,15 +119,21 @@ class Direction(nn.Module):
 class FeedForward(nn.Module):
     """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it.
 
-    forward: maps (B, C, H, W), their frames (B, 3, H, W), and the warped normalised maps of the frames after and before -> maps.
+    forward: maps (B, C, H, W), their frames (B, 3, H, W), and what the frames after and before share, warped -> maps.
     """
 
     def __init__(self, features: int, depth: int, local: Locality | None) -> None:
         super().__init__()
-        self.norm = layer_norm(features, local)
+        self.norm = None if local else layer_norm(features, local)
         self.later = Direction(features, depth)
         self.earlier = Direction(features, depth)
         self.fusion = nn.Conv2d(2 * features, features, 1)
+        if local:
+            near_zero(self.fusion)
+
+    def shared(self, maps: Tensor) -> Tensor:
+        """What neighbours are given of maps (B, C, H, W): normalised maps, in compact networks the maps themselves."""
+        return normalised(maps, self.norm) if self.norm else maps
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
         both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
@@ -225,7 +231,7 @@ class VsrTransformer(nn.Module):
         for block in map(self.block, range(self.config.blocks)):
             maps = block.attention(maps, frames) if block.attention else maps
             if layer := block.feed_forward:
-                after, before = neighbours(normalised(maps, layer.norm), count)
+                after, before = neighbours(layer.shared(maps), count)
                 maps = layer(maps, small, warp(after, later), warp(before, earlier))
             else:
                 maps = block.feed_alone(maps)
