@@ -284,25 +284,25 @@ FRAMES = 5  # that the longest-sighted of them looks at
 # Best of the choices on training clips, as found by: python tests/tune_classical.py ../shared/data
 TUNED: dict[str, dict[str, Settings]] = {
     "dehaze": {
-        "dark channel prior": {"omega": 0.65, "patch": 15, "least": 0.1, "linear": False},
+        "dark channel prior": {"omega": 0.95, "patch": 15, "least": 0.1, "linear": True},
         "colour attenuation prior": {"beta": 1.0, "patch": 15, "least": 0.1, "linear": False},
     },
     "derain": {
-        "median": {"rows": 1, "columns": 5},
-        "guided filter": {"radius": 1, "eps": 0.01},
-        "bilateral": {"reach": 0.7, "contrast": 0.25},
+        "median": {"rows": 1, "columns": 3},
+        "guided filter": {"radius": 4, "eps": 0.0001},
+        "bilateral": {"reach": 0.7, "contrast": 0.03},
         "temporal median": {"frames": 3},
-        "median of bright outliers": {"rows": 1, "columns": 5, "threshold": 0.0},
+        "median of bright outliers": {"rows": 1, "columns": 3, "threshold": 0.0},
         "temporal median of bright outliers": {"frames": 3, "threshold": 0.0},
-        "both medians of outliers bright in both": {"threshold": 0.0, "columns": 5},
+        "both medians of outliers bright in both": {"threshold": 0.0, "columns": 3},
     },
     "desnow": {
-        "median": {"rows": 3, "columns": 5},
-        "guided filter": {"radius": 4, "eps": 0.01},
-        "bilateral": {"reach": 2.5, "contrast": 0.25},
+        "median": {"rows": 1, "columns": 3},
+        "guided filter": {"radius": 8, "eps": 0.0001},
+        "bilateral": {"reach": 0.7, "contrast": 0.03},
         "temporal median": {"frames": 3},
-        "median of bright outliers": {"rows": 9, "columns": 9, "threshold": 0.0},
-        "temporal median of bright outliers": {"frames": 5, "threshold": 0.0},
+        "median of bright outliers": {"rows": 3, "columns": 5, "threshold": 0.0},
+        "temporal median of bright outliers": {"frames": 3, "threshold": 0.0},
         "both medians of outliers bright in both": {"threshold": 0.0, "columns": 7},
     },
     "deblur": {
@@ -311,10 +311,10 @@ TUNED: dict[str, dict[str, Settings]] = {
         "Richardson-Lucy": {"size": 0.7, "shape": "gaussian", "linear": True, "steps": 4},
     },
     "denoise": {
-        "nlmeans": {"strength": 0.65, "patch": 5, "search": 11},
-        "dctdnoiz": {"strength": 1.2, "bits": 3},
-        "bm3d": {"strength": 8.0, "group": 1},
-        "fftdnoiz": {"strength": 1.5, "neighbours": 1},
+        "nlmeans": {"strength": 1.0, "patch": 5, "search": 11},
+        "dctdnoiz": {"strength": 1.5, "bits": 3},
+        "bm3d": {"strength": 10.0, "group": 1},
+        "fftdnoiz": {"strength": 2.0, "neighbours": 1},
         "atadenoise": {"strength": 4.0},
     },
 }

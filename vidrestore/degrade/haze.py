@@ -14,10 +14,11 @@ from torch import Tensor
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-DENSITY = (0.5, 4.0)  # optical depth of the farthest thing
+DENSITY = (0.8, 6.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.7, 1.0)  # RESIDE's
 TINT = 0.02  # standard deviation of a colour's airlight and optical depth from those of the others
-TOWARDS_SUN = 0.2  # most that airlight grows or fades from the middle of a frame to its sides
+NEAREST = 0.15  # depth of the nearest thing, at most: a frame shows something near
+TOWARDS_SUN = 0.1  # most that airlight grows or fades from the middle of a frame to its sides
 LIGHT_SHARE = 0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
 LUMA = (0.299, 0.587, 0.114)
 
@@ -30,7 +31,8 @@ def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
 def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """Haze of drawn depth, density and airlight."""
     density = torch.from_numpy(log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, 3))).float()
-    transmission = torch.exp(-density[:, None, None] * drawn_depth(clip, draw))
+    depth = drawn_depth(clip, draw)
+    transmission = torch.exp(-density[:, None, None] * (depth - depth.amin() + draw.uniform(0, NEAREST)))
     colour = torch.from_numpy(draw.uniform(*AIRLIGHT) * (1 + draw.normal(0, TINT, 3))).float()
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)
     airlight = (colour[:, None, None] * (1 + slope * torch.linspace(-1, 1, clip.shape[3]))).clamp(0, 1)
