@@ -141,7 +141,8 @@ def test_windows_that_a_network_can_t_take_are_refused():
 def test_attention_is_the_same_whether_frames_come_together_or_one_by_one():
     attention: Attention = compact().blocks[1].attention
     maps = torch.randn(5, 8, 20, 28, dtype=torch.float64)
-    ready = [attention.prepare(frame) for frame in maps.split(1)]
+    normal = attention.normal(maps[2:3])
+    ready = [attention.prepare(attention.normal(frame)) for frame in maps.split(1)]
     bias = attention.bias(2, range(1, 4), 20, 28)
-    tokens = attention.mix(attention.queries(ready[2].normal), [each.key for each in ready[1:4]], [each.value for each in ready[1:4]], bias)
-    torch.testing.assert_close(attention.finish(maps[2:3], ready[2].normal, tokens), attention(maps, 5)[2:3], atol=1e-12, rtol=0)
+    tokens = attention.mix(attention.queries(normal), [each.key for each in ready[1:4]], [each.value for each in ready[1:4]], bias)
+    torch.testing.assert_close(attention.finish(maps[2:3], normal, tokens), attention(maps, 5)[2:3], atol=1e-12, rtol=0)

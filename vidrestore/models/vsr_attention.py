@@ -115,9 +115,8 @@ class TokenGrid:
 
 
 class Prepared(NamedTuple):
-    """A frame, or several, ready to be attended to: normalised maps (B, C, H, W), keys and values (B * windows * heads, tokens, d)."""
+    """A frame, or several, ready to be attended to: keys and values (B * windows * heads, tokens, d)."""
 
-    normal: Tensor
     key: Tensor
     value: Tensor
 
@@ -147,20 +146,23 @@ class Attention(nn.Module):
             self.distance_bias = nn.Parameter(torch.zeros(heads, 2 * local.reach + 1))
 
     def forward(self, maps: Tensor, frames: int) -> Tensor:
-        ready = self.prepare(maps)
-        queries, keys, values = (tokens.tensor_split(frames) for tokens in (self.queries(ready.normal), ready.key, ready.value))
+        normal = self.normal(maps)
+        queries, keys, values = (tokens.tensor_split(frames) for tokens in (self.queries(normal), *self.prepare(normal)))
         mixed = []
         for frame, query in enumerate(queries):
             seen = self.sight(frame, frames)
             near = slice(seen.start, seen.stop)
             mixed.append(self.mix(query, keys[near], values[near], self.bias(frame, seen, *maps.shape[-2:])))
-        return self.finish(maps, ready.normal, torch.cat(mixed))
+        return self.finish(maps, normal, torch.cat(mixed))
 
-    def prepare(self, maps: Tensor) -> Prepared:
-        """What attention needs of maps (B, C, H, W), whichever frames see them."""
-        normal = normalised(maps, self.norm)
+    def normal(self, maps: Tensor) -> Tensor:
+        """Maps (B, C, H, W) normalised."""
+        return normalised(maps, self.norm)
+
+    def prepare(self, normal: Tensor) -> Prepared:
+        """What frames that attend to normalised maps (B, C, H, W) need of them."""
         key, value = self.key(normal), self.value(normal)  # both before either is cut, which leaves fewer gaps in memory
-        return Prepared(normal, self.grid.cut(key), self.grid.cut(value))
+        return Prepared(self.grid.cut(key), self.grid.cut(value))
 
     def queries(self, normal: Tensor) -> Tensor:
         """Queries (B * windows * heads, tokens, d), scaled."""

@@ -119,14 +119,14 @@ class Window:
         if len(seen) == len(self.indices):
             self._forget(depth)
         near = [self._prepared[depth].get(other, partial(self._prepare, depth, other, attention)) for other in seen]
-        normal = near[frame - seen.start].normal
+        normal = attention.normal(self.maps(depth, frame))
         bias = attention.bias(frame, seen, *normal.shape[-2:])
         tokens = attention.mix(attention.queries(normal), [each.key for each in near], [each.value for each in near], bias)
         return attention.finish(self.maps(depth, frame), normal, tokens)
 
     def _prepare(self, depth: int, frame: int, attention: Attention) -> Prepared:
         """What a block's attention needs of a frame."""
-        return attention.prepare(self.maps(depth, frame))
+        return attention.prepare(attention.normal(self.maps(depth, frame)))
 
     def _forget(self, depth: int) -> None:
         """Drop what led to the maps that enter a block, once those of all frames are there."""
