@@ -50,14 +50,14 @@ def without(network: Any, part: str) -> Any:
     return network
 
 
-def write_weights(folder: Path, network: nn.Module, task: str) -> str:
-    """The path of a file that holds the network."""
+def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any) -> str:
+    """The path of a file that holds the network; `parameters` for its card."""
     path = folder / f"{task}-{len(list(folder.glob('*.safetensors')))}.safetensors"
     if isinstance(network, MBTaylorFormer):
-        save_model(path, network, family="mb-taylorformer", config=settings_of(network.config), task=task)
+        save_model(path, network, family="mb-taylorformer", config=settings_of(network.config), task=task, parameters=parameters)
     else:
         assert isinstance(network, VsrTransformer)
-        save_model(path, network, family="vsr-transformer", config=config_of(network), task=task)
+        save_model(path, network, family="vsr-transformer", config=config_of(network), task=task, parameters=parameters)
     return str(path)
 
 

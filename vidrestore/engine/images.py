@@ -13,6 +13,7 @@ from vidrestore.clips import Bounds
 from vidrestore.engine.devices import halves, memory_for, torch_device
 from vidrestore.engine.steady import RADIUS, steadied
 from vidrestore.engine.task_weights import load_for
+from vidrestore.engine.two_scales import coarse_lines, coarse_size, made_small, with_coarse
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MULTIPLE, MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.tiling import apply_tiled, padded, tile_sides
@@ -29,7 +30,8 @@ STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the si
 class ImageRestorer:
     """Restorer of the tasks that work on single RGB frames; see `engine.tasks.RgbRestorer`.
 
-    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Raises
+    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Weights may ask
+    for what is coarse to be restored in a small picture of the whole frame, tiles or not; see `engine.two_scales`. Raises
     CheckpointError for weights of another family or task, OptionError for tiles that the network can't take.
     """
 
@@ -41,6 +43,7 @@ class ImageRestorer:
         model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
         self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
+        self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
         self.parallel = 0 if self.device.type == "cpu" else 1
@@ -91,9 +94,12 @@ class ImageRestorer:
             return restored
 
         with torch.inference_mode():
-            whole = padded(picture.to(self.device), MULTIPLE)[None, None]
-            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)
-        return restored[0, 0, :, :height, :width].to(picture.device)
+            given = picture.to(self.device)
+            whole = padded(given, MULTIPLE)[None, None]
+            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[0, :, :, :height, :width]
+            if size := coarse_size(height, width, self.coarse_lines, MULTIPLE):
+                restored = with_coarse(restored, work(made_small(given[None], size)[None])[0])
+        return restored[0].to(picture.device)
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:
