@@ -8,6 +8,7 @@ import time
 import pytest
 
 from vidrestore.cli import main
+from vidrestore.cli.bench_commands import default_sigma
 from vidrestore.engine import bench as benchmarks
 from vidrestore.engine.bench import Benchmark, Rate, Stage, network_rate
 from vidrestore.engine.denoise import DenoiseRestorer
@@ -33,6 +34,11 @@ def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureF
     assert all(stage["cpu"] > 0 and stage["seconds"] > 0 for stage in found["stages"])
     assert {"fp32", "bf16", "int8"} == set(found["peaks"])
     assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
+
+
+def test_the_noise_is_that_of_the_film_unless_the_weights_take_none() -> None:
+    assert default_sigma(None) == default_sigma("dust-denoise") == benchmarks.NOISE
+    assert default_sigma("mb-taylorformer-t-denoise") == "auto"
 
 
 def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 def bench(
     source: Annotated[str | None, typer.Argument(metavar="[IN]", help="Short film; without one, a noisy film is made up.")] = None,
-    task: Annotated[str, typer.Option(help="What to measure.")] = "denoise",
-    sigma: Annotated[Any, typer.Option(parser=parsing.noise, metavar="SIGMA|auto", help="As for denoise.")] = 20.0,
+    task: Annotated[str, typer.Option(help="denoise, dehaze, derain, desnow, deblur or sr.")] = "denoise",
+    sigma: Annotated[
+        Any,
+        typer.Option(
+            parser=parsing.noise, metavar="SIGMA|auto", show_default="20; auto where the weights take none", help="As for denoise."
+        ),
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="As for denoise.")] = False,
     best: Annotated[bool, typer.Option("--best", help="As for denoise.")] = False,
     match: Annotated[bool, typer.Option("--match/--no-match", help="As for denoise.")] = RestoreOptions.match,
@@ -36,7 +41,7 @@ def bench(
     from vidrestore.media.encoders import EncoderOptions
 
     options = RestoreOptions(
-        sigma=sigma,
+        sigma=default_sigma(model) if sigma is None else sigma,
         model=model,
         quality=quality(fast, best),
         match=match,
@@ -47,6 +52,15 @@ def bench(
     )
     found = bench(source, task=task, options=options, size=size, frames=frames)
     print(jsonlib.dumps(found.to_dict()) if json else "\n".join(lines(found)))
+
+
+def default_sigma(model: str | None) -> float | str:
+    """Of the film that is made up; "auto" for weights that see by themselves how noisy a frame is."""
+    from vidrestore.engine.bench import NOISE
+    from vidrestore.engine.images import FAMILY
+    from vidrestore.weights import family_of
+
+    return "auto" if model is not None and family_of(model) == FAMILY else NOISE
 
 
 def lines(found: Benchmark) -> Iterator[str]:

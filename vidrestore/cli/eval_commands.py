@@ -23,7 +23,9 @@ def evaluate(
         typer.Option("--suite", help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as vsr-table3."),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")] = None,
-    weights: Annotated[list[str] | None, typer.Option("--weights", metavar="NAME|FILE", help="Weights; may be given again.")] = None,
+    weights: Annotated[
+        list[str] | None, typer.Option("--weights", metavar="[SET=]NAME|FILE", help="Weights, of one test set or all; may be given again.")
+    ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
     sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",

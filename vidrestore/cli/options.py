@@ -19,8 +19,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; er
 Model = Annotated[str | None, typer.Option(help="Name from `vidrestore weights list`, or a .safetensors file.")]
 Threads = Annotated[int, typer.Option(help="CPU threads, 0 for all.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
-EncoderName = Annotated[str | None, typer.Option("--encoder", help="FFmpeg's name.", rich_help_panel=ENCODING)]
-Crf = Annotated[float | None, typer.Option(help="Quality in the encoder's own scale.", rich_help_panel=ENCODING)]
+EncoderName = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="libx264, libx264rgb, libx265, libsvtav1, libvpx-vp9, prores_ks or ffv1.",
+        show_default="as the source, where it can be",
+        rich_help_panel=ENCODING,
+    ),
+]
+Crf = Annotated[float | None, typer.Option(help="Quality in the encoder's own scale.", show_default="16", rich_help_panel=ENCODING)]
 Preset = Annotated[str | None, typer.Option(help="The encoder's speed.", rich_help_panel=ENCODING)]
 Settings = Annotated[
     list[Any] | None,

@@ -43,11 +43,13 @@ SCALE = "Several machines or devices"  # the panel of these options in the help
 
 Tile = Annotated[
     Any,
-    typer.Option(parser=parsing.tile, metavar="auto|N", help="Largest side of a tile; auto: whole frames as long as memory allows."),
+    typer.Option(
+        parser=parsing.tile,
+        metavar="auto|N",
+        help="Largest side of a tile, from 64, a multiple of 8; auto: whole frames as long as memory allows.",
+    ),
 ]
-TileOverlap = Annotated[
-    int | None, typer.Option("--tile-overlap", metavar="N", show_default="the network's own", help="Pixels that tiles share.")
-]
+TileOverlap = Annotated[int | None, typer.Option("--tile-overlap", metavar="N", show_default="32", help="Pixels that tiles share.")]
 Steady = Annotated[bool, typer.Option("--steady", help="Less flicker: mix each frame with its neighbours where they agree.")]
 
 
@@ -92,7 +94,10 @@ class Shared:
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse films that carry what encoding leaves out: captions, HDR10+, Dolby Vision, ...")
     ] = RestoreOptions.strict
-    drop: Annotated[list[str] | None, typer.Option(metavar="KINDS", help="Don't copy these, e.g. audio,subtitles.")] = None
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KINDS", help="Don't copy these: audio, subtitles, data, attachments, cover, video; e.g. audio,subtitles."),
+    ] = None
     encoder: EncoderName = None
     crf: Crf = None
     preset: Preset = None

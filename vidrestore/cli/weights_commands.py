@@ -60,7 +60,7 @@ def pull(
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
-    family: Annotated[str, typer.Option(help="Model family of the checkpoint.")],
+    family: Annotated[str, typer.Option(help="mb-taylorformer, vsr-transformer or spynet.")],
     task: Annotated[str | None, typer.Option(help="What the weights are for, where the family doesn't say.")] = None,
     config: Annotated[
         str, typer.Option(metavar="F.json|JSON", help="Arguments of the authors' constructor; worked out from the tensors where possible.")
