@@ -148,7 +148,7 @@ def network(task: str, source: str) -> Restorer:
 
 
 def bundled(task: str) -> str | None:
-    """The name of the weights that the command takes for a task; None where the tool comes without."""
+    """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
     name = f"{FAMILY}-t-{task}"
     return name if name in read_manifest() else None
 
@@ -168,7 +168,7 @@ def write_png(path: Path, picture: Tensor) -> None:
 
 
 def networks_of(task: str, weights: Sequence[str]) -> dict[str, Restorer]:
-    """The bundled network and those given as NAME=FILE; what can't be had is said and left out."""
+    """The bundled network and those given as NAME=FILE. SystemExit for one that can't be had."""
     sources = dict(given.split("=", 1) for given in weights)
     if name := bundled(task):
         sources = {name: name} | sources
@@ -179,7 +179,7 @@ def networks_of(task: str, weights: Sequence[str]) -> dict[str, Restorer]:
         try:
             found[name] = network(task, source.replace("{task}", task))
         except (VidRestoreError, OSError) as error:
-            print(f"{task}: without {name}: {error}", file=sys.stderr)  # noqa: T201
+            sys.exit(f"{task}: {name}: {error}")
     return found
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +17,7 @@ from vidrestore.engine.bench import Benchmark, Rate, Stage, network_rate
 from vidrestore.engine.denoise import DenoiseRestorer
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.tasks import Sample
+from vidrestore.media.encoders import EncoderOptions
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +49,17 @@ def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     text = capsys.readouterr().out
     assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
+
+
+def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmarks.write_film(str(tmp_path / "film.mkv"), 64, 48, 5)
+    clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)  # a second from each look to the next
+    monkeypatch.setattr(benchmarks, "time", clock)
+    options = RestoreOptions(encoder=EncoderOptions(lossless=True))
+    found = benchmarks.bench(str(tmp_path / "film.mkv"), task="<identity>", options=options, size=(64, 48), frames=50)
+    assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
 
 
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:

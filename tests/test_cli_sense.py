@@ -65,6 +65,12 @@ def test_json_is_one_event_per_line(film: Path, model: Path, capsys: pytest.Capt
     assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
 
 
+def test_refused_options_are_an_event_too(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sense", film, "-o", film.with_name("m.safetensors"), "--json", "-q") == 2
+    (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
+
+
 def test_existing_outputs_end_with_1_unless_they_may_be_replaced(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
     for arguments in (("sense", film, "--model", model, "-o", between), ("recover", between, "--model", model, "-o", output)):

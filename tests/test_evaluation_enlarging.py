@@ -17,7 +17,7 @@ from vidrestore.engine.enlarging import frame_window
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.contestants import BICUBIC, Contestant
-from vidrestore.evaluation.enlarging import bicubic, cut, enlarged, judge, small_frames
+from vidrestore.evaluation.enlarging import bicubic, cut, enlarger, judge, small_frames
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
@@ -106,7 +106,7 @@ def test_a_released_network_sees_the_windows_of_the_paper(tmp_path: Path) -> Non
     path = saved(tmp_path, released(), "released")
     contestant = Contestant("vsr-transformer", load_model(path), str(path))
     small = torch.from_numpy(np.stack([picture(number, 64, 64) for number in range(6)]))
-    found = list(enlarged(contestant, small, (0, 5)))
+    found = list(enlarger(contestant)(small, (0, 5)))
     for frame, at in zip(found, (0, 5), strict=True):
         window = small[frame_window(at, 6, 5)].float() / 255
         with torch.no_grad():

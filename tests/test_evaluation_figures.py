@@ -117,3 +117,8 @@ def test_frames_come_from_pictures_and_from_films_and_no_more_than_asked_for(tmp
 def test_a_clip_without_frames_is_an_error() -> None:
     with pytest.raises(DatasetError, match="walk: no frame can be decoded"):
         stacked(iter(()), "walk")
+
+
+def test_frames_of_different_sizes_are_an_error() -> None:
+    with pytest.raises(DatasetError, match="walk: frame 1 is 6x4 but the first 5x4"):
+        stacked(iter([torch.zeros(3, 4, 5), torch.zeros(3, 4, 6)]), "walk")

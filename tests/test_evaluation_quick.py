@@ -81,6 +81,19 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     assert found.against == "before"
 
 
+def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -> None:
+    films = [tmp_path / folder / "film.mkv" for folder in ("a", "b")]
+    for path in films:
+        path.parent.mkdir()
+        write_film(path, [texture()] * 8)
+    whole = films[1].read_bytes()
+    films[1].write_bytes(whole[: len(whole) * 3 // 4])
+    found = evaluate("quick", films=films, device="cpu")
+    assert [row.on for row in found.rows] == list(dict.fromkeys(clip.clip for clip in found.clips)) == [str(path) for path in films]
+    (note,) = found.notes
+    assert note.startswith(f"{films[1]}: the source is damaged")
+
+
 def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
     draw = np.random.default_rng(6)
     first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
@@ -98,6 +111,9 @@ def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
         evaluate("bundled", films=["film.mp4"])
     with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
         evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
+    for seconds in (float("nan"), float("inf"), 0.0):
+        with pytest.raises(OptionError, match="--seconds must be a number above 0, got"):
+            evaluate("quick", films=["film.mp4"], seconds=seconds)
 
 
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:

@@ -333,6 +333,13 @@ def test_init_starts_from_given_weights(tmp_path: Path) -> None:
     assert run.step == 0
 
 
+def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a_resumed_one_too(tmp_path: Path) -> None:
+    given = train(tiny_run(tmp_path), tmp_path / "given", device="cpu")
+    for settings, resume in (({}, False), ({"training": {"steps": 14}}, True)):
+        path = train(tiny_run(tmp_path, settings), tmp_path / "tuned", init=None if resume else given, resume=resume, device="cpu")
+        assert read_card(path).training["command"] == f"vidrestore train --config tiny.toml --init {given}"
+
+
 def test_init_of_another_network_is_refused(tmp_path: Path) -> None:
     given = train(tiny_run(tmp_path, {"training": {"steps": 1}}), tmp_path / "given", device="cpu")
     for model in ({"blocks": 3}, PRINTED):

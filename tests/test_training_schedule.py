@@ -25,6 +25,11 @@ def test_a_cosine_restarts_at_its_shares_of_the_rate() -> None:
         assert learning_rate(step, settings) == pytest.approx(annealed)
 
 
+def test_a_restart_whose_share_is_below_the_floor_stays_at_it() -> None:
+    settings = TrainingConfig(steps=100, learning_rate=1e-3, warmup=0, schedule="restarts", restarts=(1.0, 0.001), floor=1e-5)
+    assert [learning_rate(step, settings) for step in range(50, 100)] == pytest.approx([1e-5] * 50)
+
+
 def test_restarts_that_the_steps_do_not_divide_by_have_no_step_beyond_the_last() -> None:
     settings = TrainingConfig(steps=10, learning_rate=1.0, warmup=0, schedule="restarts", restarts=(1.0,) * 3)
     rates = [learning_rate(step, settings) for step in range(10)]

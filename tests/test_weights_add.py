@@ -78,6 +78,11 @@ def test_what_is_given_goes_before_what_the_file_says(tmp_path: Path, folder: Pa
     assert card.training == {"data": "clips: train", "command": "other", "steps": 12}
 
 
+def test_a_licence_that_the_file_states_stays(tmp_path: Path, folder: Path) -> None:
+    assert add_weights(trained(tmp_path, licence="CC-BY-NC-4.0"), folder).licence == "CC-BY-NC-4.0"
+    assert add_weights(trained(tmp_path, "another"), folder).licence == "Apache-2.0"
+
+
 def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path: Path, folder: Path) -> None:
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -54,7 +54,7 @@ def bench(
     print(jsonlib.dumps(found.to_dict()) if json else "\n".join(lines(found)))
 
 
-def default_sigma(model: str | None) -> float | str:
+def default_sigma(model: str | None) -> float | Literal["auto"]:
     """Of the film that is made up; "auto" for weights that see by themselves how noisy a frame is."""
     from vidrestore.engine.bench import NOISE
     from vidrestore.engine.images import FAMILY

@@ -43,9 +43,13 @@ def sense(
     """Measure a film by compressed sensing; `vidrestore recover` makes it again. The picture only, no sound."""
     from vidrestore.engine.sensing import sense
 
-    options = SenseOptions(rate, model, sigma, seed, overwrite)
     with stops_cleanly(), listening(json, quiet) as on_event:
-        code = run_each([source], lambda source: sense(source, output, options=options, on_event=on_event).exit_code, on_event)
+
+        def work(source: str) -> int:
+            options = SenseOptions(rate, model, sigma, seed, overwrite)  # here, so that what it refuses is an event too
+            return sense(source, output, options=options, on_event=on_event).exit_code
+
+        code = run_each([source], work, on_event)
     raise typer.Exit(code)
 
 
@@ -70,7 +74,11 @@ def recover(
 
     one_use_of_stdout(json, output)
     chosen = encoder_options(encoder, crf, preset, encoder_option, lossless)
-    options = RecoverOptions(model, precision, threads, cfr, chosen, overwrite)
     with stops_cleanly(), listening(json, quiet) as on_event:
-        code = run_each([source], lambda source: recover(source, output, options=options, on_event=on_event).exit_code, on_event)
+
+        def work(source: str) -> int:
+            options = RecoverOptions(model, precision, threads, cfr, chosen, overwrite)
+            return recover(source, output, options=options, on_event=on_event).exit_code
+
+        code = run_each([source], work, on_event)
     raise typer.Exit(code)

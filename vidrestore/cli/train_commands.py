@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,6 +80,7 @@ def train(
 def _rehearse(recipe: RunConfig, init: str | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
+    reading = replace(reading, notice=lambda text: typer.echo(f"vidrestore: {text}", err=True))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
         typer.echo(f"{done.seconds:7.2f} s  {done.what}")
-    typer.echo(f"at most {memory_used()}; nothing was kept")
+    typer.echo(f"at most {memory_used()}; nothing was kept" + (f" but decoded films in {reading.cache}" if reading.cache else ""))

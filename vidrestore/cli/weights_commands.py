@@ -80,7 +80,9 @@ def import_weights(
 def add(
     source: Annotated[Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")],
     name: Annotated[str | None, typer.Option(help="Name in the manifest; the file's own unless given.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the weights; this project's own unless given.")] = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Licence of the weights; as the file says, or this project's own, unless given.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="What they were trained on, unless the file says it.")] = None,
     command: Annotated[str | None, typer.Option(help="The command that made them, unless the file says it.")] = None,
     parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
@@ -93,9 +95,8 @@ def add(
     objects = {key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()}
     training = {key: value for key, value in (("data", data), ("command", command)) if value}
     from vidrestore.weights import add_weights
-    from vidrestore.weights.bundle import LICENCE
 
-    card = add_weights(source, folder, name=name, licence=licence or LICENCE, training=training, overwrite=overwrite, **objects)
+    card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
     typer.echo(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.engine.devices import torch_device
 from vidrestore.engine.job import Job, available_cores, ignore, prepare
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import planned_clips
@@ -113,7 +114,8 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
         with VideoReader(film) as reader:
             job = prepare(reader.info, output, task, options, lambda: restorer)
             stages = _stages(job, reader, frames)
-    network = network_rate(restorer.sample(), threads) if isinstance(restorer, Sampled) else None
+    on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
+    network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
     return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, network, memory, loading)
 
 
@@ -124,8 +126,10 @@ def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer:
 
 
 def _stages(job: Job, reader: VideoReader, limit: int) -> tuple[Stage, ...]:
-    frames, decode = _timed("decode", limit, lambda: list(islice(reader.frames(), limit)))
-    pixels, timeline, count = job.info.video.format, job.plan.timeline, len(frames)
+    pixels, timeline = job.info.video.format, job.plan.timeline
+    frames, decoding = _timed("decode", 1, lambda: list(islice(reader.frames(), limit)))
+    count = len(frames)  # a film may be shorter than asked for
+    decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
     planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=job.options.scene_detect)))
     restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
     _, encode = _timed("encode", count, lambda: _encode(restored, job))

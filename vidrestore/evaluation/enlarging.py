@@ -7,7 +7,8 @@ bits; PSNR and SSIM are of R, G, B, or of BasicSR's Y (BT.601, in the range of v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ from vidrestore.models.vsr_transformer import SCALE
 CHANNELS = {"RGB": rgb_figures, "Y": luma_figures}
 HELD = 16  # enlarged frames at once
 
+Enlarger = Callable[[Tensor, tuple[int, ...]], Iterator[Tensor]]  # a clip and the numbers of frames of it to those frames enlarged
+
 
 def judge(
     table: Table,
@@ -37,12 +40,13 @@ def judge(
     judged: tuple[int, ...] = (),
 ) -> Iterator[ClipFigures]:
     """Yield the figures of every system and channel on every clip; `judged` are the frames that count, all of them unless given."""
+    enlargers = [enlarger(contestant) for contestant in taking]
     for number, sequence in enumerate(sequences):
         clean = stacked(map(cut, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))
         at = judged or tuple(range(len(clean)))
-        for contestant in taking:
-            yield from _judged(table, part, sequence.name, small, clean, at, contestant, number < looked_at)
+        for contestant, enlarge in zip(taking, enlargers, strict=True):
+            yield from _judged(table, part, sequence.name, small, clean, at, contestant, enlarge, number < looked_at)
 
 
 def cut(frame: Tensor) -> Tensor:
@@ -67,12 +71,20 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
 
 
 def _judged(
-    table: Table, part: TableSet, clip: str, small: Tensor, clean: Tensor, at: tuple[int, ...], contestant: Contestant, looked_at: bool
+    table: Table,
+    part: TableSet,
+    clip: str,
+    small: Tensor,
+    clean: Tensor,
+    at: tuple[int, ...],
+    contestant: Contestant,
+    enlarge: Enlarger,
+    looked_at: bool,
 ) -> Iterator[ClipFigures]:
     channels: list[str] = table.settings["channels"]
     figures: dict[str, list[dict[str, float]]] = {channel: [] for channel in channels}
     middle, shown = at[len(at) // 2], None
-    for index, large in zip(at, enlarged(contestant, small, at), strict=True):
+    for index, large in zip(at, enlarge(small, at), strict=True):
         for channel in channels:
             figures[channel].append(CHANNELS[channel](large, clean[index]))
         if looked_at and index == middle:
@@ -83,13 +95,16 @@ def _judged(
         yield ClipFigures(contestant.system, part.name, channel, clip, frames, contestant.weights, shown)
 
 
-def enlarged(contestant: Contestant, small: Tensor, at: tuple[int, ...]) -> Iterator[Tensor]:
-    """Frames `at` of a clip (T, 3, h, w) uint8, four times larger: each (3, 4h, 4w) uint8."""
+def enlarger(contestant: Contestant) -> Enlarger:
+    """How a system makes frames of a clip (T, 3, h, w) uint8 four times larger: each (3, 4h, 4w) uint8."""
     if contestant.system == BICUBIC:
-        yield from (bicubic(small[index]) for index in at)
-        return
+        return lambda small, at: (bicubic(small[index]) for index in at)
     assert contestant.model is not None
-    restorer = VsrRestorer(RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32"))
+    return partial(enlarged, VsrRestorer(RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")))
+
+
+def enlarged(restorer: VsrRestorer, small: Tensor, at: tuple[int, ...]) -> Iterator[Tensor]:
+    """Frames `at` of a clip by a network, as `enlarger` has it."""
     clip = small.float() / 255
     for first in range(at[0], at[-1] + 1, HELD):
         stop = min(first + HELD, at[-1] + 1)

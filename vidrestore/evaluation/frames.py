@@ -67,8 +67,12 @@ def area_matrix(length: int, count: int) -> Tensor:
 
 
 def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
-    """Frames as one tensor (T, ...). Raises DatasetError where there are none."""
+    """Frames as one tensor (T, ...). Raises DatasetError where there are none, or of different sizes."""
     taken = list(frames)
     if not taken:
         raise DatasetError(f"{where}: no frame can be decoded; unpack the release again")
+    for number, frame in enumerate(taken):
+        if frame.shape != taken[0].shape:
+            sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, taken[0].shape))
+            raise DatasetError(f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again")
     return torch.stack(taken)

@@ -63,7 +63,7 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     """Yield the figures of one network on the held-out data of a recipe, or on the clips in the folder `data` where that is given.
 
     They are held against the card's where the recipe is the one that the weights were trained by and the clips are its own. Raises
-    ConfigError where the clips are not there, or where the recipe is of another family or task than the weights.
+    ConfigError where the clips are not there, CheckpointError where the recipe is of another family or task than the weights.
     """
     _check_fits(config, model.card)
     here, own_clips = with_clips(config, data)

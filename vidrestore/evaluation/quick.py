@@ -8,6 +8,7 @@ left is what one sees pulsing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -66,23 +67,34 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
     """
     if not films:
         raise OptionError("quick: name at least one film: vidrestore eval --suite quick film.mp4")
+    if not 0 < seconds < math.inf:
+        raise OptionError(f"--seconds must be a number above 0, got {seconds}")
     rows: list[Row] = []
     clips: list[ClipFigures] = []
-    for film in films:
+    notes: list[str] = []
+    for film, title in zip(films, titles(films), strict=True):
         for name in weights or (MODEL,):
-            tell(f"{film.name}: {name}")
-            row, pair = _film(film, name, seconds, device, threads)
+            tell(f"{title}: {name}")
+            row, pair, damage = _film(film, title, name, seconds, device, threads)
             rows.append(row)
             clips += pair
+            notes += [f"{title}: {damage}"] * bool(damage and f"{title}: {damage}" not in notes)
     protocol = (
         f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
         "noise: estimated without reference; flicker: change from frame to frame of the means of patches that follow the motion",
     )
     names = {clip.system: NAMES.get(clip.system, clip.system) for clip in clips}
-    return Result("quick", "Films without reference", "before", tuple(rows), protocol, clips=tuple(clips), names=names)
+    return Result("quick", "Films without reference", "before", tuple(rows), protocol, tuple(notes), clips=tuple(clips), names=names)
 
 
-def _film(film: Path, name: str, seconds: float, device: str, threads: int) -> tuple[Row, list[ClipFigures]]:
+def titles(films: Sequence[Path]) -> list[str]:
+    """What films are called: their names, and their paths where names repeat."""
+    names = [film.name for film in films]
+    return [name if names.count(name) == 1 else str(film) for film, name in zip(films, names, strict=True)]
+
+
+def _film(film: Path, title: str, name: str, seconds: float, device: str, threads: int) -> tuple[Row, list[ClipFigures], str | None]:
+    """Figures of one film, before and after, and what is wrong with it."""
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
         raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after")
@@ -99,12 +111,12 @@ def _film(film: Path, name: str, seconds: float, device: str, threads: int) -> t
         summary = vidrestore.restore(film, restored, task=model.card.task, options=options)
         before, after = sides(film, restored, summary.frames, {scene.first for scene in summary.scenes})
     pair = [
-        ClipFigures(system, "films", "", film.name, {"flicker": tuple(side.flicker)}, weights)
+        ClipFigures(system, "films", "", title, {"flicker": tuple(side.flicker)}, weights)
         for system, side, weights in ((GIVEN, before, ""), (model.card.task, after, model.card.name))
     ]
-    row = Row(model.card.task, film.name, rounded(after.values), rounded(before.values), model.card.name, "", summary.frames)
+    row = Row(model.card.task, title, rounded(after.values), rounded(before.values), model.card.name, "", summary.frames)
     assert before.picture is not None and after.picture is not None
-    return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))]
+    return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))], summary.damage
 
 
 def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tuple[Side, Side]:

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
+from vidrestore.errors import VidRestoreError
+
 T = TypeVar("T")
 WAITING = 2  # results that each process makes ahead
 
@@ -47,7 +49,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Iterator
     """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What they raise is raised here."""
     if not workers:
         return map(make, numbers)
-    return iter(
+    results = iter(
         DataLoader(
             _Made(make),
             batch_size=None,
@@ -59,16 +61,26 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Iterator
             multiprocessing_context="spawn",  # a fork would carry over locks of threads that are not there any more
         )
     )
+    return map(_given, results)
 
 
-class _Made(Dataset[T], Generic[T]):
-    """What `make` makes, by number."""
+class _Made(Dataset[T | VidRestoreError], Generic[T]):
+    """What `make` makes, by number, or an error for the user: raised in another process it would come with that one's traceback."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make = make
 
-    def __getitem__(self, number: int) -> T:
-        return self.make(number)
+    def __getitem__(self, number: int) -> T | VidRestoreError:
+        try:
+            return self.make(number)
+        except VidRestoreError as error:
+            return error
+
+
+def _given(result: T | VidRestoreError) -> T:
+    if isinstance(result, VidRestoreError):
+        raise result
+    return result
 
 
 def _as_it_is(result: T) -> T:

@@ -290,12 +290,10 @@ class RunConfig:
         """What the data's paths are relative to."""
         return self.path.resolve().parent
 
-    @property
-    def command(self) -> str:
-        """That trains it, for the card of the weights."""
-        return shlex.join(
-            ["vidrestore", "train", "--config", self.path.name, *(part for value in self.settings for part in ("--set", value))]
-        )
+    def command(self, init: str | None) -> str:
+        """That trains it from the weights `init`, or from none; for the card of the weights."""
+        settings = [part for value in self.settings for part in ("--set", value)]
+        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *(["--init", init] if init else [])])
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:

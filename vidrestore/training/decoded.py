@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from vidrestore.errors import ConfigError, MediaError
 Planes = tuple[Tensor, ...]
 VERSION = "1"  # changes when the same source decodes to something else
 HEADER = 4096  # bytes of JSON and spaces ahead of the planes
-SUFFIX = ".planes"
+SUFFIX, PARTIAL = ".planes", ".partial"
+ABANDONED = 3600.0  # seconds after which nobody writes a partial file any more
 CACHE_BYTES = 20_000_000_000
 
 
@@ -71,10 +73,35 @@ class DecodedFiles:
 
         Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it: data folders stay as they are.
         """
+        return self._decoded(self.reserved(source), source, decode)
+
+    def reserved(self, source: Path) -> Path:
+        """Where in the folder `source` belongs: what is there stays while this run goes on. Raises as `decoded`, but for `decode`."""
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(f"{self.folder}: lies within the data in {source.parent}; choose another --cache")
         path = self.folder / f"{_hash_of(source, VERSION.encode() + source.suffix.lower().encode())[:40]}{SUFFIX}"
         self._used.add(path)
+        return path
+
+    def all_decoded(
+        self, sources: Iterable[Path], decode: Callable[[Path], Planes], bad: Callable[[Path, MediaError], None]
+    ) -> dict[Path, Decoded | None]:
+        """What sources decode to, by source, as `decoded` has it; without those that can't be, of which `bad` hears."""
+        found: dict[Path, Decoded | None] = {}
+        places = {}
+        for source in sources:  # all before the first is made, which could else take the room of one that is there
+            try:
+                places[source] = self.reserved(source)
+            except MediaError as error:
+                bad(source, error)
+        for source, path in places.items():
+            try:
+                found[source] = self._decoded(path, source, decode)
+            except MediaError as error:
+                bad(source, error)
+        return found
+
+    def _decoded(self, path: Path, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
         return _opened(path) or self._made(path, decode(source))
 
     def _made(self, path: Path, planes: Planes) -> Decoded | None:
@@ -85,7 +112,7 @@ class DecodedFiles:
         for plane in planes:
             digest.update(plane.numpy().data)
         header = json.dumps({"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}).encode()
-        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
         try:
             with partial.open("wb") as stream:
                 stream.write(header.ljust(HEADER))
@@ -99,31 +126,21 @@ class DecodedFiles:
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 
     def _make_room(self, size: int) -> bool:
-        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit."""
+        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit; nothing where they never do."""
         files = {}
-        for path in self.folder.glob(f"*{SUFFIX}"):
+        for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run makes room, too
-                files[path] = path.stat()
+                if path.suffix == SUFFIX or (path.suffix == PARTIAL and time.time() - path.stat().st_mtime > ABANDONED):
+                    files[path] = path.stat()
         held = sum(status.st_size for status in files.values())
+        if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:
+            return False
         for path in sorted(files.keys() - self._used, key=lambda path: files[path].st_mtime):
             if held + size <= self.limit:
                 break
             path.unlink(missing_ok=True)
             held -= files[path].st_size
         return held + size <= self.limit
-
-
-def decoded_all(
-    files: DecodedFiles, sources: Iterable[Path], decode: Callable[[Path], Planes], bad: Callable[[MediaError], None]
-) -> dict[Path, Decoded | None]:
-    """What sources decode to, by source, as `DecodedFiles.decoded` has it; without those that can't be, of which `bad` hears."""
-    found = {}
-    for source in sources:
-        try:
-            found[source] = files.decoded(source, decode)
-        except MediaError as error:
-            bad(error)
-    return found
 
 
 def _opened(path: Path) -> Decoded | None:

@@ -157,7 +157,7 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError where there is none that can be read."""
+    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError for one that can't be read."""
     try:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: no such folder; paths in a training configuration are relative to its own folder")

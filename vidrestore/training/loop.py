@@ -127,6 +127,7 @@ class Run:
         self.step, self.seconds, self.gradient_norm = 0, 0.0, 0.0
         self.curve: list[dict[str, Any]] = []
         self.best: Best | None = None
+        self.init: str | None = None  # weights that it started from
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -149,6 +150,7 @@ class Run:
     def start_from(self, source: str | Path) -> None:
         """Take over other weights. Raises CheckpointError as `take_over` does."""
         take_over(self.config, (self.network, self.average), source)
+        self.init = str(source)
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
         """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt or LostError, which go up."""
@@ -264,7 +266,7 @@ class Run:
         if not self.together.first:
             return
         parts = {name: getattr(self, name).state_dict() for name in ("network", "average", "optimiser", "scaler", "plateau")}
-        state = parts | {"step": self.step, "seconds": self.seconds, "curve": self.curve, "identity": self.identity()}
+        state = parts | {"step": self.step, "seconds": self.seconds, "curve": self.curve, "init": self.init, "identity": self.identity()}
         with interrupts_held():
             write_checkpoint(self.checkpoint, state | {"best": None if self.best is None else vars(self.best)})
 
@@ -281,6 +283,7 @@ class Run:
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
+            self.init = state.get("init")  # not in checkpoints of before it was kept
         except (KeyError, RuntimeError, ValueError) as error:
             raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
 
@@ -322,9 +325,9 @@ class Run:
         curve = [point for point in self.curve if point["step"] <= step]
         training = {
             "data": "; ".join(f"{what}: {name}" for what, name in config.data.described().items() if name),
-            "command": config.command,
+            "command": config.command(self.init),
             "steps": step,
-            "weights": "averaged" if config.training.average else "of the last step",
+            "weights": "averaged" if config.training.average else "not averaged",
             "seconds": round(self.seconds),
             "curve": curve[-40:],
         }

@@ -13,7 +13,7 @@ def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
     """Linear warm-up, then what `settings.schedule` says; `reduced` is the share that a plateau has left.
 
     "cosine": a level stretch, then half a cosine. "restarts": half cosines of equal length, each from its share of the rate, as in SGDR
-    (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where the held-out figures stay. All end at the floor.
+    (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where the held-out figures stay. None falls below the floor.
     """
     rate, lowest = settings.learning_rate, LOWEST
     if settings.floor is not None:
@@ -32,7 +32,7 @@ def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
 def _restarted(step: int, settings: Schedule, lowest: float) -> float:
     period = settings.steps / len(settings.restarts)
     cycle = min(int(step / period), len(settings.restarts) - 1)
-    return _cosine(cycle + 1 - step / period, settings.restarts[cycle], lowest)
+    return _cosine(cycle + 1 - step / period, max(settings.restarts[cycle], lowest), lowest)
 
 
 def _cosine(left: float, high: float, low: float) -> float:

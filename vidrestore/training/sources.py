@@ -22,7 +22,7 @@ from vidrestore.training.config import (
     RunConfig,
     TrainingConfig,
 )
-from vidrestore.training.decoded import CACHE_BYTES, Decoded, DecodedFiles, decoded_all
+from vidrestore.training.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, decode_whole, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
 from vidrestore.training.paired_sets import pair_set_data
@@ -92,15 +92,13 @@ def _decoded(clips: list[Path], stills: list[Path], held_out: list[Path], readin
     if reading.cache is None:
         return {}
 
-    def refused(error: MediaError) -> None:
-        raise error
-
-    def left_out(error: MediaError) -> None:
+    def bad(source: Path, error: MediaError) -> None:
+        if not reading.skip_bad or source in held_out:  # without one of those, figures would be of something else
+            raise error
         reading.notice(f"left out: {error}")
 
     files = DecodedFiles(reading.cache, reading.cache_bytes)
-    found = decoded_all(files, held_out, decode_whole, refused)  # those are never left out: figures would be of something else
-    found |= decoded_all(files, [*clips, *stills], decode_whole, left_out if reading.skip_bad else refused)
+    found = files.all_decoded([*held_out, *clips, *stills], decode_whole, bad)
     if without := sum(part is None for part in found.values()):
         limit = f"{reading.cache_bytes / 1e9:g} GB"
         reading.notice(f"{without} of {len(found)} files have no room in {reading.cache} ({limit}): they are decoded when they are needed")

@@ -21,7 +21,7 @@ def add_weights(
     folder: Path | None = None,
     *,
     name: str | None = None,
-    licence: str = LICENCE,
+    licence: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     measured: Mapping[str, Any] | None = None,
@@ -41,7 +41,7 @@ def add_weights(
         own,
         name=name,
         file=f"{name}.safetensors",
-        licence=licence,
+        licence=licence or own.licence or LICENCE,
         parameters=dict(own.parameters if parameters is None else parameters),
         training={key: value for key, value in own.training.items() if key != "curve"} | dict(training or {}),  # the file keeps the curve
         measured=dict(own.measured if measured is None else measured),
