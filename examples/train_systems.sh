@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 129 runs, which take a
-# CPU core two days. What is done is left out, so it can be stopped and run again.
+# CPU core two and a half days. What is done is left out, so it can be stopped and run again.
 #
 #   examples/train_systems.sh OUTPUT table|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
 #
 # SYSTEM is sista-rnn, vit, ...; without any, all of them (ablations: those the paper has). $TRAIN is the command, `vidrestore train` unless
-# set. `table` is the two of each system that the README compares: six hours. Configurations with the values changed are written to OUTPUT.
+# set. `table` is the two of each system that the README compares: seven hours. Configurations with the values changed are written to OUTPUT.
 set -euo pipefail
 
 output=${1:?folder for weights}
