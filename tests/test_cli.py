@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,12 @@ import vidrestore
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress
 from vidrestore.cli.batch import run_each
+from vidrestore.cli.options import Crf, EncoderName
+from vidrestore.cli.restoring import TileOverlap
+from vidrestore.engine import enlarging, images
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -271,3 +276,10 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
 
     run_each(["a", "b"], work, told.append)
     assert told[0] == Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)
+
+
+def test_the_help_names_the_defaults_that_the_library_has() -> None:
+    written = {EncoderName: list(ENCODERS), Crf: [f"{DEFAULT_CRF:g}"], TileOverlap: [str(images.OVERLAP), str(enlarging.OVERLAP)]}
+    for option, facts in written.items():
+        (told,) = option.__metadata__
+        assert all(re.search(rf"\b{re.escape(fact)}\b", f"{told.help} {told.show_default}") for fact in facts)

@@ -30,7 +30,7 @@ from vidrestore.cli.options import (
     one_use_of_stdout,
 )
 from vidrestore.cli.progress import listening
-from vidrestore.engine.options import Precision, RestoreOptions
+from vidrestore.engine.options import DROPPABLE, Precision, RestoreOptions
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed
 
@@ -96,7 +96,7 @@ class Shared:
     ] = RestoreOptions.strict
     drop: Annotated[
         list[str] | None,
-        typer.Option(metavar="KINDS", help="Don't copy these: audio, subtitles, data, attachments, cover, video; e.g. audio,subtitles."),
+        typer.Option(metavar="KINDS", help=f"Don't copy these: {', '.join(DROPPABLE)}; e.g. audio,subtitles."),
     ] = None
     encoder: EncoderName = None
     crf: Crf = None

@@ -71,20 +71,22 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
         raise OptionError(f"--seconds must be a number above 0, got {seconds}")
     rows: list[Row] = []
     clips: list[ClipFigures] = []
-    notes: list[str] = []
+    damaged: dict[str, str] = {}
     for film, title in zip(films, titles(films), strict=True):
         for name in weights or (MODEL,):
             tell(f"{title}: {name}")
             row, pair, damage = _film(film, title, name, seconds, device, threads)
             rows.append(row)
             clips += pair
-            notes += [f"{title}: {damage}"] * bool(damage and f"{title}: {damage}" not in notes)
+            if damage:
+                damaged[title] = damage
     protocol = (
         f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
         "noise: estimated without reference; flicker: change from frame to frame of the means of patches that follow the motion",
     )
+    notes = tuple(f"{title}: {damage}" for title, damage in damaged.items())
     names = {clip.system: NAMES.get(clip.system, clip.system) for clip in clips}
-    return Result("quick", "Films without reference", "before", tuple(rows), protocol, tuple(notes), clips=tuple(clips), names=names)
+    return Result("quick", "Films without reference", "before", tuple(rows), protocol, notes, clips=tuple(clips), names=names)
 
 
 def titles(films: Sequence[Path]) -> list[str]:
