@@ -218,6 +218,14 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys
     assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
 
 
+def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(film: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "--dry-run", "-q") == 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["film.mkv", "there"]
+    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "-q") == 0
+    assert (tmp_path / "there/not/yet/film.denoised.mkv").is_file()
+
+
 def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(film, "--dry-run", "--json") == 0
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())

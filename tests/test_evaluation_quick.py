@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import av
@@ -16,6 +17,7 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, SECONDS, Side, flicker, note_flicker, sides
 from vidrestore.models.matching import Grid, fixed_places
 from vidrestore.noise import NoiseEstimator
+from vidrestore.weights import locate, read_manifest
 
 
 def texture(height: int = 96, width: int = 128) -> np.ndarray:
@@ -92,6 +94,16 @@ def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) ->
     assert [row.on for row in found.rows] == list(dict.fromkeys(clip.clip for clip in found.clips)) == [str(path) for path in films]
     (note,) = found.notes
     assert note.startswith(f"{films[1]}: the source is damaged")
+
+
+def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_path: Path) -> None:
+    write_film(tmp_path / "film.mkv", [texture()] * 3)
+    bundled = locate(read_manifest()["dust-denoise"])
+    assert bundled is not None
+    copy = shutil.copy(bundled, tmp_path)
+    found = evaluate("quick", films=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu")
+    assert [row.weights for row in found.rows] == ["dust-denoise", str(copy)]
+    assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
 
 
 def test_a_cut_is_no_flicker(tmp_path: Path) -> None:

@@ -213,7 +213,9 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: str, step: int
 ) -> None:
     run = Run(tiny_run(tmp_path, {"training": {"final": final}}), tmp_path / "runs", CPU)
+    run.seconds = 20.0
     assert judged(run, monkeypatch, 30.0, 32.0) == [True, True]
+    run.seconds = 50.0
     kept = {name: tensor.half() for name, tensor in run.average.state_dict().items()}
     assert judged(run, monkeypatch, float("nan"), 31.0) == [False, False]
     best = load_model(run.best_path)
@@ -223,7 +225,8 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
     again = Run(run.config, tmp_path / "runs", CPU)
     again.load_checkpoint()
     card = read_card(again.save_weights())
-    assert card.training["steps"] == step and card.measured["held-out groups, sigma 20"]["psnr"] == {4: 31.0, 2: 32.0}[step]
+    assert (card.training["steps"], card.training["seconds"]) == {4: (4, 50), 2: (2, 20)}[step]
+    assert card.measured["held-out groups, sigma 20"]["psnr"] == {4: 31.0, 2: 32.0}[step]
     assert equal(again.output / "tiny.safetensors", run.best_path) == (final == "best")
     assert judged(again, monkeypatch, 31.9) == [False]
 

@@ -262,7 +262,8 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
 
             team = Processes(devices, task, options)
             return TeamBatch(sources, shared.output, task, options, team, recursive=shared.recursive)
-    return Batch(sources, shared.output, task, options, suffix=PREVIEW if shared.preview else None, recursive=shared.recursive)
+    suffix = PREVIEW if shared.preview else None
+    return Batch(sources, shared.output, task, options, suffix=suffix, recursive=shared.recursive, dry_run=shared.dry_run)
 
 
 def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
     ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done.
+    With `dry_run`, for estimates only, folders that were made for outputs are gone again after `close`.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
@@ -38,6 +40,7 @@ class Batch:
         *,
         suffix: str | None = None,
         recursive: bool = False,
+        dry_run: bool = False,
     ) -> None:
         self.task = task
         self.options = options
@@ -55,9 +58,9 @@ class Batch:
             twice = [source for source, other in self.outputs.items() if other == target]
             if len(twice) > 1:
                 raise OptionError(f"{' and '.join(twice)} would both become {target}; restore them one at a time, each with its own -o")
-        if output is not None and output.endswith(("/", os.sep)):
-            for target in self.outputs.values():
-                _make_folder(Path(target).parent)
+        folders = {Path(target).parent for target in self.outputs.values()} if (output or "").endswith(("/", os.sep)) else ()
+        made = [made for folder in sorted(folders) for made in _make_folder(folder)]
+        self._passing = made if dry_run else []
 
     @cached_property
     def restorer(self) -> Restorer:
@@ -70,6 +73,9 @@ class Batch:
 
     def close(self) -> None:
         """Nothing more is to be restored."""
+        for folder in reversed(self._passing):
+            with suppress(OSError):  # in use by someone else meanwhile
+                folder.rmdir()
 
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""
@@ -80,11 +86,14 @@ class Batch:
         return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Path) -> list[Path]:
+    """What was made: of the folders above it those that were missing, from the top, and itself."""
+    missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MediaError(f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o") from error
+    return missing
 
 
 def _below(output: str | None, folder: str) -> str | None:

@@ -27,7 +27,7 @@ import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.engine.options import DROPPABLE, RestoreOptions
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.contestants import GIVEN, NAMES
+from vidrestore.evaluation.contestants import GIVEN, NAMES, Contestant, told_apart
 from vidrestore.evaluation.figures import rows_last
 from vidrestore.evaluation.frames import eight_bits
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
@@ -72,10 +72,11 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
     rows: list[Row] = []
     clips: list[ClipFigures] = []
     damaged: dict[str, str] = {}
+    taking = told_apart([_contestant(name, device) for name in dict.fromkeys(weights or (MODEL,))])
     for film, title in zip(films, titles(films), strict=True):
-        for name in weights or (MODEL,):
-            tell(f"{title}: {name}")
-            row, pair, damage = _film(film, title, name, seconds, device, threads)
+        for contestant in taking:
+            tell(f"{title}: {contestant.source}")
+            row, pair, damage = _film(film, title, contestant, seconds, threads)
             rows.append(row)
             clips += pair
             if damage:
@@ -95,28 +96,33 @@ def titles(films: Sequence[Path]) -> list[str]:
     return [name if names.count(name) == 1 else str(film) for film, name in zip(films, names, strict=True)]
 
 
-def _film(film: Path, title: str, name: str, seconds: float, device: str, threads: int) -> tuple[Row, list[ClipFigures], str | None]:
-    """Figures of one film, before and after, and what is wrong with it."""
+def _contestant(name: str, device: str) -> Contestant:
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
         raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after")
+    return Contestant(model.card.task, model, name, device)
+
+
+def _film(film: Path, title: str, contestant: Contestant, seconds: float, threads: int) -> tuple[Row, list[ClipFigures], str | None]:
+    """Figures of one film, before and after, and what is wrong with it."""
+    task = contestant.system
     with TemporaryDirectory(prefix="vidrestore-") as folder:
         restored = Path(folder) / "restored.mkv"
         options = RestoreOptions(
-            model=name,
-            device=device,
+            model=contestant.source,
+            device=contestant.device,
             threads=threads,
             duration=Fraction(seconds).limit_denominator(10**6),
             encoder=EncoderOptions(lossless=True),
             drop=frozenset(DROPPABLE),
         )
-        summary = vidrestore.restore(film, restored, task=model.card.task, options=options)
+        summary = vidrestore.restore(film, restored, task=task, options=options)
         before, after = sides(film, restored, summary.frames, {scene.first for scene in summary.scenes})
     pair = [
         ClipFigures(system, "films", "", title, {"flicker": tuple(side.flicker)}, weights)
-        for system, side, weights in ((GIVEN, before, ""), (model.card.task, after, model.card.name))
+        for system, side, weights in ((GIVEN, before, ""), (task, after, contestant.weights))
     ]
-    row = Row(model.card.task, title, rounded(after.values), rounded(before.values), model.card.name, "", summary.frames)
+    row = Row(task, title, rounded(after.values), rounded(before.values), contestant.weights, "", summary.frames)
     assert before.picture is not None and after.picture is not None
     return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))], summary.damage
 

@@ -91,3 +91,4 @@ class TeamBatch(Batch):
 
     def close(self) -> None:
         self.workers.stop()
+        super().close()

@@ -328,7 +328,7 @@ class Run:
             "command": config.command(self.init),
             "steps": step,
             "weights": "averaged" if config.training.average else "not averaged",
-            "seconds": round(self.seconds),
+            "seconds": round(self.seconds) if step == self.step else curve[-1]["seconds"],  # the best was judged, so it is on the curve
             "curve": curve[-40:],
         }
         save_model(
