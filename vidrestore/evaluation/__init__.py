@@ -34,6 +34,7 @@ def evaluate(
     weights: Sequence[str] = (),
     systems: Sequence[str] = (),
     sets: Sequence[str] = (),
+    metrics: Sequence[str] = (),
     films: Sequence[str | Path] = (),
     seconds: float | None = None,
     device: str = "auto",
@@ -42,10 +43,11 @@ def evaluate(
 ) -> Result:
     """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is needed.
 
-    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables. `films`
-    are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given) with `threads` of the CPU (0: all).
-    `tell` hears what is being done. Raises OptionError for an unknown suite, system or set and for what the suite has no use for,
-    ConfigError or DatasetError where data is missing, CheckpointError for weights that aren't there or don't fit.
+    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables, `metrics`
+    (`further_metrics.NAMES`) are measured there besides PSNR and SSIM. `films` are for the suite `quick`, which looks at their first
+    `seconds` (`quick.SECONDS` unless given) with `threads` of the CPU (0: all). `tell` hears what is being done. Raises OptionError for an
+    unknown suite, system, set or metric and for what the suite has no use for, ConfigError or DatasetError where data is
+    missing, CheckpointError for weights that aren't there or don't fit.
     """
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
@@ -55,6 +57,8 @@ def evaluate(
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
     if suite not in table_names() and (systems or sets):
         raise OptionError("systems and sets choose rows of a paper's table; leave them out here")
+    if suite not in table_names() and metrics:
+        raise OptionError(f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here")
     if films and suite != "quick":
         raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
     if seconds is not None and suite != "quick":
@@ -67,4 +71,4 @@ def evaluate(
         return evaluate_films([Path(film) for film in films], weights, SECONDS if seconds is None else seconds, where, tell, threads)
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, where, tell)
-    return evaluate_table(suite, folder, weights, systems, sets, where, tell)
+    return evaluate_table(suite, folder, weights, systems, sets, metrics, where, tell)

@@ -24,6 +24,7 @@ from vidrestore.engine.options import RestoreOptions
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.figures import rows_last
 from vidrestore.evaluation.frames import clean_frames, eight_bits, stacked
+from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 from vidrestore.metrics import psnr
@@ -36,9 +37,17 @@ Denoiser = Callable[[Tensor, float], Iterator[Tensor]]  # (T, 3, H, W) in [0, 1]
 
 
 def judge(
-    table: Table, part: TableSet, sequences: Sequence[FrameSequence], taking: Sequence[Contestant], looked_at: int
+    table: Table,
+    part: TableSet,
+    sequences: Sequence[FrameSequence],
+    taking: Sequence[Contestant],
+    looked_at: int,
+    metrics: Sequence[str] = (),
 ) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and sigma on every sequence; the first `looked_at` sequences with a frame to see."""
+    """Yield the figures of every system and sigma on every sequence; the first `looked_at` sequences with a frame to see.
+
+    `metrics` are measured besides PSNR.
+    """
     denoisers = [denoiser(contestant) for contestant in taking]
     for number, sequence in enumerate(sequences):
         clean = stacked(clean_frames(sequence, FRAMES), sequence.name)
@@ -46,8 +55,9 @@ def judge(
             sigma = float(column)
             noisy = noisy_video(clean, sigma, seed_of(part.name, sequence.name, column))
             for contestant, denoise in zip(taking, denoisers, strict=True):
-                values, shown = _judged(denoise(noisy, sigma), noisy, clean, number < looked_at)
-                yield ClipFigures(contestant.system, part.name, column, sequence.name, {"psnr": values}, contestant.weights, shown)
+                further = FurtherMetrics(metrics, clean.shape)
+                frames, shown = _judged(denoise(noisy, sigma), noisy, clean, further, number < looked_at)
+                yield ClipFigures(contestant.system, part.name, column, sequence.name, frames, contestant.weights, shown)
 
 
 def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
@@ -55,14 +65,19 @@ def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
     return add_gaussian_noise(clean.float(), sigma, seed, clip_and_round=False).div_(255)
 
 
-def _judged(restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, looked_at: bool) -> tuple[tuple[float, ...], Shown | None]:
+def _judged(
+    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, further: FurtherMetrics, looked_at: bool
+) -> tuple[dict[str, tuple[float, ...]], Shown | None]:
     values, shown = [], None
-    for index, frame in enumerate(restored):
-        frame = frame.clamp(0, 1)
-        values.append(psnr(rows_last(frame), rows_last(clean[index]) / 255, 1.0))
-        if looked_at and index == len(clean) // 2:
-            shown = Shown(index, *(rows_last(picture) for picture in (eight_bits(noisy[index]), eight_bits(frame), clean[index])))
-    return tuple(values), shown
+    with further:
+        for index, frame in enumerate(restored):
+            frame = frame.clamp(0, 1)
+            values.append(psnr(rows_last(frame), rows_last(clean[index]) / 255, 1.0))
+            stored = eight_bits(frame)
+            further.add(stored, clean[index])
+            if looked_at and index == len(clean) // 2:
+                shown = Shown(index, *(rows_last(picture) for picture in (eight_bits(noisy[index]), stored, clean[index])))
+        return {"psnr": tuple(values)} | further.frames(), shown
 
 
 def denoiser(contestant: Contestant) -> Denoiser:

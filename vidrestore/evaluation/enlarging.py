@@ -21,6 +21,7 @@ from vidrestore.errors import DatasetError
 from vidrestore.evaluation.contestants import BICUBIC, Contestant
 from vidrestore.evaluation.figures import luma_figures, rgb_figures, rows_last
 from vidrestore.evaluation.frames import clean_frames, eight_bits, picture_frames, stacked
+from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 from vidrestore.models.vsr_transformer import SCALE
@@ -37,16 +38,21 @@ def judge(
     sequences: Sequence[FrameSequence],
     taking: Sequence[Contestant],
     looked_at: int,
+    metrics: Sequence[str] = (),
     judged: tuple[int, ...] = (),
 ) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and channel on every clip; `judged` are the frames that count, all of them unless given."""
+    """Yield the figures of every system and channel on every clip; `judged` are the frames that count, all of them unless given.
+
+    `metrics` are measured besides PSNR and SSIM, the same for each channel.
+    """
     enlargers = [enlarger(contestant) for contestant in taking]
     for number, sequence in enumerate(sequences):
         clean = stacked(map(cut, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))
         at = judged or tuple(range(len(clean)))
         for contestant, enlarge in zip(taking, enlargers, strict=True):
-            yield from _judged(table, part, sequence.name, small, clean, at, contestant, enlarge, number < looked_at)
+            further = FurtherMetrics(metrics, clean.shape)
+            yield from _judged(table, part, sequence.name, small, clean, at, contestant, enlarge, further, number < looked_at)
 
 
 def cut(frame: Tensor) -> Tensor:
@@ -79,19 +85,23 @@ def _judged(
     at: tuple[int, ...],
     contestant: Contestant,
     enlarge: Enlarger,
+    further: FurtherMetrics,
     looked_at: bool,
 ) -> Iterator[ClipFigures]:
     channels: list[str] = table.settings["channels"]
     figures: dict[str, list[dict[str, float]]] = {channel: [] for channel in channels}
     middle, shown = at[len(at) // 2], None
-    for index, large in zip(at, enlarge(small, at), strict=True):
-        for channel in channels:
-            figures[channel].append(CHANNELS[channel](large, clean[index]))
-        if looked_at and index == middle:
-            pictures = (bicubic(small[index]), large, clean[index])
-            shown = Shown(index, *(rows_last(picture) for picture in pictures))
+    with further:
+        for index, large in zip(at, enlarge(small, at), strict=True):
+            for channel in channels:
+                figures[channel].append(CHANNELS[channel](large, clean[index]))
+            further.add(large, clean[index])
+            if looked_at and index == middle:
+                pictures = (bicubic(small[index]), large, clean[index])
+                shown = Shown(index, *(rows_last(picture) for picture in pictures))
+        more = further.frames()
     for channel, values in figures.items():
-        frames = {metric: tuple(value[metric] for value in values) for metric in values[0]}
+        frames = {metric: tuple(value[metric] for value in values) for metric in values[0]} | more
         yield ClipFigures(contestant.system, part.name, channel, clip, frames, contestant.weights, shown)
 
 

@@ -17,6 +17,7 @@ from vidrestore.engine.options import RestoreOptions
 from vidrestore.evaluation.contestants import GIVEN, Contestant
 from vidrestore.evaluation.figures import luma_figures, matlab_luma_figures, rgb_figures, rows_last, volume_figures
 from vidrestore.evaluation.frames import eight_bits
+from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 
@@ -39,19 +40,23 @@ PROTOCOLS = {
 }
 
 
-def judge(table: Table, part: TableSet, pairs: Sequence[Pair], taking: Sequence[Contestant], looked_at: int) -> Iterator[ClipFigures]:
-    """Yield the figures of every system on every picture; the first `looked_at` pictures to see."""
+def judge(
+    table: Table, part: TableSet, pairs: Sequence[Pair], taking: Sequence[Contestant], looked_at: int, metrics: Sequence[str] = ()
+) -> Iterator[ClipFigures]:
+    """Yield the figures of every system on every picture; the first `looked_at` pictures to see. `metrics` besides PSNR and SSIM."""
     restorers = [restorer(table.settings["task"], contestant) for contestant in taking]
     for number, pair in enumerate(pairs):
         degraded, clean = read_pair(pair)
         for contestant, restore in zip(taking, restorers, strict=True):
+            further = FurtherMetrics(metrics, clean.shape)
             restored = restore(degraded.float() / 255).clamp(0, 1)
             figures = judged(table.settings["task"], restored, clean)
-            shown = None
+            shown, stored = None, eight_bits(restored)
             if number < looked_at:
-                pictures = (degraded, eight_bits(restored), clean)
-                shown = Shown(0, *(rows_last(picture) for picture in pictures))
-            frames = {metric: (value,) for metric, value in figures.items()}
+                shown = Shown(0, *(rows_last(picture) for picture in (degraded, stored, clean)))
+            with further:
+                further.add(stored, clean)
+                frames = {metric: (value,) for metric, value in figures.items()} | further.frames()
             yield ClipFigures(contestant.system, part.name, part.columns[0], pair.degraded.stem, frames, contestant.weights, shown)
 
 

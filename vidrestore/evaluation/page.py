@@ -26,7 +26,15 @@ LARGEST = (480, 720)  # rows and columns of a picture: the middle of larger ones
 COMPARISONS, CHARTS = 24, 24  # on one page, at most
 MOST_ERROR = 32.0  # grey levels: yellow in an error map
 LEAST_WIDTH = 640  # pixels on the page: smaller pictures are shown larger
-UNITS = {"psnr": "PSNR, dB", "ssim": "SSIM", "flicker": "flicker, grey levels", "noise": "noise, grey levels"}
+UNITS = {
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "ms-ssim": "MS-SSIM",
+    "vif": "VIF",
+    "vmaf": "VMAF",
+    "flicker": "flicker, grey levels",
+    "noise": "noise, grey levels",
+}
 
 
 def page(result: Result) -> str:

@@ -21,6 +21,7 @@ from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.frames import clean_frames, grey, shrunk, stacked
+from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 from vidrestore.metrics import psnr, ssim
@@ -65,15 +66,24 @@ def fits(contestant: Contestant, table: Table, column: str) -> bool:
 
 
 def judge(
-    table: Table, part: TableSet, sequences: Sequence[FrameSequence], taking: Sequence[Contestant], looked_at: int
+    table: Table,
+    part: TableSet,
+    sequences: Sequence[FrameSequence],
+    taking: Sequence[Contestant],
+    looked_at: int,
+    metrics: Sequence[str] = (),
 ) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and column on every video; the first `looked_at` videos with a frame to see."""
+    """Yield the figures of every system and column on every video; the first `looked_at` videos with a frame to see.
+
+    `metrics` are measured besides PSNR and SSIM.
+    """
     for number, sequence in enumerate(sequences):
         clean = gray_video(sequence, part.lines).float()
         for contestant in taking:
             for column in part.columns:
                 if fits(contestant, table, column):
-                    yield _judged(table, part, sequence.name, clean, contestant, column, number < looked_at)
+                    further = FurtherMetrics(metrics, clean.shape)
+                    yield _judged(table, part, sequence.name, clean, contestant, column, further, number < looked_at)
 
 
 def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
@@ -82,7 +92,16 @@ def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
     return shrunk(frames, lines) if lines else frames
 
 
-def _judged(table: Table, part: TableSet, clip: str, clean: Tensor, contestant: Contestant, column: str, looked_at: bool) -> ClipFigures:
+def _judged(
+    table: Table,
+    part: TableSet,
+    clip: str,
+    clean: Tensor,
+    contestant: Contestant,
+    column: str,
+    further: FurtherMetrics,
+    looked_at: bool,
+) -> ClipFigures:
     setting = setting_of(table, column)
     seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
     noisy = (
@@ -96,6 +115,10 @@ def _judged(table: Table, part: TableSet, clip: str, clean: Tensor, contestant: 
     restored = restored.clamp(0, 255)
     pairs = list(zip(restored, clean, strict=True))
     frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}
+    with further:
+        for one, other in pairs:
+            further.add(one.round().to(torch.uint8)[None], other.to(torch.uint8)[None])
+        frames |= further.frames()
     shown = shown_gray(noisy, restored, clean) if looked_at else None
     return ClipFigures(contestant.system, part.name, column, clip, frames, contestant.weights, shown)
 

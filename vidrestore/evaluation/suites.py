@@ -13,6 +13,7 @@ from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation import awgn, enlarging, images, patches
 from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
+from vidrestore.evaluation.further_metrics import VMAF, check_metrics, lines_of
 from vidrestore.evaluation.published import AVERAGE, Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
@@ -32,7 +33,8 @@ LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means.
+    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means. `pictures`: there is
+    no motion.
 
     `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column.
     """
@@ -43,6 +45,7 @@ class Protocol:
     task: Callable[[Table], str]
     lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False
+    pictures: bool = False
     fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
 
 
@@ -75,6 +78,7 @@ PROTOCOLS = {
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
         lambda table, sets: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
+        pictures=True,
     ),
     "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
     "rgb-denoising": Protocol(
@@ -84,15 +88,25 @@ PROTOCOLS = {
 
 
 def evaluate_table(
-    name: str, data: Path | None, weights: Sequence[str], systems: Sequence[str], sets: Sequence[str], device: str, tell: Tell
+    name: str,
+    data: Path | None,
+    weights: Sequence[str],
+    systems: Sequence[str],
+    sets: Sequence[str],
+    metrics: Sequence[str],
+    device: str,
+    tell: Tell,
 ) -> Result:
-    """Measure the systems of a table on its test sets below `data`.
+    """Measure the systems of a table on its test sets below `data`, by `metrics` besides those of the paper.
 
     `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have and for named weights
-    that fit none of its columns, DatasetError where a test set isn't there.
+    that fit none of its columns, for metrics whose library isn't there, DatasetError where a test set isn't there or is too small.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
+    check_metrics(metrics)
+    if protocol.pictures and VMAF in metrics:
+        raise OptionError(f"{VMAF} is for films, but {table.name} is of pictures; leave it out of --metrics")
     parts = _chosen_sets(table, sets)
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
@@ -102,9 +116,10 @@ def evaluate_table(
     clips: list[ClipFigures] = []
     for part in parts:
         if part.dataset:
-            clips += _measured(table, part, found[part.name], taking, protocol, tell)
+            clips += _measured(table, part, found[part.name], taking, protocol, metrics, tell)
     rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
-    names, lines = {clip.system: _name(table, clip.system) for clip in clips}, protocol.lines(table, found.values())
+    names = {clip.system: _name(table, clip.system) for clip in clips}
+    lines = protocol.lines(table, found.values()) + lines_of(metrics)
     return Result(name, table.title, "published", rows, lines, tuple(remarks(taking)), table.source, tuple(clips), names, table.column)
 
 
@@ -141,13 +156,13 @@ def _found(table: Table, part: TableSet, data: Path | None) -> Any:
 
 
 def _measured(
-    table: Table, part: TableSet, found: Any, taking: Sequence[Contestant], protocol: Protocol, tell: Tell
+    table: Table, part: TableSet, found: Any, taking: Sequence[Contestant], protocol: Protocol, metrics: Sequence[str], tell: Tell
 ) -> Iterator[ClipFigures]:
     here = [contestant for contestant in taking if contestant.only in ("", part.name)]
     more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
     total, last = len(found), ""
     names: dict[str, None] = {}
-    for figures in protocol.judge(table, part, found, here, LOOKED_AT, **more):
+    for figures in protocol.judge(table, part, found, here, LOOKED_AT, metrics, **more):
         names[figures.clip] = None
         if figures.clip != last:
             tell(f"{part.title}: {figures.clip} ({len(names)} of {total})")
