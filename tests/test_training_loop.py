@@ -123,6 +123,19 @@ def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_pat
     torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
 
 
+def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path: Path) -> None:
+    run = Run(tiny_run(tmp_path, {"training": {"clip_noise": False, "sigma": [60.0]}}), tmp_path, CPU)
+    clean = 255 * torch.rand(4, 20, 16).round_()
+    run.step = 5
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed((run.config.training.seed << 32) + 5))
+    expected = (run.network(clean + 60 * noise, 60.0) - clean).square().mean() / 60**1.3
+    torch.testing.assert_close(run.objective.loss(run.network, (clean, 60.0), 5), expected, rtol=1e-4, atol=0)
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        error = (run.network(clean + 60 * noise, 60.0).clamp(0, 255) - clean).square().mean()
+    assert run.objective.figures(run.network, clean)[60.0] == pytest.approx(10 * math.log10(255**2 / float(error)), abs=1e-3)
+
+
 def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path: Path) -> None:
     network = Run(tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU).network
     clean = 255 * torch.rand(4, 20, 16)

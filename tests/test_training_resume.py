@@ -306,10 +306,10 @@ def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(t
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     run.save_checkpoint()
     state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)
-    for name in ("[model] heads", "[data] chroma_share"):
+    for name in ("[model] heads", "[data] chroma_share", "[training] clip_noise"):
         del state["identity"][name]
     torch.save(state, run.checkpoint)
     Run(run.config, tmp_path / "runs", CPU).load_checkpoint()
-    for changes in ({"model": {"heads": 2}}, {"data": {"chroma_share": 0.5}}):
-        with pytest.raises(ConfigError, match="is of another run: .(model|data). (heads|chroma_share) was None"):
+    for changes in ({"model": {"heads": 2}}, {"data": {"chroma_share": 0.5}}, {"training": {"clip_noise": False}}):
+        with pytest.raises(ConfigError, match="is of another run: .(model|data|training). (heads|chroma_share|clip_noise) was None"):
             Run(tiny_run(tmp_path, changes), tmp_path / "runs", CPU).load_checkpoint()

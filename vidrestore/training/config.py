@@ -213,10 +213,12 @@ class TrainingConfig(Schedule):
     """How to train on groups. Raises ConfigError for values out of range.
 
     `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest; levels are then drawn
-    evenly in their logarithm.
+    evenly in their logarithm. `clip_noise`: noisy patches are clipped and rounded as a video file holds them; else noise stays as drawn,
+    as it always does on measurements.
     """
 
     sigma: tuple[float, ...] = (1.0, 75.0)
+    clip_noise: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

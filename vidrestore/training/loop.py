@@ -301,8 +301,8 @@ class Run:
         section, _, key = name.partition("] ")
         if section == "[model":
             return key not in self.config.model
-        default = {item.name: item.default for item in fields(self.config.data)}.get(key)
-        return section == "[data" and bool(getattr(self.config.data, key) == default)
+        now = {"[data": self.config.data, "[training": self.config.training}.get(section)
+        return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(now, key)
 
     @property
     def best_path(self) -> Path:

@@ -64,7 +64,7 @@ class Objective(Protocol):
 class GroupObjective:
     """Groups of patches in noise: the weighted squared error of `batch_loss`."""
 
-    kept: tuple[str, ...] = ("sigma", "batch", "seed")
+    kept: tuple[str, ...] = ("sigma", "clip_noise", "batch", "seed")
 
     def __init__(self, settings: TrainingConfig, share: Share = WHOLE) -> None:
         self.settings, self.share = settings, share
@@ -80,12 +80,14 @@ class GroupObjective:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        clean, sigma = batch
-        return batch_loss(network, clean, sigma, (self.settings.seed << 32) + step, self.settings.precision, self.share)
+        (clean, sigma), settings = batch, self.settings
+        seed = (settings.seed << 32) + step
+        return batch_loss(network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise)
 
     def figures(self, network: nn.Module, held_out: Tensor) -> Figures:
-        sigmas = validation_sigmas(self.settings.sigma)
-        return {sigma: group_psnr(network, held_out, sigma, self.settings.precision) for sigma in sigmas}
+        settings = self.settings
+        sigmas = validation_sigmas(settings.sigma)
+        return {sigma: group_psnr(network, held_out, sigma, settings.precision, clip_noise=settings.clip_noise) for sigma in sigmas}
 
     def figures_before(self, held_out: Tensor) -> Figures:
         return {}
@@ -248,33 +250,38 @@ class GroupNetwork(Protocol):
         ...
 
 
-def restored_groups(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE) -> Tensor:
+def restored_groups(
+    network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE, *, clip_noise: bool = True
+) -> Tensor:
     """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: a share of them (B', T, N) float32, with gradients.
 
-    The noise follows from the seed (and the kind of device). On patches it is clipped and rounded, as a video file holds it; on the
-    measurements of compressed sensing it stays as drawn.
+    The noise follows from the seed (and the kind of device). With `clip_noise` noisy patches are clipped and rounded, as a video file
+    holds them; on the measurements of compressed sensing noise stays as drawn.
     """
     form = cast("GroupNetwork", network)
     measured = form.measure(clean)
     generator = torch.Generator(clean.device).manual_seed(seed)
-    noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=measured is clean) if sigma else measured
+    noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_noise and measured is clean) if sigma else measured
     return form.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
-def batch_loss(network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE) -> Tensor:
+def batch_loss(
+    network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE, *, clip_noise: bool = True
+) -> Tensor:
     """Mean squared error of the restored groups, in grey levels; with noise weighted so that every level counts alike."""
-    error = (restored_groups(network, clean, sigma, seed, precision, share) - clean[share.of(len(clean))]).square().mean()
+    restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
+    error = (restored - clean[share.of(len(clean))]).square().mean()
     return error / sigma**LOSS_POWER if sigma else error
 
 
 @torch.no_grad()
-def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str) -> float:
+def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True) -> float:
     """PSNR (dB) over all of the (P, T, N) groups together, with the same noise each time; computed where the network is."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(CHUNK)):
         clean = part.to(device).float()
-        restored = restored_groups(network, clean, sigma, index, precision).clamp(0, 255)
+        restored = restored_groups(network, clean, sigma, index, precision, clip_noise=clip_noise).clamp(0, 255)
         squares += float((restored - clean).square().double().sum())
         count += clean.numel()
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf
