@@ -13,10 +13,17 @@ what=${2:?table, all, sensing, denoising, noisy-sensing or ablations}
 shift 2
 recipes=$(cd "$(dirname "$0")/train/systems" && pwd)
 read -ra train <<<"${TRAIN:-vidrestore train}"
+case $what in
+table | all | sensing | denoising | noisy-sensing | ablations) ;;
+*) echo "train_systems.sh: no $what; there are table, all, sensing, denoising, noisy-sensing and ablations" >&2 && exit 2 ;;
+esac
 systems=("$@")
 if [ ${#systems[@]} = 0 ]; then
     for recipe in "$recipes"/*-cs20.toml; do systems+=("$(basename "$recipe" -cs20.toml)"); done
 fi
+for system in "${systems[@]}"; do
+    [ -e "$recipes/$system-cs20.toml" ] || { echo "train_systems.sh: no system $system; there are: $(cd "$recipes" && echo *-cs20.toml | sed s/-cs20.toml//g)" >&2 && exit 2; }
+done
 mkdir -p "$output"
 
 # run NAME RECIPE [SED EXPRESSION...]: the recipe under another name with some lines changed

@@ -97,7 +97,11 @@ def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path
 def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_vid4(tmp_path)
     assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--json", tmp_path / "no" / "found.json") == 1
-    assert "can't be written" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert f"there is no folder {tmp_path / 'no'}; name a file in a folder that is there" in said.err
+    assert not said.out and "Vid4" not in said.err  # before anything is measured
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--html", tmp_path) == 1
+    assert "is a folder" in capsys.readouterr().err
 
 
 def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:

@@ -12,7 +12,7 @@ from sample_pictures import write_rgb
 from sample_videos import sample_planes, write_video
 
 from vidrestore.datasets import FrameSequence
-from vidrestore.errors import DatasetError
+from vidrestore.errors import DatasetError, MediaError
 from vidrestore.evaluation.figures import luma_figures, matlab_luma, matlab_luma_figures, rgb_figures, volume_figures, volume_ssim
 from vidrestore.evaluation.frames import area_matrix, clean_frames, eight_bits, grey, shrunk, stacked
 
@@ -122,3 +122,13 @@ def test_a_clip_without_frames_is_an_error() -> None:
 def test_frames_of_different_sizes_are_an_error() -> None:
     with pytest.raises(DatasetError, match="walk: frame 1 is 6x4 but the first 5x4"):
         stacked(iter([torch.zeros(3, 4, 5), torch.zeros(3, 4, 6)]), "walk")
+
+
+def test_a_damaged_film_is_an_error_and_not_another_figure(tmp_path: Path) -> None:
+    path = tmp_path / "film.mkv"
+    write_video(path, frames=40, pix_fmt="gray")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    sequence = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
+    with pytest.raises(MediaError, match=r"film.mkv: the source is damaged: .*; figures would be of another film, so fetch it again"):
+        list(clean_frames(sequence))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from vidrestore.evaluation.frames import eight_bits
 from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics, ffmpeg_with_vmaf
 from vidrestore.evaluation.published import Table, TableSet, read_table
 
+ROOT = Path(__file__).parents[1]
 GRAY = np.array([0.299, 0.587, 0.114])
 
 
@@ -230,8 +233,24 @@ def test_metrics_that_can_t_be_had_are_refused_before_anything_is_measured(monke
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_vmaf_of_pictures_is_refused() -> None:
-    assert refused(suite="mbt-table2", metrics=["vmaf"]) == "vmaf is for films, but mbt-table2 is of pictures; leave it out of --metrics"
+def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
+    expected = "vmaf is for films, but {} judges single pictures; leave it out of --metrics"
+    assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
+    folder = tmp_path / "sequences" / "00001" / "0001"
+    for number in range(1, 8):
+        write_rgb(folder / f"im{number}.png", film(1, 40, 48)[0].numpy())
+    (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
+    assert refused(suite="vsr-table2", data=tmp_path, metrics=["vmaf"]) == expected.format("vsr-table2")
+
+
+def test_a_test_set_that_is_judged_too_small_for_a_metric_is_refused_at_once() -> None:
+    said = refused(suite="dust-table4", sets=["avenue"], metrics=["ms-ssim"])
+    assert said == "Avenue is judged at 160 lines, too few for ms-ssim, which needs 176 lines and columns; leave it out of --metrics"
+
+
+def test_vif_of_a_clean_frame_without_information_is_1_where_it_is_kept_and_else_0() -> None:
+    black = torch.zeros(2, 1, 44, 48, dtype=torch.uint8)
+    assert measured("vif", torch.stack((black[0], black[0] + 1)), black) == (1, 0)
 
 
 @pytest.fixture
@@ -260,7 +279,29 @@ def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg:
 
 
 def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) -> None:
-    path = write_ffmpeg(no_ffmpeg, 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; *) echo no model >&2; exit 3;; esac')
+    listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
+    path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = film(1, 40, 40)
     with pytest.raises(MediaError, match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of --metrics"):
         measured("vmaf", clean, clean)
+    write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
+    with pytest.raises(MediaError, match="ended with 0 while it measured VMAF: it said nothing"):
+        measured("vmaf", clean, clean)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
+    script = (
+        "import resource, torch\n"
+        "from vidrestore.evaluation.further_metrics import Vmaf\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
+        "with Vmaf(64, 64) as metric:\n"
+        "    for _ in range(200):\n"
+        "        metric.add(*255 * torch.rand(2, 64, 64, dtype=torch.float64))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
+    assert "can't hold the films that VMAF is measured of" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())

@@ -80,6 +80,9 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("training", "factor", 1, "[training]: factor must be between 0 and 1, found 1.0"),
     ("training", "average", 1, "[training]: average must be in [0, 1), found 1.0"),
     ("training", "final", "first", "[training]: final must be last or best, found 'first'"),
+    ("", "task", "denoize", "task must be denoise or recover for dust, found 'denoize'"),
+    ("", "task", "recover", "task must be recover with [model] measurements, else denoise, found 'recover'"),
+    ("", "task", "sr", "task must be denoise or recover for dust, found 'sr'"),
     ("training", "validate_every", 0, "[training]: validate_every must be at least 1, found 0"),
     ("training", "checkpoint_minutes", -1, "[training]: checkpoint_minutes must be 0 or more, found -1.0"),
 ]

@@ -268,9 +268,10 @@ def command(folder: Path, *arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_a_damaged_clip_is_named_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])
+def test_a_damaged_clip_is_named_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
     damaged(tmp_path)
-    assert command(tmp_path) == 1
+    assert command(tmp_path, *options) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
     assert "clips/two.mkv: the source is damaged: " in line and "--skip-bad" in line
 

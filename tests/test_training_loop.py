@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -462,26 +463,7 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_1(
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(tmp_path: Path, number: signal.Signals) -> None:
-    write_clips(tmp_path)
-    config = write_config(tmp_path, {"training": {"steps": 1_000_000, "validate_every": 1}})
-    command = [
-        sys.executable,
-        "-m",
-        "vidrestore",
-        "train",
-        "--config",
-        config,
-        "-o",
-        tmp_path / "runs",
-        "--threads",
-        "1",
-        "--device",
-        "cpu",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        while not process.stderr.readline().startswith("step 2 "):
-            assert process.poll() is None
+    with endless_run(tmp_path) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -489,6 +471,73 @@ def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(tmp_path: Path, 
     assert "interrupted: step " in err
     assert "Traceback" not in err
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
+
+
+@contextmanager
+def endless_run(folder: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """A training that is past its second step."""
+    write_clips(folder)
+    config = write_config(folder, {"training": {"steps": 1_000_000, "validate_every": 1}})
+    train = ["--config", config, "-o", folder / "runs", "--threads", "1", "--device", "cpu", *options]
+    command = [sys.executable, "-m", "vidrestore", "train", *map(str, train)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            while not process.stderr.readline().startswith("step 2 "):
+                assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
+@pytest.mark.slow
+def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(tmp_path: Path) -> None:
+    with endless_run(tmp_path, "--workers", "1") as process:
+        workers = [
+            int(folder.name)
+            for folder in Path("/proc").iterdir()
+            if folder.name.isdigit() and is_worker(folder, process.pid)  # multiprocessing's tracker of resources is no worker
+        ]
+        os.kill(workers[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "vidrestore: a process that makes batches has ended" in err and "go on with --resume" in err
+    assert "Traceback" not in err
+    assert (tmp_path / "runs" / "tiny.checkpoint").exists()
+
+
+def is_worker(folder: Path, parent: int) -> bool:
+    try:
+        status, command = (folder / "status").read_text(), (folder / "cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return False
+    return f"PPid:\t{parent}\n" in status and b"spawn_main" in command
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
+@pytest.mark.slow
+def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(tmp_path: Path) -> None:
+    with endless_run(tmp_path, "--workers", "1") as process:
+        os.killpg(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: step " in err and "Traceback" not in err
+    assert (tmp_path / "runs" / "tiny.checkpoint").exists()
+
+
+def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for raised in (MemoryError("Unable to allocate 3 TiB"), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you")):
+        with monkeypatch.context() as patched, pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch, now 16$"):
+            patched.setattr(Run, "update", lambda self, *batch, error=raised: throw(error))
+            train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="^another$"):
+        patched.setattr(Run, "update", lambda self, *batch: throw(RuntimeError("another")))
+        train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
+
+
+def throw(error: BaseException) -> None:
+    raise error
 
 
 def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

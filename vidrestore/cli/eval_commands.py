@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.errors import VidRestoreError
 
@@ -44,26 +45,32 @@ def evaluate(
     """Measure weights by a fixed protocol and hold the figures against those published."""
     import torch
 
+    from vidrestore.engine.options import check_threads
     from vidrestore.evaluation import evaluate
     from vidrestore.evaluation.page import page
 
+    check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
+    for path in (json, csv, html):
+        if path is not None:
+            _check_place(path)
     chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
     told = Told()
     try:
-        found = evaluate(
-            suite,
-            config=config,
-            data=data,
-            weights=weights or (),
-            **chosen,
-            films=films or (),
-            seconds=seconds,
-            device=device,
-            threads=threads,
-            tell=told,
-        )
+        with stops_cleanly():
+            found = evaluate(
+                suite,
+                config=config,
+                data=data,
+                weights=weights or (),
+                **chosen,
+                films=films or (),
+                seconds=seconds,
+                device=device,
+                threads=threads,
+                tell=told,
+            )
     finally:
         told.done()
     _print(found)
@@ -97,6 +104,13 @@ class Told:
         """Clear the line on a terminal."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _check_place(path: Path) -> None:
+    """An hour of measuring is not to be lost for a folder that isn't there."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        found = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise VidRestoreError(f"{path}: {found}; name a file in a folder that is there")
 
 
 def _write(path: Path, text: str) -> None:

@@ -44,6 +44,7 @@ def train(
     import torch
 
     from vidrestore.cli.train_progress import listening
+    from vidrestore.engine.options import check_threads
     from vidrestore.training.config import read_config, written_config
     from vidrestore.training.decoded import CACHE_BYTES, user_cache_folder
     from vidrestore.training.loop import train as run
@@ -51,6 +52,7 @@ def train(
     from vidrestore.training.parallel import is_first
     from vidrestore.training.sources import Reading
 
+    check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
     recipe = read_config(config, settings or ())
@@ -60,7 +62,8 @@ def train(
     if print_config:
         typer.echo(written_config(complete(recipe)), nl=False)
     elif dry_run:
-        _rehearse(recipe, init, device, reading)
+        with stops_cleanly():
+            _rehearse(recipe, init, device, reading)
     else:
         with stops_cleanly(), listening() as listen:
             path = run(

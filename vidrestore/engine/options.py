@@ -16,6 +16,7 @@ Quality = Literal["fast", "default", "best"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
 LEAST_TILE = 64
+MOST_THREADS = 1024
 
 
 def _encoder_options() -> EncoderOptions:
@@ -72,7 +73,7 @@ class RestoreOptions:
             raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
         if not 0 <= self.strength <= 1:
             raise OptionError(f"strength must be in [0, 1], got {self.strength}")
-        _check_threads(self.threads)
+        check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))
         for kind in self.drop:
@@ -129,7 +130,7 @@ class RecoverOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        _check_threads(self.threads)
+        check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_rate(self.cfr)
 
@@ -141,9 +142,10 @@ def quality(fast: bool, best: bool) -> Quality:
     return "fast" if fast else "best" if best else RestoreOptions.quality
 
 
-def _check_threads(threads: int) -> None:
-    if threads < 0:
-        raise OptionError(f"threads must be 0 (all) or more, got {threads}")
+def check_threads(threads: int) -> None:
+    """Raises OptionError for a number of CPU threads that no machine has."""
+    if not 0 <= threads <= MOST_THREADS:
+        raise OptionError(f"threads must be 0 (all) to {MOST_THREADS}, got {threads}")
 
 
 def _check_tiles(tile: int | None, overlap: int | None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.datasets import FrameSequence
-from vidrestore.errors import DatasetError
+from vidrestore.errors import DatasetError, MediaError
 from vidrestore.media.pictures import read_rgb
 from vidrestore.media.reader import VideoReader
 
@@ -31,12 +31,19 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
 
 
 def film_frames(path: str) -> Iterator[Tensor]:
-    """Frames of a film by its own matrix and range, (3, H, W) uint8."""
+    """Frames of a film by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows that the film is damaged."""
     with VideoReader(path) as reader:
         video = reader.info.video
         for frame in reader.frames():
+            _check_whole(path, reader)
             planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
             yield eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
+        _check_whole(path, reader)
+
+
+def _check_whole(path: str, reader: VideoReader) -> None:
+    if reader.damage.found:
+        raise MediaError(f"{path}: {reader.damage.summary()}; figures would be of another film, so fetch it again")
 
 
 def eight_bits(picture: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """Metrics besides PSNR and SSIM, from libraries that need no weights downloaded: MS-SSIM and VIF by torchmetrics, VMAF by FFmpeg.
 
-All three see the gray picture (BT.601, as `frames.grey` weighs it): MS-SSIM (Z. Wang et al., "Multiscale structural similarity for image
-quality assessment", 2003) and VIF in the pixel domain (H. R. Sheikh and A. C. Bovik, "Image information and visual quality", IEEE TIP
-2006) on the 0-255 scale, VMAF with libvmaf's default model (vmaf_v0.6.1) in the range of video, 16 to 235, in 8 bits. VMAF is the only one
-that looks at motion; a clip's frames must come in order.
+All three see the gray picture (BT.601 of 8-bit R, G, B, as `frames.grey` weighs it): MS-SSIM (Z. Wang et al., "Multiscale structural
+similarity for image quality assessment", 2003) and VIF in the pixel domain (H. R. Sheikh and A. C. Bovik, "Image information and visual
+quality", IEEE TIP 2006) on the 0-255 scale, VMAF with libvmaf's default model (vmaf_v0.6.1) in the range of video, 16 to 235, in 8 bits.
+VMAF is the only one that looks at motion; a clip's frames must come in order. VIF is a share of the information in the clean frame; for one
+of a single level, which holds none, it is defined here as 1 where the restored frame is equal, else 0.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -31,8 +32,8 @@ MS_SSIM, VIF, VMAF = "ms-ssim", "vif", "vmaf"
 NAMES = (MS_SSIM, VIF, VMAF)
 SMALLEST = {MS_SSIM: 176, VIF: 41, VMAF: 33}  # pixels of the shorter side; in less libvmaf's figures are wrong
 LINES = {
-    MS_SSIM: "of BT.601 gray in 8 bits, by torchmetrics",
-    VIF: "in the pixel domain, of BT.601 gray in 8 bits, by torchmetrics",
+    MS_SSIM: "of BT.601 gray of frames in 8 bits, by torchmetrics",
+    VIF: "in the pixel domain, of BT.601 gray of frames in 8 bits, by torchmetrics",
     VMAF: "libvmaf's default model, of BT.601 luma in the range of video in 8 bits, by FFmpeg",
 }
 INSTALL = 'pip install "vidrestore[metrics]"'
@@ -57,13 +58,10 @@ class FurtherMetrics:
     """
 
     def __init__(self, names: Sequence[str], shape: Sequence[int]) -> None:
-        for name in names:
-            if min(shape[-2:]) < SMALLEST[name]:
-                raise DatasetError(
-                    f"frames of {shape[-1]}x{shape[-2]} are too small for {name}, which needs {SMALLEST[name]} lines and columns; "
-                    "leave it out of --metrics"
-                )
         self._names, self._size = names, (shape[-2], shape[-1])
+        for name in names:
+            if min(self._size) < SMALLEST[name]:
+                raise DatasetError(f"frames of {shape[-1]}x{shape[-2]} are too small for {name}, {needs(name)}")
 
     def __enter__(self) -> Self:
         self._open = ExitStack()
@@ -85,6 +83,10 @@ class FurtherMetrics:
     def frames(self) -> dict[str, tuple[float, ...]]:
         """Every metric frame by frame, once all frames were added. Raises MediaError where FFmpeg fails."""
         return {name: metric.values() for name, metric in self._metrics.items()}
+
+
+def needs(name: str) -> str:
+    return f"which needs {SMALLEST[name]} lines and columns; leave it out of --metrics"
 
 
 def gray_levels(picture: Tensor) -> Tensor:
@@ -131,7 +133,13 @@ def _of_torchmetrics(name: str) -> Callable[[Tensor, Tensor], float]:
     except ImportError as error:
         raise OptionError(f"{name} needs torchmetrics, which is not installed: {INSTALL}") from error
     if name == VIF:
-        return lambda restored, clean: float(library.visual_information_fidelity(_batch(restored), _batch(clean)))
+
+        def vif(restored: Tensor, clean: Tensor) -> float:
+            if clean.max() == clean.min():
+                return float(torch.equal(restored, clean))
+            return float(library.visual_information_fidelity(_batch(restored), _batch(clean)))
+
+        return vif
     several = library.multiscale_structural_similarity_index_measure
     return lambda restored, clean: float(several(_batch(restored), _batch(clean), data_range=255.0))
 
@@ -149,7 +157,9 @@ class Vmaf:
     def __enter__(self) -> Self:
         self._open = ExitStack()
         self._folder = Path(self._open.enter_context(TemporaryDirectory(prefix="vidrestore-")))
-        self._films = [self._open.enter_context(LosslessFilm(self._folder / f"{name}.mkv", *self._size)) for name in ("restored", "clean")]
+        with self._writing():
+            paths = (self._folder / f"{name}.mkv" for name in ("restored", "clean"))
+            self._films = [self._open.enter_context(LosslessFilm(path, *self._size)) for path in paths]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -163,7 +173,7 @@ class Vmaf:
     def values(self) -> tuple[float, ...]:
         with self._writing():
             for film in self._films:
-                film.close()
+                film.finish()
         threads = torch.get_num_threads()
         work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
         command = [
@@ -182,10 +192,14 @@ class Vmaf:
             "-",
         ]
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
-        if done.returncode:
+        try:
+            scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
+        except (OSError, ValueError, KeyError):  # nothing there, or half of it
+            scores = ()
+        if done.returncode or len(scores) != self._films[0].frames:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
             raise MediaError(f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf out of --metrics")
-        return tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
+        return scores
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -209,27 +223,26 @@ class LosslessFilm:
         self._stream: VideoStream = self._container.add_stream("ffv1", rate=25)
         self._stream.height, self._stream.width = height, width
         self._stream.pix_fmt = "yuv444p"  # libvmaf takes no gray
-        self._closed = False
+        self.frames = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        with suppress(av.error.FFmpegError):  # of a disk that is full: who wrote has said so
+            self._container.close()
 
     def add(self, levels: Tensor) -> None:
         luma = levels.mul(219 / 255).add_(16).round_().to(torch.uint8)
         middle = torch.full_like(luma, 128)
         frame = av.VideoFrame.from_ndarray(torch.stack((luma, middle, middle)).numpy(), "yuv444p")
         self._container.mux(self._stream.encode(frame))
+        self.frames += 1
 
-    def close(self) -> None:
-        """Finish the file, once."""
-        if not self._closed:
-            self._closed = True
-            if self._stream.codec_context.is_open:
-                self._container.mux(self._stream.encode(None))
-            self._container.close()
+    def finish(self) -> None:
+        """All frames are there; after this the file is whole."""
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
 
 
 @cache
@@ -238,7 +251,7 @@ def ffmpeg_with_vmaf() -> str:
     candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
     for path in candidates:
         if path and _has_vmaf(path):
-            return path
+            return str(Path(path).absolute())  # it runs in another folder
     found = ", ".join(path for path in candidates if path)
     without = f"{found} has none" if found else "there is none on the PATH"
     raise OptionError(f"vmaf needs an ffmpeg with libvmaf, and {without}; put one on the PATH, or: {INSTALL}")

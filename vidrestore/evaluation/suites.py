@@ -13,7 +13,7 @@ from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation import awgn, enlarging, images, patches
 from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
-from vidrestore.evaluation.further_metrics import VMAF, check_metrics, lines_of
+from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, check_metrics, lines_of, needs
 from vidrestore.evaluation.published import AVERAGE, Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
@@ -105,10 +105,10 @@ def evaluate_table(
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
     check_metrics(metrics)
-    if protocol.pictures and VMAF in metrics:
-        raise OptionError(f"{VMAF} is for films, but {table.name} is of pictures; leave it out of --metrics")
     parts = _chosen_sets(table, sets)
+    _check_metrics_fit(table, protocol.pictures, parts, metrics)
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
+    _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), parts, metrics)
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
     taking = chosen(taking, table, systems)
     if weights:
@@ -129,6 +129,16 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
     whole = not sets or set(sets) == set(names)
     return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+
+
+def _check_metrics_fit(table: Table, pictures: bool, parts: Sequence[TableSet], metrics: Sequence[str]) -> None:
+    """OptionError names a metric that can't be measured on the test sets: one of films on `pictures`, one of large frames on small ones."""
+    if VMAF in metrics and pictures:
+        raise OptionError(f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics")
+    for part in parts:
+        for name in metrics:
+            if 0 < part.lines < SMALLEST[name]:
+                raise OptionError(f"{part.title} is judged at {part.lines} lines, too few for {name}, {needs(name)}")
 
 
 def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,6 +16,7 @@ from vidrestore.errors import VidRestoreError
 
 T = TypeVar("T")
 WAITING = 2  # results that each process makes ahead
+GRACE = 60  # seconds from SIGTERM to a worker's end, for the first process to save and end it
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,18 @@ class Source(ABC):
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """The batch of a step, or one process's share of it."""
 
-    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Iterator[tuple[Any, ...]]:
+    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Generator[tuple[Any, ...]]:
         """Those of all steps, in order, made by `workers` processes; 0: by this one, each when it is asked for."""
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
-def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Iterator[T]:
-    """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What they raise is raised here."""
+def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:
+    """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What they raise is raised here.
+
+    Closing the generator ends the processes.
+    """
     if not workers:
-        return map(make, numbers)
+        return (make(number) for number in numbers)
     results = iter(
         DataLoader(
             _Made(make),
@@ -57,11 +62,19 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Iterator
             num_workers=workers,
             prefetch_factor=WAITING,
             collate_fn=_as_it_is,
-            worker_init_fn=_leave_interrupts,
+            worker_init_fn=_leave_signals,
             multiprocessing_context="spawn",  # a fork would carry over locks of threads that are not there any more
         )
     )
-    return map(_given, results)
+    return _ending(results)
+
+
+def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
+    try:
+        for result in results:
+            yield _given(result)
+    finally:
+        results._shutdown_workers()  # type: ignore[attr-defined]  # left alone, it waits for the last traceback that holds it to go
 
 
 class _Made(Dataset[T | VidRestoreError], Generic[T]):
@@ -87,6 +100,25 @@ def _as_it_is(result: T) -> T:
     return result
 
 
-def _leave_interrupts(worker: int) -> None:
-    """Ctrl-C reaches all processes; the first one ends the others."""
+def _leave_signals(worker: int) -> None:
+    """Ctrl-C, and what stops a whole group of processes, reaches all; the first one ends the others, at their leisure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))
+
+
+class WorkerError(VidRestoreError):
+    """A process that makes batches has ended before its time."""
+
+
+@contextmanager
+def workers_watched() -> Iterator[None]:
+    """WorkerError in place of what torch raises, anywhere in the block, where such a process has ended."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
+            raise
+        raise WorkerError(
+            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers where memory ran out"
+        ) from error

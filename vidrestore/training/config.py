@@ -259,6 +259,12 @@ FAMILY_SECTIONS = {  # of families with other ones
     "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
     "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
 }
+FAMILY_TASKS = {  # of families that are trained for others than TASKS; "all" and "flow" are for others to start from
+    "mb-taylorformer": ("dehaze", "derain", "desnow", "deblur", "denoise", "all"),
+    "vsr-transformer": ("sr",),
+    "spynet": ("flow",),
+}
+TASKS = ("denoise", "recover")
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 
@@ -267,7 +273,7 @@ Data = FootageConfig | PairSetConfig | ClipSetConfig
 class RunConfig:
     """One run: the name of the weights and their task, the model by family and its own settings, the data, the training.
 
-    Raises ConfigError for a name that no weights can have, and for denoising without noise.
+    Raises ConfigError for a name that no weights can have, a task that the family isn't for, and denoising without noise.
 
     `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise levels unless given.
     """
@@ -284,8 +290,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
-        if isinstance(self.training, TrainingConfig) and self.task == "denoise":
-            require(self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
+        tasks = FAMILY_TASKS.get(self.family, TASKS)
+        require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
+        if isinstance(self.training, TrainingConfig):
+            senses = bool(self.model.get("measurements"))
+            require(senses == (self.task == "recover"), "task", "recover with [model] measurements, else denoise", self.task)
+            require(senses or self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
 
     @property
     def folder(self) -> Path:

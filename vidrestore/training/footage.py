@@ -168,25 +168,22 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
 
 
 def decode_whole(path: Path) -> Window:
-    """As `decode_clip`, or a photo as a clip of one frame. Raises MediaError for a file that is damaged, too."""
+    """As `decode_clip`, or a photo as a clip of one frame. Raises MediaError for a file that is damaged."""
     if path.suffix.lower() in STILL_SUFFIXES:
         return tuple(torch.from_numpy(plane.copy())[None] for plane in pictures.read_picture(path))
-    return decode_clip(path, damaged=False)
+    return decode_clip(path)
 
 
-def decode_clip(path: Path, *, damaged: bool = True) -> Window:
-    """All colour planes of a whole clip as 8-bit grey levels.
-
-    Raises MediaError for a file that holds no frames, and unless `damaged` is allowed for one that is.
-    """
+def decode_clip(path: Path) -> Window:
+    """All colour planes of a whole clip as 8-bit grey levels. Raises MediaError for a file that is damaged or holds no frames."""
     frames = []
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format
         for frame in reader.frames():
             planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
             frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])  # at once: floats take four times as much
-    if not damaged and reader.damage.found:
-        raise MediaError(f"{path}: {reader.damage.summary()}; take the clip out of the folder, or leave it out with --skip-bad")
+    if reader.damage.found:
+        raise MediaError(f"{path}: {reader.damage.summary()}; take the clip out of the folder, or out of a training with --skip-bad")
     if not frames:
         raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")
     return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +44,18 @@ class GroupPool(Source):
         self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
         self.capacity = config.pool // config.groups_per_window
         self.windows: list[WindowGroups] = []  # the latest, oldest first
-        self._made: Iterator[WindowGroups] | None = None  # by other processes
+        self._made: Generator[WindowGroups] | None = None  # by other processes
 
-    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Iterator[tuple[Any, ...]]:
+    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Generator[tuple[Any, ...]]:
         """As `Source.batches`; the processes make windows, which is what takes long."""
         if workers and steps:
             numbers = range(self._wanted(steps[0] * size).start, self._wanted(steps[-1] * size).stop)
             self._made = in_order(self._window, numbers, workers)
-        return super().batches(steps, size, 0, share)
+        try:
+            yield from super().batches(steps, size, 0, share)
+        finally:
+            if self._made is not None:
+                self._made.close()
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
         """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level.

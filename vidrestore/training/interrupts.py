@@ -7,22 +7,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if hasattr(signal, name)]  # the weightiest first
+
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block is done, then let them do what they would have done: mostly, raise KeyboardInterrupt.
+    """Hold signals back until the block is done, then let them do what they would have done: mostly, raise KeyboardInterrupt.
 
-    An error of the block itself goes up instead. Only the main thread hears signals; in another one the block just runs.
+    These are SIGINT, SIGTERM and SIGCHLD, at which torch raises where a process that makes batches has ended. An error of the block itself
+    goes up instead. Only the main thread hears signals; in another one the block just runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in HELD}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
-    if came:
-        signal.raise_signal(came[0])
+    for number in sorted(set(came), key=HELD.index):
+        signal.raise_signal(number)

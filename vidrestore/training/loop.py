@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
+from vidrestore.training.batches import WorkerError, workers_watched
 from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
 from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
@@ -59,12 +60,25 @@ def train(
 
     Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
     diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
-    OptionError for a device or package that isn't there; LostError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
+    OptionError for a device or package that isn't there; LostError and WorkerError where another process of the run ends;
+    KeyboardInterrupt after Ctrl-C.
     """
-    with processes(device) as (together, place):
+    with memory_watched(config), processes(device) as (together, place):
         run = Run(config, output, place, together)
         _go(run, resume, init, tensorboard, reading, listen)
         return run.save_weights()
+
+
+@contextmanager
+def memory_watched(config: RunConfig) -> Iterator[None]:
+    """ConfigError in place of what is raised where memory runs out, on a GPU or here."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+            raise
+        told = str(error).splitlines()[0] if str(error) else "no more to be had"
+        raise ConfigError(f"{config.path}: memory ran out ({told}); try a smaller training.batch, now {config.training.batch}") from error
 
 
 def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, reading: Reading, listen: Listener) -> None:
@@ -153,37 +167,46 @@ class Run:
         self.init = str(source)
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt or LostError, which go up."""
+        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt, LostError or WorkerError, which go
+        up.
+        """
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
         with self.together.first_before_others():
             source, held_out = make_data(self.config, self.architecture, reading)
-        batches = source.batches(range(self.step, settings.steps), settings.batch, reading.workers, self.together.share)
-        batches = chain(list(islice(batches, 1)), batches)  # what takes long for the first one is not training
+        made = source.batches(range(self.step, settings.steps), settings.batch, reading.workers, self.together.share)
+        with workers_watched(), closing(made):
+            batches = chain(list(islice(made, 1)), made)  # what takes long for the first one is not training
+            try:
+                with workers_watched():
+                    self._steps(batches, held_out, listen)
+            except (KeyboardInterrupt, LostError, WorkerError):  # none of them comes within a step, so that the last one is whole
+                self.save_checkpoint()
+                listen(Interrupted(self.step, self.checkpoint))
+                raise
+            self.save_checkpoint()
+
+    def _steps(self, batches: Iterator[tuple[Any, ...]], held_out: Any, listen: Listener) -> None:
+        """Take all that are left, judge and save in between."""
+        settings = self.config.training
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
-        try:
-            while True:
-                if self.due:  # at first, too: a run may have been interrupted while it was judged
-                    listen(self.validate(held_out, losses))
-                    losses.clear()
-                if self.step >= settings.steps:
-                    break
-                if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                    self.save_checkpoint()
-                    saved = time.monotonic()
-                batch, rate = next(batches), self.learning_rate
-                with interrupts_held():
-                    losses.append(self.update(*on_device(batch, self.device)))
-                    self.seconds = time.monotonic() - began
-                    listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
-        except (KeyboardInterrupt, LostError):  # others are waited for before a step changes anything, so that the last one is whole
-            self.save_checkpoint()
-            listen(Interrupted(self.step, self.checkpoint))
-            raise
-        self.save_checkpoint()
+        while True:
+            if self.due:  # at first, too: a run may have been interrupted while it was judged
+                listen(self.validate(held_out, losses))
+                losses.clear()
+            if self.step >= settings.steps:
+                break
+            if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
+                self.save_checkpoint()
+                saved = time.monotonic()
+            batch, rate = next(batches), self.learning_rate
+            with interrupts_held():
+                losses.append(self.update(*on_device(batch, self.device)))
+                self.seconds = time.monotonic() - began
+                listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
 
     @property
     def due(self) -> bool:

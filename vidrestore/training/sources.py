@@ -61,7 +61,7 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
 
     What `data.validation` names is held out; without any, the network is judged on what it is trained on. Raises ConfigError, and
-    DatasetError for one of the papers' datasets that isn't there; MediaError for a damaged file, where there is a cache.
+    DatasetError for one of the papers' datasets that isn't there; MediaError for a damaged file, without a cache when it is first needed.
     """
     data, seed = config.data, config.training.seed
     if isinstance(data, PairSetConfig):
