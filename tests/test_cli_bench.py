@@ -17,6 +17,7 @@ from vidrestore.engine.bench import Benchmark, Rate, Stage, network_rate
 from vidrestore.engine.denoise import DenoiseRestorer
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.tasks import Sample
+from vidrestore.errors import OptionError
 from vidrestore.media.encoders import EncoderOptions
 
 
@@ -83,3 +84,8 @@ def test_the_network_of_denoising_is_measured_alone() -> None:
     sample.work()
     macs = 4 * 256 * 1024 + 20 * (256 + 256 + 1024)  # V, D, P, D of every token; similarities and two mixes with 20 tokens
     assert sample.operations == 2 * macs * 32 * 20
+
+
+def test_a_pipe_can_t_be_measured() -> None:
+    with pytest.raises(OptionError, match="bench reads its film more than once: name a file instead of a pipe"):
+        benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -19,8 +22,10 @@ from written_videos import Extras, rich_video
 from vidrestore.cli import main
 from vidrestore.engine import job as jobs
 from vidrestore.engine.options import RestoreOptions
+from vidrestore.engine.preview import side_by_side
 from vidrestore.engine.tasks import TASKS
 from vidrestore.events import SCHEMA_VERSION
+from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.probe import probe
 
 WITH_IDENTITY = "from vidrestore.engine.tasks import TASKS; TASKS['denoise'] = TASKS['<identity>']; from vidrestore.cli import main; "
@@ -198,6 +203,29 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
         np.testing.assert_array_equal(picture, np.hstack([original, original]))
 
 
+def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    made = film.with_name("film.denoised.mkv")
+    assert run(film, made) == 0
+    assert f"{made}: warning: left out: named like what is made of {film}, which is restored, too" in capsys.readouterr().err
+    assert run(made, "-o", film.with_name("again.mkv")) == 0
+
+
+# As FFmpeg's display matrices have it: what turns the stored picture clockwise, and mirrors it.
+TURNS = {"half": (-1, 0, 0, -1), "mirrored": (-1, 0, 0, 1), "clockwise": (0, 1, -1, 0), "back": (0, -1, 1, 0), "upside down": (1, 0, 0, -1)}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_preview_reads_from_left_to_right_however_the_film_is_turned(turn: str) -> None:
+    a, b, c, d = TURNS[turn]
+    video = SimpleNamespace(format=PixelFormat("gray", "gray", 8), display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30))
+    one, two = (Frame((np.full((4, 6), value, np.uint8),), 0, 1) for value in (1, 2))
+    stored = side_by_side(one, two, video).planes[0]  # type: ignore[arg-type]
+    rows, columns = np.mgrid[: stored.shape[0], : stored.shape[1]]
+    across = a * columns + c * rows  # the place of each pixel from left to right as it is shown
+    assert across[stored == 1].max() < across[stored == 2].min()
+
+
 def test_a_preview_needs_no_container_for_the_other_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
@@ -224,6 +252,57 @@ def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(film: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["film.mkv", "there"]
     assert run(film, "-o", f"{tmp_path}/there/not/yet/", "-q") == 0
     assert (tmp_path / "there/not/yet/film.denoised.mkv").is_file()
+
+
+def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(film.with_name("other.mkv"), 2)
+    films = film, film.with_name("other.mkv"), "-o", f"{film.parent}/out/"
+    assert run(*films) == 0
+    capsys.readouterr()
+    assert run(*films, "--dry-run") == 0
+    assert capsys.readouterr().out.count("done before") == 2
+    assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
+    assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
+    assert "there is no such folder for the work" in capsys.readouterr().err
+
+
+CLOSED = {"stdin": ("- -o a.mkv <&-", "standard input is closed"), "stdout": ("film.mkv -o - >&-", "standard output is closed")}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+@pytest.mark.parametrize("which", CLOSED)
+def test_a_pipe_that_is_closed_is_an_error(film: Path, which: str) -> None:
+    words, message = CLOSED[which]
+    done = shell(f"{{denoise}} {words}", film.parent)
+    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_films_are_not_given_up_because_nobody_reads_about_them(film: Path) -> None:
+    write_video(film.with_name("other.mkv"), 2)
+    done = shell("{denoise} film.mkv other.mkv -o out/ >/dev/full", film.parent)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert done.stderr.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
+    assert len(list(film.with_name("out").glob("*.denoised.mkv"))) == 2
+    assert shell("{denoise} film.mkv -o silent.mkv 2>&-", film.parent).returncode == 0
+    assert film.with_name("silent.mkv").is_file()
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = f"{shlex.quote(sys.executable)} -c {shlex.quote(WITH_IDENTITY + 'main()')} denoise"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run(
+        command.format(denoise=program), shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_json_is_json_on_a_terminal_without_its_letters(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = film.rename(film.with_name("schön.mkv"))
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert run(odd, "--json", "-q") == 0
+    sys.stdout.flush()
+    assert {json.loads(line)["source"] for line in output.getvalue().splitlines()} == {str(odd)}
 
 
 def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,3 +98,10 @@ def test_half_precision_stays_near_full_precision(weights):
         DenoiseRestorer(RestoreOptions(model=path, precision=p, device="cpu")).restore(planes, (20.0,) * 3) for p in ("bf16", "fp32")
     )
     assert all((a - b).square().mean().sqrt() < 1.0 for a, b in zip(half, full, strict=True))
+
+
+@pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
+def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: float, taken: str) -> None:
+    (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).doubts
+    assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
+    assert not any(DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).doubts for usual in (0.0, 1.0, 20.0, 75.0))

@@ -18,7 +18,7 @@ from vidrestore.engine.finished import done_before
 from vidrestore.engine.job_identity import request_name
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.work_folder import WorkFolder
-from vidrestore.errors import OutputExistsError
+from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Finished
 
 IDENTITY = "<identity>"
@@ -166,6 +166,18 @@ def interrupted(folder: WorkFolder) -> None:
 def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
     assert request_name("denoise", RestoreOptions(sigma=20)) == request_name("denoise", RestoreOptions(sigma=20.0))
     assert request_name("denoise", RestoreOptions(sigma=20)) != request_name("denoise", RestoreOptions(sigma=21))
+
+
+def test_a_work_folder_that_never_comes_to_be_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanishes(path: Path, **options: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", vanishes)
+    with (
+        pytest.raises(MediaError, match="a.mkv.vidrestore: this folder for the work can't be made there"),
+        WorkFolder(f"{tmp_path}/a.mkv").locked(),
+    ):
+        pass
 
 
 def test_the_work_folder_elsewhere_is_the_same_however_the_output_is_spelt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def command(*arguments: str) -> int:
 
 def imported(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Any:
     torch.save({"params": tensors}, folder / "ITS.pth")
-    return import_checkpoint(folder / "ITS.pth", folder / "its.safetensors", family="mb-taylorformer", config=config)
+    return import_checkpoint(folder / "ITS.pth", folder / "its.safetensors", family="mb-taylorformer", config=config, overwrite=True)
 
 
 @pytest.mark.parametrize("branches", [2, 3])

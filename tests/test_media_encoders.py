@@ -186,6 +186,35 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
     assert chosen["x264-params"].endswith("keyint=24")
 
 
+@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
+def test_options_that_the_encoder_does_not_know_are_named(encoder):
+    options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
+    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"):
+        choose_encoder(described(), "a.mkv", options)
+
+
+@pytest.mark.parametrize("settings", [{"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"}])
+def test_lossless_output_stays_lossless(settings):
+    with pytest.raises(OptionError, match="sets a quality, and lossless output has none"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", lossless=True, options=settings))
+
+
+def test_the_pixel_format_is_no_option():
+    with pytest.raises(OptionError, match="the pixel format is the source's own"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(options={"pix_fmt": "yuv444p"}))
+
+
+def test_a_quality_beyond_the_encoders_scale_is_refused():
+    with pytest.raises(OptionError, match="--crf 52: libx264's scale ends at 51"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", crf=52))
+
+
+@pytest.mark.parametrize("given", [{"crf": 20}, {"preset": "slow"}, {"options": {"g": "3"}}])
+def test_a_pipe_has_nothing_to_set(given):
+    with pytest.raises(OptionError, match="a y4m pipe holds raw frames, there is nothing to encode"):
+        choose_encoder(described(), "-", EncoderOptions(**given))
+
+
 def test_hevc_in_mp4_is_tagged_for_apple_players():
     assert fast_choice(described(codec="hevc"), Path("a.mp4")).codec_tag == "hvc1"
     assert fast_choice(described(codec="hevc"), Path("a.mkv")).codec_tag is None

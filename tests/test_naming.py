@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vidrestore.engine.batch import Batch
-from vidrestore.engine.naming import expand_sources, is_our_output, listed_sources, output_for
+from vidrestore.engine.naming import expand_sources, is_our_output, listed_sources, made_of_others, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.errors import MediaError, OptionError
 
@@ -37,10 +37,13 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> No
     assert names(expand_sources([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
 
 
-def test_one_of_ours_is_an_input_only_where_it_is_named_alone(folder: Path) -> None:
-    ours, other = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4"
+def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder: Path) -> None:
+    ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
     assert list(expand_sources([ours])) == [ours]
-    assert list(expand_sources([ours, other])) == [other]
+    assert list(expand_sources([ours, other])) == [ours, other]
+    assert list(expand_sources([origin, ours, other])) == [origin, other]  # as a shell gives *
+    assert made_of_others([origin, ours, other]) == {ours: origin}
+    assert made_of_others([ours, other, str(folder)]) == {}
 
 
 def test_an_input_given_twice_is_restored_once(folder: Path) -> None:
@@ -133,6 +136,9 @@ def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
         listed_sources(f"{tmp_path}/none.txt")
 
 
-def test_inputs_that_are_all_ours_are_an_error_not_nothing(folder: Path) -> None:
-    with pytest.raises(MediaError, match="a.x4.mp4, b.preview.mp4: named like what vidrestore writes"):
-        expand_sources(["a.x4.mp4", "b.preview.mp4"])
+def test_empty_names_are_refused() -> None:
+    for sources in ([""], ["a.mp4", ""]):
+        with pytest.raises(OptionError, match="an input has an empty name"):
+            expand_sources(sources)
+    with pytest.raises(OptionError, match="-o is empty"):
+        output_for("a.mp4", "", "denoised")

@@ -411,6 +411,10 @@ def test_outputs_with_a_wrong_name_are_refused(film: Path, measured: Path, exact
         vidrestore.recover(measured, film.with_name("out.txt"), model=str(exact))
     with pytest.raises(MediaError, match="the output is the input"):
         vidrestore.sense(measured, measured, model=str(exact), overwrite=True)
+    before = exact.read_bytes()
+    with pytest.raises(MediaError, match="the output is the weights that measure, without which nothing is recovered"):
+        vidrestore.sense(film, exact, model=str(exact), overwrite=True)
+    assert exact.read_bytes() == before
 
 
 def test_an_interlaced_film_is_refused(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from tiny_family import Tiny, TinyConfig
 
 from vidrestore import weights
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.weights import Card, load_model, read_card, read_manifest, save_model, write_manifest
 from vidrestore.weights.hub import HubAddress
 
@@ -433,6 +433,29 @@ def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
     arguments = {"family": "tiny", "config": {"width": 4}}
     assert weights.import_checkpoint(tmp_path / "other.safetensors", tmp_path / "ours.safetensors", **arguments).task == "restore"
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
+
+
+def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_source(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    source, output = tmp_path / "other.safetensors", tmp_path / "ours.safetensors"
+    save_file(tiny().state_dict(), source)
+    output.write_text("precious")
+    arguments: dict[str, Any] = {"family": "tiny", "config": {"width": 4}}
+    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add --overwrite"):
+        weights.import_checkpoint(source, output, **arguments)
+    assert output.read_text() == "precious"
+    weights.import_checkpoint(source, output, **arguments, overwrite=True)
+    assert read_card(output).family == "tiny"
+    before = source.read_bytes()
+    with pytest.raises(MediaError, match="the output is the input"):
+        weights.import_checkpoint(source, source, **arguments, overwrite=True)
+    assert source.read_bytes() == before
+
+
+def test_a_name_that_is_not_listed_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nosuch"):
+        list(weights.verify(["nosuch"]))
 
 
 def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
     """The matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset, rgb in [0, 1] and planes on the 0-255 scale."""
-    matrix = _matrix_code(format, tags, height)
+    matrix = matrix_of(format, tags, height)
     coloured = matrix != IDENTITY  # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
     if _is_full_range(format, tags):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
@@ -136,7 +136,8 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
     return np.stack([luma, (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))])
 
 
-def _matrix_code(format: PixelFormat, tags: ColourTags, height: int) -> int:
+def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
+    """The matrix (ITU-T H.273) that frames of `height` lines are shown with: the tagged one, or what players assume. Raises MediaError."""
     if format.family == "rgb":
         return IDENTITY
     if tags.matrix == UNSPECIFIED or (format.family == "gray" and tags.matrix not in LUMA_WEIGHTS):

@@ -18,12 +18,12 @@ and, by event (`null` where not known):
     done      output, frames, seconds, damage (a sentence where the source was damaged), exit_code; details: figures of the job
     error     message, kind (the class of the error), exit_code
 
-A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event of one that fails is
-"error"; it has no "start" where the error was found before work began: a file that is missing, an output that exists. Of a source that
---skip-existing leaves out there is no event, with --dry-run only "plan" or "error". A shard of several films may "start" one twice: it
-comes back to what others were at. Where the inputs make no sense as a whole, as a folder without films does, there is one "error" and
-nothing else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes, fractions strings such as "24000/1001";
-a number that is not finite is written as `null`.
+A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event of one that fails is "error";
+it has no "start" where the error was found before work began: a file that is missing, an output that exists. Of a source that
+--skip-existing leaves out there is no event; with --dry-run there is only "plan" or "error", or what an earlier run has done. A shard of
+several films may "start" one twice: it comes back to what others were at. Where the inputs make no sense as a whole, as a folder without
+films does, there is one "error" and nothing else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes,
+fractions strings such as "24000/1001"; a number that is not finite is written as `null`.
 """
 
 from __future__ import annotations

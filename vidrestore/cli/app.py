@@ -7,7 +7,9 @@ torch, av or numpy is imported inside the command that needs it.
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +53,9 @@ def _common(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps its traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal, or any encoding, has no letter for
     try:

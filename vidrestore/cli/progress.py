@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json as jsonlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -36,23 +38,41 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
         yield tell
 
 
+def say(line: str, stream: TextIO | None = None) -> None:
+    """Print a line, at once. Where nobody reads any more, or a disk is full, films are not given up for it: it is said once on stderr."""
+    stream = stream or sys.stdout
+    try:
+        print(line, file=stream, flush=True)
+    except OSError as error:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())  # what is still in the buffer goes there, too
+        os.close(null)
+        if stream is sys.stdout:
+            say(f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); the work goes on", sys.stderr)
+
+
 def print_json(event: Event) -> None:
     """One event, one line of JSON, at once: a reader at the other end of a pipe follows the job."""
-    print(event.to_json(), flush=True)
+    line = event.to_json()
+    try:
+        line.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        line = jsonlib.dumps(jsonlib.loads(line))  # in ASCII
+    say(line)
 
 
 def print_summary(event: Event) -> None:
     """What a finished input has become; on stderr where stdout carries the video."""
     if isinstance(event, Finished):
         if event.before:
-            print(f"{event.source} -> {event.output}: done before", flush=True)
+            say(f"{event.source} -> {event.output}: done before")
             return
         piped = event.output == "-"
         made = event.frames - event.reused
         speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
         earlier = f" ({event.reused} of them earlier)" if event.reused else ""
         line = f"{event.source} -> {'stdout' if piped else event.output}: {_frames(event.frames)}{earlier} in {_span(event.seconds)}{speed}"
-        print(line, file=sys.stderr if piped else sys.stdout, flush=True)
+        say(line, sys.stderr if piped else None)
 
 
 def describe(event: Event) -> str | None:
@@ -90,7 +110,7 @@ class PlainLines:
     def __call__(self, event: Event) -> None:
         loud = isinstance(event, (Warned, Finished, Failed))
         if (loud or not self.quiet) and (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
-            print(line, file=self.stream, flush=True)
+            say(line, self.stream)
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()

@@ -32,7 +32,7 @@ from vidrestore.cli.options import (
 from vidrestore.cli.progress import listening
 from vidrestore.engine.options import DROPPABLE, Precision, RestoreOptions
 from vidrestore.errors import VidRestoreError
-from vidrestore.events import DAMAGED_SOURCE, Failed
+from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
 
 if TYPE_CHECKING:
     from vidrestore.engine.batch import Batch
@@ -231,6 +231,8 @@ def _run_all(task: str, shared: Shared, own: dict[str, Any], on_event: Listener)
         only = given[0] if len(given) == 1 and not shared.from_list else ""
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
+    for path, origin in batch.left_out.items():
+        on_event(Warned(path, f"left out: named like what is made of {origin}, which is restored, too; to restore it, name it alone"))
     with closing(batch):
         return run_each(batch.sources, lambda source: _work(batch, source, shared, on_event), on_event)
 
@@ -269,7 +271,11 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
 def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:
     """One input; its exit code."""
     if shared.dry_run:
+        from vidrestore.engine.job import Summary
+
         found = batch.estimate(source, on_event)
+        if isinstance(found, Summary):
+            return found.exit_code
         if not shared.json:
             print("\n".join(estimate_lines(found)))
         return DAMAGED_SOURCE if found.damage else 0

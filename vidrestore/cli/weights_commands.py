@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vidrestore.cli.options import Json, Quiet
+from vidrestore.cli.options import Json, Overwrite, Quiet
 from vidrestore.errors import CheckpointError
 
 app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
@@ -66,13 +66,14 @@ def import_weights(
         str, typer.Option(metavar="F.json|JSON", help="Arguments of the authors' constructor; worked out from the tensors where possible.")
     ] = "{}",
     parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as .safetensors."""
     settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
     asked = None if parameters is None else _json_object("--parameters", parameters)
     from vidrestore.weights import import_checkpoint
 
-    card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked)
+    card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite)
     typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from vidrestore.engine.estimate import Estimate, estimate
 from vidrestore.engine.job import Summary, ignore
-from vidrestore.engine.naming import SUFFIXES, are_many, expand_sources, output_for
+from vidrestore.engine.naming import SUFFIXES, are_many, expand_sources, made_of_others, output_for
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.preview import preview
-from vidrestore.engine.run import restore_source
+from vidrestore.engine.run import nothing_to_do, restore_source
 from vidrestore.engine.tasks import Restorer, load_restorer
+from vidrestore.engine.work_folder import WorkFolder
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener
 from vidrestore.media.encoders import PIPE
@@ -25,7 +26,8 @@ class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
     ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done.
-    With `dry_run`, for estimates only, folders that were made for outputs are gone again after `close`.
+    `left_out` are named films that were made of other ones of the batch. With `dry_run`, for estimates only, folders that were made for
+    outputs are gone again after `close`.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
@@ -46,6 +48,7 @@ class Batch:
         self.options = options
         found = expand_sources(sources, recursive=recursive)
         self.sources = list(found)
+        self.left_out = made_of_others(sources) if are_many(sources) else {}
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
@@ -81,8 +84,13 @@ class Batch:
         """Write `seconds` of one of `sources`, before | after."""
         return preview(source, self.outputs[source], seconds, self.task, self.options, lambda: self.restorer, on_event)
 
-    def estimate(self, source: str, on_event: Listener = ignore) -> Estimate:
-        """Plan one of `sources` and say what its restoration would cost."""
+    def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
+        """Plan one of `sources` and say what its restoration would cost; or what became of it, where nothing is left to do."""
+        output = self.outputs[source]
+        if PIPE not in (source, output):
+            folder = WorkFolder(output, self.options.work_dir)
+            if before := nothing_to_do(source, self.task, self.options, folder, on_event, again=self.again):
+                return before
         return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
 
 

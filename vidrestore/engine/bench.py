@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.engine.devices import torch_device
-from vidrestore.engine.job import Job, available_cores, ignore, prepare
+from vidrestore.engine.job import Job, available_cores, check_picture, ignore, prepare
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.plan import planned_clips
 from vidrestore.engine.progress import peak_memory
 from vidrestore.engine.restoring import at_once
 from vidrestore.engine.run import restore_source
 from vidrestore.engine.tasks import Restorer, Sample, Sampled, load_restorer
+from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoders import EncoderOptions, choose_encoder
+from vidrestore.media.encoders import PIPE, EncoderOptions, choose_encoder
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 
 T = TypeVar("T")
@@ -101,6 +103,9 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
     The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is thrown away. Raises
     VidRestoreError as `vidrestore.restore` does.
     """
+    if source == PIPE:
+        raise OptionError("bench reads its film more than once: name a file instead of a pipe")
+    options = replace(options, drop=frozenset(DROP_WORDS.values()))
     threads = options.threads or available_cores()
     with tempfile.TemporaryDirectory() as folder:
         film, output = source or str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mkv")
@@ -112,6 +117,7 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
         whole = _whole(film, output, task, options, restorer)
         memory = peak_memory()
         with VideoReader(film) as reader:
+            check_picture(film, reader.info.video, "give a progressive film")
             job = prepare(reader.info, output, task, options, lambda: restorer)
             stages = _stages(job, reader, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks

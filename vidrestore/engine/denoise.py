@@ -79,6 +79,7 @@ class DenoiseRestorer:
         self.patch = self.network.config.patch
         self.match = options.match
         self.precision = options.precision
+        self.doubts = _doubts(self.network, self.name, options.sigma)
         self.parallel = 0 if self.device.type == "cpu" else 1
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._lock = Lock()
@@ -129,6 +130,15 @@ class DenoiseRestorer:
             while len(self._levels) > LEVELS_KEPT:
                 self._levels.popitem(last=False)
             return self._levels[sigma, dtype]
+
+
+def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
+    """A warning where the noise is given as another than the network was trained for; none is done where it is 0."""
+    low, high = SIGMA_RANGE
+    if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
+        return ()
+    nearest = min(max(sigma, low), high)
+    return (f"{name} was trained for sigma {low:g} to {high:g}; sigma {sigma:g} is taken for {nearest:g}",)
 
 
 def _denoiser(network: object, name: str) -> Dust | SigmaDust:

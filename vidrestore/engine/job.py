@@ -16,7 +16,7 @@ from vidrestore.engine.plan import Plan, Scene, SourceIdentity, Timeline, planne
 from vidrestore.engine.progress import counted
 from vidrestore.engine.restoring import ClipRestorer
 from vidrestore.engine.rgb_clips import RgbClipRestorer
-from vidrestore.engine.tasks import SCALES, Restorer, RgbRestorer
+from vidrestore.engine.tasks import SCALES, Doubting, Restorer, RgbRestorer
 from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Warned
 from vidrestore.frames import Frame
@@ -103,6 +103,8 @@ def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, l
     encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(task, 1))
     warnings = check_side_data(info, encoder, strict=options.strict)
     restorer = loader()
+    if isinstance(restorer, Doubting):
+        warnings += restorer.doubts
     timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
     return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, timeline, span), warnings)
 

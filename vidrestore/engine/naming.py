@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.media.encoders import MUXERS, PIPE
+from vidrestore.media.pipes import standard_input
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".ogv"}
@@ -34,18 +34,28 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its folder below the one given.
 
     `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work folders and what is hidden are
-    never inputs, unless one is named alone. Raises MediaError where a folder or pattern holds no video, and where nothing is left.
+    taken from neither, and a named output not beside the film that it was made of (`made_of_others`): the shell may have named both.
+    Raises OptionError for an empty name, MediaError where a folder or pattern holds no video.
     """
+    if not all(sources):
+        raise OptionError("an input has an empty name; is a variable of the shell not set?")
     if not are_many(sources):
         return {sources[0]: ""}
+    left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
-        for path, below in _expand(source, recursive):
-            if not is_our_output(path):
+        if source not in left_out:
+            for path, below in _expand(source, recursive):
                 found.setdefault(path, below)
-    if not found:
-        raise MediaError(f"{', '.join(sources)}: named like what vidrestore writes, which is no input unless it is given alone")
     return found
+
+
+def made_of_others(sources: Sequence[str]) -> dict[str, str]:
+    """Of films that are named, those called like what vidrestore makes of another one, each with that one: a.denoised.mp4 beside a.mp4."""
+    named = [source for source in sources if source != PIPE and not _is_many(source)]
+    films = {str(Path(source).with_suffix("")): source for source in named}
+    origins = {source: films.get(str(Path(source).with_suffix("").with_suffix(""))) for source in named if _is_made(source)}
+    return {source: origin for source, origin in origins.items() if origin}
 
 
 def listed_sources(path: str) -> list[str]:
@@ -54,7 +64,7 @@ def listed_sources(path: str) -> list[str]:
     Raises MediaError where it can't be read or lists nothing.
     """
     try:
-        data = sys.stdin.buffer.read() if path == PIPE else Path(path).read_bytes()
+        data = standard_input().read() if path == PIPE else Path(path).read_bytes()
     except OSError as error:
         raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
     lines = data.split(b"\0") if b"\0" in data else data.splitlines()
@@ -106,15 +116,21 @@ def _is_video(path: str) -> bool:
 def is_our_output(path: str) -> bool:
     """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is hidden."""
     name = Path(path).name
-    parts = name.split(".")
-    return name.startswith(".") or name.endswith(WORK_SUFFIX) or (len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW})
+    return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
+
+
+def _is_made(path: str) -> bool:
+    parts = Path(path).name.split(".")
+    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW}
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
     """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`, or beside the source.
 
-    Raises OptionError where several inputs would go to one file, or a pipe has no output.
+    Raises OptionError where several inputs would go to one file, or a pipe has no output, or that has an empty name.
     """
+    if output == "":
+        raise OptionError("-o is empty; give it the name of a file or folder")
     if output == PIPE:
         if several:
             raise OptionError("several inputs can't go into one pipe; give -o a folder")

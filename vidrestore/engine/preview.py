@@ -1,4 +1,4 @@
-"""A look before the work: some seconds of a film, the source on the left and the result on the right."""
+"""A look before the work: some seconds of a film, the source on the left and the result on the right, as it is shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from vidrestore.colour import matrix_of
 from vidrestore.engine.excerpt import find_span
 from vidrestore.engine.job import Job, RestorerLoader, Summary, check_picture, check_request, damage_summary, prepare, restored_frames
 from vidrestore.engine.options import RestoreOptions
@@ -18,9 +19,9 @@ from vidrestore.engine.rgb_clips import enlarged_frame
 from vidrestore.engine.run import warn
 from vidrestore.errors import OptionError
 from vidrestore.events import Finished, Listener, Started
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import UNSPECIFIED, Frame
 from vidrestore.media.encoders import PIPE, choose_encoder
-from vidrestore.media.probe import SourceInfo
+from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
@@ -68,8 +69,8 @@ def _write_pairs(job: Job, frames: Generator[Frame]) -> tuple[int, list[str]]:
     writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
     with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
         for after in restored:
-            before = enlarged_frame(sources.popleft(), job.info.video.format, scale)
-            writer.write(side_by_side(before, after, job.info.video.format))
+            before = enlarged_frame(sources.popleft(), job.info.video, scale)
+            writer.write(side_by_side(before, after, job.info.video))
     return writer.frames, writer.warnings
 
 
@@ -81,21 +82,42 @@ def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Fra
 
 
 def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
-    """A source `scale` times larger and twice as wide with nothing but the video; sizes are cut to what its chroma subsampling divides."""
+    """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
+
+    Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of the restored film: players
+    guess it by the height, which may be another one here.
+    """
     video = info.video
     width = _whole(scale * video.width, video.format.chroma_width_shift)
     height = _whole(scale * video.height, video.format.chroma_height_shift)
+    if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
+        video = replace(video, colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, scale * video.height)))
+    axis, _ = _placed(video)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)
-    return replace(info, path=PIPE, video=replace(video, width=2 * width, height=height), streams=streams, chapters=0, metadata={})
+    video = replace(video, width=width * (1 + axis), height=height * (2 - axis))
+    return replace(info, path=PIPE, video=video, streams=streams, chapters=0, metadata={})
 
 
-def side_by_side(before: Frame, after: Frame, pixels: PixelFormat) -> Frame:
-    """The two pictures in one, `before` on the left."""
+def _placed(video: VideoInfo) -> tuple[int, bool]:
+    """The axis of stored rows and columns along which a shown picture runs from left to right, and whether it runs backwards.
+
+    The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q.
+    """
+    if video.display_matrix is None:
+        return 1, False
+    a, c = video.display_matrix[0], video.display_matrix[3]
+    return (1, a < 0) if abs(a) >= abs(c) else (0, c < 0)
+
+
+def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
+    """The two pictures in one, `before` on the left as it is shown."""
+    pixels, (axis, backwards) = video.format, _placed(video)
     height, width = before.planes[0].shape
     height, width = _whole(height, pixels.chroma_height_shift), _whole(width, pixels.chroma_width_shift)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    pairs = zip(before.planes, after.planes, sizes, strict=True)
-    return replace(after, planes=tuple(np.concatenate([left[:h, :w], right[:h, :w]], axis=1) for left, right, (h, w) in pairs))
+    first, second = (after, before) if backwards else (before, after)
+    pairs = zip(first.planes, second.planes, sizes, strict=True)
+    return replace(after, planes=tuple(np.concatenate([one[:h, :w], other[:h, :w]], axis=axis) for one, other, (h, w) in pairs))
 
 
 def _whole(size: int, shift: int) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.clips import Bounds
-from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.colour import grey_to_planes, matrix_of, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.engine.devices import CPU_MEMORY
 from vidrestore.engine.options import LEAST_TILE
 from vidrestore.engine.plan import Clip, colour_planes
@@ -122,9 +122,21 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> ND
     return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
 
 
-def enlarged_frame(frame: Frame, pixels: PixelFormat, scale: int) -> Frame:
+def enlarged_frame(frame: Frame, video: VideoInfo, scale: int) -> Frame:
     """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
-    height, width = (scale * side for side in frame.planes[0].shape)
+    if scale == 1:
+        return frame
+    pixels, planes = video.format, list(frame.planes)
+    height, width = (scale * side for side in planes[0].shape)
+    small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
+    if small != large:  # what players assume of so many lines, where no matrix is tagged
+        planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    planes = (enlarged_samples(plane, pixels, scale) for plane in frame.planes)
-    return replace(frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(planes, sizes, strict=True)))
+    enlarged = (enlarged_samples(plane, pixels, scale) for plane in planes)
+    return replace(frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True)))
+
+
+def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
+    """Y, U, V of the same colours by another matrix."""
+    rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
+    return grey_to_planes(rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format)

@@ -76,20 +76,30 @@ def restore_source(
     if PIPE in (source, output):
         return _restore_stream(source, output, task, options, loader, on_event)
     folder = WorkFolder(output, options.work_dir)
-    if before := finished_before(source, task, options, folder):
-        on_event(Started(source, output, task, device=options.device))
-        return told(before, on_event)
-    if options.skip_existing and os.path.exists(output):
-        return Summary(source, output, 0, 0.0, skipped=True)
-    if again and (before := done_before(source, output, task, options)):
-        on_event(Started(source, output, task, device=options.device))
-        return told(before, on_event)
+    if before := nothing_to_do(source, task, options, folder, on_event, again=again):
+        return before
     check_request(source, output, options)
     with folder.locked(), VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         job = prepared(reader, output, task, options, loader, on_event)
         work = SegmentedWork(job, reader, folder, on_event)
         with kept(folder, source, on_event):
             return _restore_file(work, run)
+
+
+def nothing_to_do(
+    source: str, task: str, options: RestoreOptions, folder: WorkFolder, on_event: Listener, *, again: bool
+) -> Summary | None:
+    """What became of a film that is done, or is to be left as it is; None where there is work."""
+    output = str(folder.output)
+    before = finished_before(source, task, options, folder)
+    if before is None and options.skip_existing and os.path.exists(output):
+        return Summary(source, output, 0, 0.0, skipped=True)
+    if before is None and again:
+        before = done_before(source, output, task, options)
+    if before is None:
+        return None
+    on_event(Started(source, output, task, device=options.device))
+    return told(before, on_event)
 
 
 def prepared(reader: VideoReader, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Job:

@@ -31,7 +31,7 @@ from vidrestore.engine.restoring import CLIPS_MEMORY, COPIES, all_finite, at_onc
 from vidrestore.errors import CheckpointError, MediaError, OptionError, VidRestoreError
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.atomic import check_output
+from vidrestore.media.atomic import check_output, same_file
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.measurements import SUFFIX, Measured, MeasurementReader, MeasurementWriter
@@ -73,6 +73,8 @@ def sense(
     source, output = os.fspath(source), os.fspath(output)
     _check_measurements_name(output)
     check_output(output, source, overwrite=chosen.overwrite)
+    if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
+        raise MediaError(f"{output}: the output is the weights that measure, without which nothing is recovered; give -o another name")
     model = sensing_model(chosen)
     with VideoReader(source) as reader:
         check_picture(source, reader.info.video, "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv")

@@ -43,6 +43,13 @@ class Restorer(Protocol):
 
 
 @runtime_checkable
+class Doubting(Protocol):
+    """A restorer that has something to say before it works."""
+
+    doubts: tuple[str, ...]  # warnings
+
+
+@runtime_checkable
 class RgbRestorer(Restorer, Protocol):
     """A restorer of whole pictures: frames are R'G'B' in [0, 1] (what video holds beyond black and white goes beyond), with the
     transfer of the file.

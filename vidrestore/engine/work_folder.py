@@ -28,6 +28,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.atomic import LONGEST_NAME, sync_folder, write_problem
 
 VERSION = 1
+ATTEMPTS = 100  # to make the folder, while others remove it
 _OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?|\w+\.\d+\.claim")
 
 
@@ -60,13 +61,16 @@ class WorkFolder:
 
         Raises BusyError where another process is in, MediaError where the folder can't be made.
         """
+        attempts = iter(range(ATTEMPTS))
         while self._lock is None:
             try:
                 self.path.mkdir(exist_ok=True)
                 self._lock = Lock(self.path / "lock", shared=shared)
             except FileNotFoundError:
-                if not self.path.parent.is_dir():  # else removed by who was just done
+                if not self.path.parent.is_dir():
                     raise MediaError(f"{self.path}: there is no folder {self.path.parent}; create it first") from None
+                if next(attempts, None) is None:  # else removed by who was just done
+                    raise MediaError(f"{self.path}: this folder for the work can't be made there; choose another with --work-dir") from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:

@@ -8,6 +8,7 @@ chroma is subsampled; VP9, AV1 and FFV1 can. SVT-AV1 writes to the standard erro
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -52,7 +53,7 @@ class Encoder:
     formats: Mapping[str, str]
     lossy: Mapping[str, str] = field(default_factory=dict)
     lossless: Mapping[str, str] | None = None
-    crf: bool = False
+    crf: int = 0  # the greatest in its scale; 0: it has none
     preset: str | None = None  # the encoder's name for its speed setting
     odd_chroma: bool = True  # can the size be odd where chroma is halved?
     smallest: tuple[int, int] = (1, 1)  # least width and height
@@ -68,6 +69,7 @@ def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
     return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
 
 
+LOSSY = {"crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate", "cq-level"}
 ISO = ("mp4", "mov")
 HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
 FFV1_FORMATS = (
@@ -90,7 +92,7 @@ TABLE = (
         ("mp4", "mov", "matroska"),
         _yuv("420 422 444", (8, 10)),  # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
         lossless={"qp": "0"},
-        crf=True,
+        crf=51,
         preset="preset",
         odd_chroma=False,
         smallest=(2, 2),
@@ -101,7 +103,7 @@ TABLE = (
         ("mp4", "mov", "matroska"),
         {"gbrp": "rgb24"},
         lossless={"qp": "0"},
-        crf=True,
+        crf=51,
         preset="preset",
         smallest=(2, 2),
     ),
@@ -111,7 +113,7 @@ TABLE = (
         ("mp4", "mov", "matroska"),
         _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
         lossless={"x265-params": "lossless=1"},
-        crf=True,
+        crf=51,
         preset="preset",
         odd_chroma=False,
         smallest=(64, 16),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
@@ -124,7 +126,7 @@ TABLE = (
         _yuv("420", (8, 10)),
         lossy={"preset": "6"},
         lossless={"preset": "6", "svtav1-params": "lossless=1"},
-        crf=True,
+        crf=63,
         preset="preset",
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
     ),
@@ -135,7 +137,7 @@ TABLE = (
         _yuv("420 422 444", (8,)) | {"gbrp": "gbrp"},
         lossy={"b": "0", "cpu-used": "3", "row-mt": "1"},
         lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
-        crf=True,
+        crf=63,
         preset="cpu-used",
     ),
     Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
@@ -262,6 +264,7 @@ def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOpti
         settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
     if row.name == "ffv1":
         settings = _ffv1_settings(settings, row.formats[video.format.name], video.width * scale, video.height * scale)
+    _check_own_settings(options)
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(row.name, row.formats[video.format.name], container, settings, row.tags.get(container), threads, options.lossless)
 
@@ -286,9 +289,23 @@ def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
         raise OptionError(f"--crf {options.crf:g}: {why}; leave the option out")
+    if options.crf is not None and options.crf > row.crf:
+        raise OptionError(f"--crf {options.crf:g}: {row.name}'s scale ends at {row.crf}, where quality is lowest")
     if row.crf and not options.lossless:
         settings["crf"] = f"{DEFAULT_CRF if options.crf is None else options.crf:g}"
     return settings
+
+
+def _check_own_settings(options: EncoderOptions) -> None:
+    """OptionError for an option that would make another picture of the restored one: another pixel format, or losses of a lossless file."""
+    if "pix_fmt" in options.options:
+        raise OptionError("--encoder-option pix_fmt: the pixel format is the source's own; leave the option out")
+    for key, value in options.options.items() if options.lossless else ():
+        inner = re.split(r"[:=]", value) if key.endswith("-params") else []
+        if lossy := sorted(LOSSY & {key, *inner}):
+            raise OptionError(
+                f"--encoder-option {key}={value}: {lossy[0]} sets a quality, and lossless output has none; leave the option out"
+            )
 
 
 def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
@@ -318,6 +335,9 @@ def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, s
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
+    asked = {"--crf": options.crf is not None, "--preset": options.preset is not None, "--encoder-option": bool(options.options)}
+    if useless := [name for name, is_given in asked.items() if is_given]:
+        raise OptionError(f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave the option out")
     if _asked(options) and options.encoder != "rawvideo":
         raise MediaError(f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or leave the option out")
     colour_space(video.format, video.colour)

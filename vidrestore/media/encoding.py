@@ -130,12 +130,15 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
+            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())  # what nothing has taken out
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)
     except (av.error.FFmpegError, ValueError) as error:
         settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
         raise MediaError(f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({error})") from error
+    if unknown:
+        raise MediaError(f"{output}: {choice.encoder} has no option {', '.join(unknown)}; leave --encoder-option {unknown[0]}=... out")
     if found != _TRIAL_FRAMES:
         raise MediaError(f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder")
 

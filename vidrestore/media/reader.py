@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +17,7 @@ from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import Deinterlacer
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.pipes import standard_input
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
@@ -37,7 +37,7 @@ class VideoReader:
         self.source = source
         self.threads = threads
         self.damage = Damage()
-        self._pipe = Y4mInput(sys.stdin.buffer) if source == PIPE else None
+        self._pipe = Y4mInput(standard_input()) if source == PIPE else None
         self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
         self._deinterlacer = self._deinterlacing() if deinterlace else None
         self._running: Generator[Frame] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -13,6 +12,7 @@ from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import check_frame
 from vidrestore.media.file_output import FileOutput
+from vidrestore.media.pipes import standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
@@ -58,7 +58,7 @@ class VideoWriter:
         self.frames = 0
         self._sink: _Sink
         if output == PIPE:
-            self._sink = Y4mOutput(sys.stdout.buffer, source, rate=rate, scale=scale)
+            self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
             self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)

@@ -90,7 +90,13 @@ def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Pat
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
-    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a strict load."""
+    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a strict load.
+
+    Raises CheckpointError for a name that isn't in the manifest.
+    """
+    for source in sources or ():
+        if not _is_place(source):
+            find_card(source, folder)
     for source in sources or list(read_manifest(folder)):
         try:
             if _is_absent(source, folder):
@@ -107,11 +113,16 @@ def _is_absent(source: str, folder: Path | None) -> bool:
     return card is not None and locate(card, folder) is None
 
 
+def _is_place(source: str) -> bool:
+    """Whether weights are named by an address or a path, not by their name in the manifest."""
+    return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
+
+
 def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     """The file of `source`, and its manifest entry where it is a name."""
     if source.startswith("hf:"):
         return hub.fetch(hub.HubAddress.parse(source)), None
-    if Path(source).suffix or Path(source).parent != Path():
+    if _is_place(source):
         return Path(source), None
     card = find_card(source, folder)
     path = locate(card, folder)

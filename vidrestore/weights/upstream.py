@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
+from vidrestore.media.atomic import check_output
 from vidrestore.weights.adopted import Adopted
 from vidrestore.weights.checkpoint import FAMILIES, build_network, check_names, check_tensor, dtype_name, opened, save_model
 from vidrestore.weights.manifest import Card
@@ -35,16 +36,18 @@ def import_checkpoint(
     config: Mapping[str, Any] | None = None,
     task: str | None = None,
     parameters: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Card:
     """Bring the checkpoint `source` in as `output` (.safetensors) and return its card.
 
     `config` holds the arguments of the authors' constructor for families with an adopter, the family's own config for others. `task` and
     `parameters` say what the weights are for, where the adopter doesn't or is to be overruled. After renaming, the tensors must be exactly
-    those of the network; CheckpointError names what differs.
+    those of the network; CheckpointError names what differs. MediaError for an output that is the source, or is there without `overwrite`.
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
         raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
+    check_output(str(output), str(source), overwrite=overwrite)
     adopted = _adopt(source, family, config or {})
     network = build_network(family, adopted.config)
     expected = network.state_dict()

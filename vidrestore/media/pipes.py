@@ -1,0 +1,22 @@
+"""Standard input and output as streams of bytes."""
+
+from __future__ import annotations
+
+import sys
+from typing import BinaryIO
+
+from vidrestore.errors import MediaError
+
+
+def standard_input() -> BinaryIO:
+    """Raises MediaError where whoever started this process has closed it."""
+    if sys.__stdin__ is None:
+        raise MediaError("-: standard input is closed; pipe something in, or name a file")
+    return sys.stdin.buffer
+
+
+def standard_output() -> BinaryIO:
+    """Raises MediaError where whoever started this process has closed it."""
+    if sys.__stdout__ is None:
+        raise MediaError("-: standard output is closed; pipe it to something, or give -o a file")
+    return sys.stdout.buffer
