@@ -22,8 +22,9 @@ from vidrestore.errors import DatasetError, MediaError, OptionError
 from vidrestore.evaluation import awgn, enlarging, evaluate, images, patches
 from vidrestore.evaluation.contestants import BICUBIC, GIVEN, Contestant, seed_of
 from vidrestore.evaluation.frames import eight_bits
-from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics, ffmpeg_with_vmaf
+from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics
 from vidrestore.evaluation.published import Table, TableSet, read_table
+from vidrestore.media.vmaf import ffmpeg_with_vmaf
 
 ROOT = Path(__file__).parents[1]
 GRAY = np.array([0.299, 0.587, 0.114])
@@ -292,12 +293,12 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) ->
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
 def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
     script = (
-        "import resource, torch\n"
-        "from vidrestore.evaluation.further_metrics import Vmaf\n"
+        "import resource, numpy\n"
+        "from vidrestore.media.vmaf import Vmaf\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
         "with Vmaf(64, 64) as metric:\n"
         "    for _ in range(200):\n"
-        "        metric.add(*255 * torch.rand(2, 64, 64, dtype=torch.float64))\n"
+        "        metric.add(*255 * numpy.random.rand(2, 64, 64))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True

@@ -406,7 +406,9 @@ def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
 
 def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None) -> Card:
     torch.save(content, tmp_path / "other.pth")
-    return weights.import_checkpoint(tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config=config or {"width": 4})
+    return weights.import_checkpoint(
+        tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config=config or {"width": 4}, overwrite=True
+    )
 
 
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])

@@ -9,24 +9,17 @@ of a single level, which holds none, it is defined here as 1 where the restored 
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-import av
 import torch
-from av.video.stream import VideoStream
 from torch import Tensor
 
-from vidrestore.errors import DatasetError, MediaError, OptionError
+from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation.frames import GREY
+from vidrestore.media.vmaf import INSTALL, Vmaf, ffmpeg_with_vmaf
 
 MS_SSIM, VIF, VMAF = "ms-ssim", "vif", "vmaf"
 NAMES = (MS_SSIM, VIF, VMAF)
@@ -36,7 +29,6 @@ LINES = {
     VIF: "in the pixel domain, of BT.601 gray of frames in 8 bits, by torchmetrics",
     VMAF: "libvmaf's default model, of BT.601 luma in the range of video in 8 bits, by FFmpeg",
 }
-INSTALL = 'pip install "vidrestore[metrics]"'
 
 
 class Metric(Protocol):
@@ -66,7 +58,8 @@ class FurtherMetrics:
     def __enter__(self) -> Self:
         self._open = ExitStack()
         self._metrics: dict[str, Metric] = {
-            name: self._open.enter_context(Vmaf(*self._size)) if name == VMAF else OfFrames(_of_torchmetrics(name)) for name in self._names
+            name: OfFilms(self._open.enter_context(Vmaf(*self._size))) if name == VMAF else OfFrames(_of_torchmetrics(name))
+            for name in self._names
         }
         return self
 
@@ -126,6 +119,19 @@ class OfFrames:
         return tuple(self._values)
 
 
+class OfFilms:
+    """A metric of frames in order."""
+
+    def __init__(self, film: Vmaf) -> None:
+        self._film = film
+
+    def add(self, restored: Tensor, clean: Tensor) -> None:
+        self._film.add(restored.numpy(), clean.numpy())
+
+    def values(self) -> tuple[float, ...]:
+        return self._film.values(torch.get_num_threads())
+
+
 def _of_torchmetrics(name: str) -> Callable[[Tensor, Tensor], float]:
     """Gray levels (H, W) of a picture and its reference -> the metric. Raises OptionError where torchmetrics isn't installed."""
     try:
@@ -146,127 +152,3 @@ def _of_torchmetrics(name: str) -> Callable[[Tensor, Tensor], float]:
 
 def _batch(levels: Tensor) -> Tensor:
     return levels.float()[None, None]  # in float64 it takes ten times as long, for the same six digits
-
-
-class Vmaf:
-    """VMAF of one clip, in an FFmpeg of its own; a context that holds both films, stored without loss in a temporary folder."""
-
-    def __init__(self, height: int, width: int) -> None:
-        self._size = (height, width)
-
-    def __enter__(self) -> Self:
-        self._open = ExitStack()
-        self._folder = Path(self._open.enter_context(TemporaryDirectory(prefix="vidrestore-")))
-        with self._writing():
-            paths = (self._folder / f"{name}.mkv" for name in ("restored", "clean"))
-            self._films = [self._open.enter_context(LosslessFilm(path, *self._size)) for path in paths]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def add(self, restored: Tensor, clean: Tensor) -> None:
-        with self._writing():
-            for film, levels in zip(self._films, (restored, clean), strict=True):
-                film.add(levels)
-
-    def values(self) -> tuple[float, ...]:
-        with self._writing():
-            for film in self._films:
-                film.finish()
-        threads = torch.get_num_threads()
-        work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
-        command = [
-            ffmpeg_with_vmaf(),
-            "-v",
-            "error",
-            "-nostdin",
-            "-i",
-            "restored.mkv",
-            "-i",
-            "clean.mkv",
-            "-lavfi",
-            work,
-            "-f",
-            "null",
-            "-",
-        ]
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
-        try:
-            scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
-        except (OSError, ValueError, KeyError):  # nothing there, or half of it
-            scores = ()
-        if done.returncode or len(scores) != self._films[0].frames:
-            said = done.stderr.strip().splitlines() or ["it said nothing"]
-            raise MediaError(f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf out of --metrics")
-        return scores
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except av.error.FFmpegError as error:
-            reason = f"can't hold the films that VMAF is measured of ({error.strerror})"
-            raise MediaError(f"{self._folder}: {reason}; make room there, or name another folder with TMPDIR") from error
-
-
-def _scores(log: Mapping[str, Any]) -> Iterator[float]:
-    for frame in log["frames"]:
-        yield frame["metrics"]["vmaf"]
-
-
-class LosslessFilm:
-    """A film of gray levels as luma in the range of video, in 8 bits (FFV1)."""
-
-    def __init__(self, path: Path, height: int, width: int) -> None:
-        self._container = av.open(str(path), "w")
-        self._stream: VideoStream = self._container.add_stream("ffv1", rate=25)
-        self._stream.height, self._stream.width = height, width
-        self._stream.pix_fmt = "yuv444p"  # libvmaf takes no gray
-        self.frames = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with suppress(av.error.FFmpegError):  # of a disk that is full: who wrote has said so
-            self._container.close()
-
-    def add(self, levels: Tensor) -> None:
-        luma = levels.mul(219 / 255).add_(16).round_().to(torch.uint8)
-        middle = torch.full_like(luma, 128)
-        frame = av.VideoFrame.from_ndarray(torch.stack((luma, middle, middle)).numpy(), "yuv444p")
-        self._container.mux(self._stream.encode(frame))
-        self.frames += 1
-
-    def finish(self) -> None:
-        """All frames are there; after this the file is whole."""
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-
-
-@cache
-def ffmpeg_with_vmaf() -> str:
-    """The path of an ffmpeg with libvmaf: that on the PATH, else the one of the package imageio-ffmpeg. Raises OptionError without one."""
-    candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
-    for path in candidates:
-        if path and _has_vmaf(path):
-            return str(Path(path).absolute())  # it runs in another folder
-    found = ", ".join(path for path in candidates if path)
-    without = f"{found} has none" if found else "there is none on the PATH"
-    raise OptionError(f"vmaf needs an ffmpeg with libvmaf, and {without}; put one on the PATH, or: {INSTALL}")
-
-
-def _packaged_ffmpeg() -> str | None:
-    try:
-        return str(import_module("imageio_ffmpeg").get_ffmpeg_exe())
-    except (ImportError, RuntimeError):  # not installed; installed without a binary for this system
-        return None
-
-
-def _has_vmaf(ffmpeg: str) -> bool:
-    try:
-        listed = subprocess.run([ffmpeg, "-hide_banner", "-filters"], capture_output=True, text=True, errors="replace", timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return any(line.split()[1:2] == ["libvmaf"] for line in listed.stdout.splitlines())

@@ -1,0 +1,149 @@
+"""VMAF of a film, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of video, 16 to 235, in 8 bits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from vidrestore.errors import MediaError, OptionError
+
+Levels = NDArray[np.float64]
+INSTALL = 'pip install "vidrestore[metrics]"'
+
+
+class Vmaf:
+    """VMAF of one clip, in an FFmpeg of its own; a context that holds both films, stored without loss in a temporary folder."""
+
+    def __init__(self, height: int, width: int) -> None:
+        self._size = (height, width)
+
+    def __enter__(self) -> Self:
+        self._open = ExitStack()
+        self._folder = Path(self._open.enter_context(TemporaryDirectory(prefix="vidrestore-")))
+        with self._writing():
+            paths = (self._folder / f"{name}.mkv" for name in ("restored", "clean"))
+            self._films = [self._open.enter_context(LosslessFilm(path, *self._size)) for path in paths]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def add(self, restored: Levels, clean: Levels) -> None:
+        """The next frame: gray levels (height, width), 0 to 255."""
+        with self._writing():
+            for film, levels in zip(self._films, (restored, clean), strict=True):
+                film.add(levels)
+
+    def values(self, threads: int) -> tuple[float, ...]:
+        """Of each frame, once all were added. Raises MediaError where FFmpeg fails."""
+        with self._writing():
+            for film in self._films:
+                film.finish()
+        work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
+        command = [
+            ffmpeg_with_vmaf(),
+            "-v",
+            "error",
+            "-nostdin",
+            "-i",
+            "restored.mkv",
+            "-i",
+            "clean.mkv",
+            "-lavfi",
+            work,
+            "-f",
+            "null",
+            "-",
+        ]
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
+        try:
+            scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
+        except (OSError, ValueError, KeyError):  # nothing there, or half of it
+            scores = ()
+        if done.returncode or len(scores) != self._films[0].frames:
+            said = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise MediaError(f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf out of --metrics")
+        return scores
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except av.error.FFmpegError as error:
+            reason = f"can't hold the films that VMAF is measured of ({error.strerror})"
+            raise MediaError(f"{self._folder}: {reason}; make room there, or name another folder with TMPDIR") from error
+
+
+def _scores(log: Mapping[str, Any]) -> Iterator[float]:
+    for frame in log["frames"]:
+        yield frame["metrics"]["vmaf"]
+
+
+class LosslessFilm:
+    """A film of gray levels as luma in the range of video, in 8 bits (FFV1)."""
+
+    def __init__(self, path: Path, height: int, width: int) -> None:
+        self._container = av.open(str(path), "w")
+        self._stream: VideoStream = self._container.add_stream("ffv1", rate=25)
+        self._stream.height, self._stream.width = height, width
+        self._stream.pix_fmt = "yuv444p"  # libvmaf takes no gray
+        self.frames = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(av.error.FFmpegError):  # of a disk that is full: who wrote has said so
+            self._container.close()
+
+    def add(self, levels: Levels) -> None:
+        luma = np.rint(16 + levels * (219 / 255)).astype(np.uint8)
+        middle = np.full_like(luma, 128)
+        frame = av.VideoFrame.from_ndarray(np.stack((luma, middle, middle)), "yuv444p")
+        self._container.mux(self._stream.encode(frame))
+        self.frames += 1
+
+    def finish(self) -> None:
+        """All frames are there; after this the file is whole."""
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+
+
+@cache
+def ffmpeg_with_vmaf() -> str:
+    """The path of an ffmpeg with libvmaf: that on the PATH, else the one of the package imageio-ffmpeg. Raises OptionError without one."""
+    candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
+    for path in candidates:
+        if path and _has_vmaf(path):
+            return str(Path(path).absolute())  # it runs in another folder
+    found = ", ".join(path for path in candidates if path)
+    without = f"{found} has none" if found else "there is none on the PATH"
+    raise OptionError(f"vmaf needs an ffmpeg with libvmaf, and {without}; put one on the PATH, or: {INSTALL}")
+
+
+def _packaged_ffmpeg() -> str | None:
+    try:
+        return str(import_module("imageio_ffmpeg").get_ffmpeg_exe())
+    except (ImportError, RuntimeError):  # not installed; installed without a binary for this system
+        return None
+
+
+def _has_vmaf(ffmpeg: str) -> bool:
+    try:
+        listed = subprocess.run([ffmpeg, "-hide_banner", "-filters"], capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return any(line.split()[1:2] == ["libvmaf"] for line in listed.stdout.splitlines())
