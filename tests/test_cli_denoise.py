@@ -237,6 +237,8 @@ def test_a_preview_needs_no_container_for_the_other_streams(tmp_path: Path, caps
 def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:
     assert run(film, "--preview", "1:00", "-q") == 0
     assert frames_of(film.with_name("film.preview.mkv")) == 5
+    assert run(film, "--preview", "1:00", "-q") == 1  # it exists
+    assert run(film, "--preview", "1:00", "-q", "--skip-existing") == 0
 
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Event, Warned
 from vidrestore.frames import Frame
 from vidrestore.media.encoders import EncoderOptions
@@ -205,5 +205,14 @@ def test_an_interlaced_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
 
     monkeypatch.setattr("sys.stdin", Stdin)
-    with pytest.raises(MediaError, match="an interlaced pipe can't be deinterlaced here; do it before"):
+    with pytest.raises(MediaError, match="an interlaced pipe can't be deinterlaced here; do it before: ffmpeg"):
         VideoReader("-", deinterlace=True)
+
+
+def test_an_interlaced_pipe_is_not_sent_to_an_option_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with pytest.raises(PlanError, match="interlaced.*do it before: ffmpeg"):
+        vidrestore.restore("-", "-", task="denoise", sigma=10)

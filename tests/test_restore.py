@@ -257,6 +257,12 @@ def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
 
 
+def test_a_still_picture_is_refused_with_a_way_to_make_a_film_of_it(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 1, "mjpeg", pix_fmt="yuvj420p", format="mjpeg")
+    with pytest.raises(MediaError, match=r"in\.mp4: .*a still picture \(JPEG\).*ffmpeg"):
+        vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
+
+
 def test_a_constant_rate_for_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is for a pipe"):
         restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", cfr=Fraction(25))

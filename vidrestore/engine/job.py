@@ -21,6 +21,7 @@ from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Warned
 from vidrestore.frames import Frame
 from vidrestore.media.atomic import check_output
+from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoders import PIPE, choose_encoder, container_of
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
@@ -122,9 +123,10 @@ def check_request(source: str, output: str, options: RestoreOptions | RecoverOpt
             raise OptionError(f"--cfr {options.cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
 
 
-def check_picture(source: str, video: VideoInfo, way_out: str = "add --deinterlace") -> None:
+def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse what would be restored wrongly."""
     if video.interlaced:
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
         raise PlanError(f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}")
 
 

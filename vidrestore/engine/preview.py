@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -38,6 +39,8 @@ def preview(
     """
     if PIPE in (source, output):
         raise OptionError("--preview needs a file to read and a file to write, not a pipe")
+    if options.skip_existing and os.path.exists(output):
+        return Summary(source, output, 0, 0.0, skipped=True)
     check_request(source, output, options)
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:

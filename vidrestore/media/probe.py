@@ -29,6 +29,7 @@ _DEMUXERS = (
 _CHROMA_LOCATIONS = {"unspecified": 0, "left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}  # which field is shown first; 4 and 5 are coded in the other order
 _PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
+_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}  # what a picture file starts with
 MOST_PIXELS = 1 << 27  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 
@@ -120,6 +121,11 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     except av.error.EOFError:
         raise MediaError(f"{source}: the file ends before its first frame (0 frames); record or copy it again") from None
     except (av.error.FFmpegError, ValueError) as error:
+        if picture := _picture_kind(source):
+            raise MediaError(
+                f"{source}: not a video file that can be read, but a still picture ({picture}); make a film of numbered pictures first: "
+                "ffmpeg -framerate 25 -i %04d.png -c:v ffv1 OUT.mkv"
+            ) from None
         reason = "; its header is missing or damaged" if isinstance(error, av.error.InvalidDataError) else f" ({error})"
         raise MediaError(
             f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
@@ -140,6 +146,12 @@ def _check_file(source: str) -> None:
         raise MediaError(f"{source}: a pipe or device, but a file was expected: it is read more than once; pipe y4m into - instead")
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
+
+
+def _picture_kind(source: str) -> str | None:
+    with open(source, "rb") as file:
+        start = file.read(4)
+    return next((kind for magic, kind in _PICTURES.items() if start.startswith(magic)), None)
 
 
 def video_stream(container: InputContainer) -> VideoStream:

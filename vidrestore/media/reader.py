@@ -14,7 +14,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
-from vidrestore.media.deinterlace import Deinterlacer
+from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pipes import standard_input
@@ -46,7 +46,7 @@ class VideoReader:
         """The filter for this source; None where it can't be used and, as far as is known, needn't. `info` becomes that of its result."""
         video = self.info.video
         if self._pipe and video.interlaced:
-            raise MediaError("-: an interlaced pipe can't be deinterlaced here; do it before: ffmpeg -i IN -vf bwdif -f yuv4mpegpipe -")
+            raise MediaError(f"-: an interlaced pipe can't be deinterlaced here; do it before: {PIPE_DEINTERLACED}")
         if self._pipe:
             return None
         try:
