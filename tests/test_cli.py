@@ -15,6 +15,7 @@ import vidrestore
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress
 from vidrestore.cli.batch import run_each
+from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.options import Crf, EncoderName
 from vidrestore.cli.restoring import TileOverlap
 from vidrestore.engine import enlarging, images
@@ -86,6 +87,24 @@ main(["wait"])
         errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(descriptor: int, text: bytes) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, "write", gone)
+    with pytest.raises(KeyboardInterrupt), stops_cleanly():
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
+    command = [sys.executable, "-m", "vidrestore", "weights", "list"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "vidrestore: standard output can't be written (No space left on device); make room, or send it elsewhere\n"
 
 
 # weights

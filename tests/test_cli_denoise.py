@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -239,6 +240,12 @@ def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:
     assert frames_of(film.with_name("film.preview.mkv")) == 5
     assert run(film, "--preview", "1:00", "-q") == 1  # it exists
     assert run(film, "--preview", "1:00", "-q", "--skip-existing") == 0
+
+
+def test_a_preview_is_found_in_a_film_whose_sound_goes_on_after_its_picture(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 25, "libx264", sound=Fraction(8))
+    assert run(tmp_path / "in.mp4", "--preview", "0.4", "-q") == 0
+    assert frames_of(tmp_path / "in.preview.mp4") == 10
 
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ from vidrestore.cli import main
 from vidrestore.evaluation import evaluate, suite_names
 from vidrestore.evaluation.contestants import system_of
 from vidrestore.evaluation.published import read_table
-from vidrestore.evaluation.results import Result, Row
+from vidrestore.evaluation.results import ClipFigures, Result, Row
 from vidrestore.evaluation.suites import UNFOLDING
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 
+SET8 = ("tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard")
 VID4 = ("calendar", "city", "foliage", "walk")
 
 
@@ -104,6 +106,48 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest
     assert "is a folder" in capsys.readouterr().err
 
 
+def test_what_would_be_written_over_a_film_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film = tmp_path / "a.mp4"
+    film.write_bytes(b"a film")
+    assert run("--suite", "quick", "--json", film, tmp_path / "b.mp4") == 1
+    assert f"{film}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
+    assert film.read_bytes() == b"a film"
+
+
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
+    files[0].symlink_to("/dev/full")
+    options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", *options) == 1
+    assert f"{files[0]}: can't be written (No space left on device)" in capsys.readouterr().err
+    assert files[1].stat().st_size and files[2].stat().st_size
+
+
+def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_json_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("denoise", "film\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
+    clip = ClipFigures("denoise", "films", "", "film\udcff.mkv", {"psnr": (math.inf, 30.0)})
+    made = Result("quick", "Films", "before", (row,), clips=(clip,))
+    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
+    files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
+    assert run("--suite", "quick", "film", *(part for file in files for part in (f"--{file.suffix[1:]}", file))) == 0
+    found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("film\udcff.mkv", {"psnr": None})
+    assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
+    assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
+
+
+def test_one_folder_does_not_pass_for_several_test_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("input", "target"):
+        write_rgb(tmp_path / folder / "1.png", np.zeros((3, 16, 16), np.uint8))
+    arguments = ("--suite", "mbt-table4", "--data", tmp_path, "--systems", "given")
+    assert run(*arguments) == 1
+    assert f"{tmp_path}: taken for " in capsys.readouterr().err
+    assert run(*arguments, "--sets", "rain100l") == 0
+
+
 def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:
     settings = ({"atoms": 256} if family == "dust" else {}) | {"patch": 16, "measurements": 51} | config
     path = folder / f"{name}.safetensors"
@@ -144,9 +188,39 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     write_avenue(tmp_path)
     arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
     assert run(*arguments, "--weights", "dust-denoise") == 2
-    assert "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5); name others" in capsys.readouterr().err
+    assert (
+        "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16); name"
+        in capsys.readouterr().err
+    )
     assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
     assert "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others" in capsys.readouterr().err
+
+
+def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_avenue(tmp_path)
+    small = tiny_dust(tmp_path, "small", kind="printed", patch=8, measurements=13)
+    assert run("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue", "--weights", small) == 2
+    assert "(CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16)" in capsys.readouterr().err
+    write_vid4(tmp_path / "Set8")
+    for clip, name in zip(VID4, SET8, strict=False):
+        (tmp_path / "Set8" / "GT" / clip).rename(tmp_path / "Set8" / name)
+    for name in SET8[4:]:
+        write_rgb(tmp_path / "Set8" / name / "0.png", np.zeros((3, 32, 40), np.uint8))
+    printed = tmp_path / "printed.safetensors"
+    settings = {"kind": "printed", "patch": 16, "atoms": 256}
+    save_model(printed, build_network("dust", settings), family="dust", config=settings, task="denoise", parameters={"sigma": [20.0]})
+    assert run("--suite", "awgn-rgb", "--data", tmp_path, "--sets", "set8", "--weights", printed) == 2
+    assert "one network for every sigma" in capsys.readouterr().err
+
+
+def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    folder = tmp_path / "lr=1e-4"
+    folder.mkdir()
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(tiny_dust(folder, "own", kind="printed"))])
+    assert [row.weights for row in found.rows if row.measured] == ["own"]
 
 
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
@@ -190,7 +264,7 @@ ABLATIONS: dict[str, dict[str, object]] = {
     "-dilated-p": {"embedding": "dilated", "chain": False},
     "-plain": {"embedding": "plain"},
     "-no-cpe": {"attention": {"position": "none"}},
-    "-any-offset": {"offset_limit": None},
+    "-any-offset": {"offset_limit": []},
     "-offset-2": {"offset_limit": [-2, 2]},
     "-p4": {"attention": {"focus_power": 4}},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,12 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
     for command in ("dehaze", "sr", "denoise"):
         assert run(command, film, "--tile", "auto") == 0
         assert seen[-1] == (command, RestoreOptions())
+
+
+def test_an_enlarged_film_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 2, "libx264", settings={"sample_aspect_ratio": Fraction(2)})
+    weights = write_weights(tmp_path, doubling(), "sr")
+    assert run("sr", tmp_path / "in.mp4", "-x4", "-o", tmp_path / "out.mkv", "--model", weights, "-q") == 0
+    data = (tmp_path / "out.mkv").read_bytes()
+    place = data.index(b"\x54\xb0") + 2  # DisplayWidth, behind which are its length and its number
+    assert int.from_bytes(data[place + 1 : place + 1 + (data[place] & 0x7F)]) == 4 * 64 * 2

@@ -109,9 +109,23 @@ def test_a_frame_without_its_counterpart_is_named(tmp_path: Path, folder: str, o
 
 
 def test_a_listed_clip_without_frames_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "sequences/00001/0001/im1.png")
+    write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in range(1, 8)))
     (tmp_path / "sep_trainlist.txt").write_text("00001/0001\n00001/0009\n")
     assert error("vimeo-90k", tmp_path, "train").startswith(f"{tmp_path}/sequences/00001/0009: no frames, but {tmp_path}/sep_trainlist.txt")
+
+
+@pytest.mark.parametrize("kept", [range(2, 8), range(1, 4)])
+def test_a_septuplet_that_is_not_whole_is_refused_instead_of_judged_at_another_frame(tmp_path: Path, kept: range) -> None:
+    write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in kept))
+    (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
+    message = f"{tmp_path}/sequences/00001/0001: {len(kept)} frames, but each clip has 7; unpack the release again"
+    assert error("vimeo-90k", tmp_path, "test") == message
+
+
+def test_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in range(1, 8)))
+    (tmp_path / "sep_testlist.txt").write_bytes(b"\xff\xfe")
+    assert error("vimeo-90k", tmp_path, "test").startswith(f"{tmp_path}/sep_testlist.txt: can't be read as a list of clips")
 
 
 # Reading

@@ -131,12 +131,16 @@ def test_before_after_says_what_is_wrong(tmp_path: Path, script: Callable[[str],
 
 @pytest.fixture
 def programs(tmp_path: Path, repository: Path) -> dict[str, str]:
-    """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the file $Y4M to a pipe."""
+    """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the file $Y4M to a pipe.
+
+    Its `ffprobe` finds one colour tag of three, the matrix.
+    """
     folder = tmp_path / "programs"
     folder.mkdir()
     identity = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{WITH_IDENTITY}main()" "$@"\n'
-    copying = '#!/bin/sh\nfor last; do :; done\nif [ "$last" = - ]; then cat "$Y4M"; else cat > "$last"; fi\n'
-    for name, text in (("vidrestore", identity), ("ffmpeg", copying)):
+    copying = '#!/bin/sh\nfor last; do :; done\nif [ "$last" = - ]; then cat "$Y4M"; else cat > "$last"; echo "$@" > "$last.said"; fi\n'
+    tagged = '#!/bin/sh\ncase "$*" in *color_space*) echo bt709;; *color_primaries*) echo unknown;; esac\n'
+    for name, text in (("vidrestore", identity), ("ffmpeg", copying), ("ffprobe", tagged)):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     return os.environ | {
@@ -176,6 +180,8 @@ def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: di
     result = shell(repository, programs, "through_a_pipe.sh", tmp_path / "film.mkv", tmp_path / "out.y4m")
     assert result.returncode == 0, result.stderr
     assert (planes_of(tmp_path / "out.y4m") == planes_of(tmp_path / "in.y4m")).all()
+    said = (tmp_path / "out.y4m.said").read_text()
+    assert "-colorspace bt709" in said and "-color_primaries" not in said and "-color_trc" not in said
 
 
 def blocks(repository: Path, language: str) -> list[str]:

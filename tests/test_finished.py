@@ -72,10 +72,16 @@ def test_a_film_that_was_damaged_is_still_said_to_be(films: Path, monkeypatch: p
 
 def test_a_single_film_and_a_film_with_a_name_of_its_own_are_not_replaced_and_not_done(films: Path) -> None:
     restore_all(films)
-    for output in (None, str(films / "a.identity.mkv")):
+    for output in (None, str(films / "a.vidrestore.mkv")):
         batch = Batch([str(films / "a.mkv")], output, IDENTITY, RestoreOptions())
         with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
             batch.restore(batch.sources[0])
+
+
+def test_the_only_film_of_a_list_is_done_when_the_list_is_restored_again(films: Path) -> None:
+    for before in (False, True):
+        batch = Batch([str(films / "a.mkv")], None, IDENTITY, RestoreOptions(), many=True)
+        assert batch.restore(batch.sources[0]).before == before
 
 
 def test_other_options_are_another_film(films: Path) -> None:

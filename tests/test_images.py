@@ -127,7 +127,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     model = write_weights(tmp_path, small(), "denoise")
     assert isinstance(load_restorer("denoise", RestoreOptions(model=model, device="cpu")), RgbRestorer)
     assert not isinstance(load_restorer("denoise", RestoreOptions(device="cpu")), RgbRestorer)
-    with pytest.raises(OptionError, match="leave --sigma, --fast and --best out"):
+    with pytest.raises(OptionError, match="leave --sigma, --fast, --best and --no-match out"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
     with pytest.raises(OptionError, match="DUST sees patches"):
         load_restorer("denoise", RestoreOptions(tile=128, device="cpu"))

@@ -101,7 +101,7 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
     [
         {},
         {"attention": vars(PRINTED)},
-        {"offset_limit": None},
+        {"offset_limit": []},
         {"offset_limit": [-1.5, 0.5]},
         {"embedding": "dilated", "chain": False},
         {"attention": {"position": "none"}},

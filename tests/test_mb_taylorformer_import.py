@@ -49,7 +49,7 @@ def test_tasks_are_not_told_by_a_checkpoint_but_may_be_said(tmp_path):
 def test_options_that_no_tensor_tells_are_taken_from_the_arguments(tmp_path):
     card = imported(tmp_path, their_weights(2), offset_clamp=[-1, 1], attention={"focus_power": 4})
     assert (card.config["offset_limit"], card.config["attention"]["focus_power"]) == ([-1, 1], 4)
-    assert imported(tmp_path, their_weights(2), offset_clamp=None).config["offset_limit"] is None
+    assert imported(tmp_path, their_weights(2), offset_clamp=None).config["offset_limit"] == []
     assert imported(tmp_path, their_weights(2), qk_norm=0.1, model_name=3).config["offset_limit"] == [-3.0, 3.0]
 
 

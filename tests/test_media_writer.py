@@ -419,6 +419,11 @@ def test_a_pipe_says_once_what_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     assert pipe_warning(source) == f"{source.path}: a y4m pipe holds the picture only; left out: attachments, audio, chapters, subtitles"
     assert pipe_warning(described()) is None
+    turned = described(rotation=-90, content_light=(1000, 400))
+    assert pipe_warning(turned) == (
+        f"{turned.path}: a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn it behind the pipe, "
+        "HDR's mastering display and light level"
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_a_pattern_means_what_it_matches_but_none_of_ours(folder: Path) -> None:
     assert names(expand_sources([f"{folder}/*.mkv"])) == ["a.mkv"]
 
 
+@pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
+def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert names(expand_sources([str(tmp_path)])) == [name]
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
     assert names(expand_sources([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
 
@@ -63,7 +69,14 @@ def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name, ours",
-    [("a.denoised.mp4", True), (".a.mp4.partial", True), ("a.mkv.vidrestore", True), ("denoised.mp4", False), ("a.b.mp4", False)],
+    [
+        ("a.denoised.mp4", True),
+        (".a.mp4.partial", True),
+        ("a.mkv.vidrestore", True),
+        ("denoised.mp4", False),
+        ("a.b.mp4", False),
+        ("the.bourne.identity.mp4", False),
+    ],
 )
 def test_our_outputs_are_known_by_their_names(name: str, ours: bool) -> None:
     assert is_our_output(f"/some/{name}") is ours

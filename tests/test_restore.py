@@ -298,3 +298,22 @@ def test_two_inputs_for_one_output_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_task_names_those_there_are() -> None:
     with pytest.raises(OptionError, match="no task named 'colourize'; there are: denoise"):
         load_restorer("colourize", RestoreOptions())
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
+def test_sound_that_an_edit_list_hides_is_not_heard_in_the_result(tmp_path: Path, name: str) -> None:
+    write_video(tmp_path / "whole.mkv", 50, "libx264", options={"bf": "0"}, sound=Fraction(2))
+    hidden = Fraction(1)
+    with av.open(str(tmp_path / "whole.mkv")) as source, av.open(str(tmp_path / "in.mp4"), "w") as output:
+        streams = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
+        for packet in source.demux():
+            if packet.size:
+                early = round(hidden / packet.time_base)
+                packet.pts, packet.dts = packet.pts - early, (packet.pts if packet.dts is None else packet.dts) - early
+                packet.stream = streams[packet.stream_index]
+                output.mux(packet)
+    vidrestore.restore(tmp_path / "in.mp4", tmp_path / name, task=IDENTITY)
+    with av.open(str(tmp_path / name)) as made:
+        heard = [(frame.time, frame.samples / frame.sample_rate) for frame in made.decode(audio=0)]
+    warm_up = 0.05  # a packet or two, which a decoder begins with
+    assert -warm_up < heard[0][0] and sum(length for _, length in heard) == pytest.approx(1, abs=2 * warm_up)

@@ -237,3 +237,22 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
 def test_a_wrong_value_is_named(tmp_path: Path, family: str, data: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         clip_run(tmp_path, family, data=data)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        ({"local": None}, {"crop": 40}, "this network takes 64x64 pixels"),
+        ({"local": None}, {"crop": 64, "frames": 7}, "at most 5 frames, got 64x64 and 7 frames"),
+        ({"patch": 16}, {"crop": 40}, "sides must be multiples of 16, got 40x40"),
+    ],
+)
+def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
+    tmp_path: Path, model: dict[str, Any], data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
+    small = {name: value for name, value in SMALL.items() if name != "size" or "local" not in model}
+    settings = {name: value for name, value in (small | model).items() if value is not None}
+    config = clip_run(tmp_path, "vsr-transformer", model=settings | {"size": "t" if "local" not in model else "reds"}, data=data)
+    with pytest.raises(ConfigError, match=message):
+        train(config, tmp_path / "runs", device="cpu")

@@ -46,6 +46,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("data", "clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
     ("data", "clips", 1, "[data]: clips must be a string, found 1"),
     ("data", "validation", "held.mkv", "[data]: validation must be a list, found 'held.mkv'"),
+    ("data", "validation", ["clips/held.mkv"], "[data]: validation must be names of files in the folder data.clips"),
     ("data", "validation", [1], "[data]: validation, item 0 must be a string, found 1"),
     ("data", "still_share", 1.5, "[data]: still_share must be in [0, 1], found 1.5"),
     ("data", "chroma_share", -0.1, "[data]: chroma_share must be in [0, 1], found -0.1"),

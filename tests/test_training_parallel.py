@@ -95,6 +95,16 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").iterdir())
 
 
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def barrier() -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(distributed, "barrier", barrier)
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(1, 2)))
+    with pytest.raises(LostError, match="look for what it said"):
+        run.go(lambda event: None)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     calls: list[torch.Tensor] = []

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_training_pairs import pair_run
 from training_runs import tiny_run, write_config
 
 from vidrestore.errors import CheckpointError, ConfigError
@@ -140,6 +141,7 @@ with (output / "filler").open("wb", buffering=0) as filler:
         except OSError as error:
             assert error.errno == errno.ENOSPC
             size //= 2
+    filler.truncate(filler.tell() - (16 << 10))  # room for small things
 try:
     train(config, output, resume=True, device="cpu")
 except CheckpointError as error:
@@ -300,6 +302,14 @@ def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(
     resumed = train(config, tmp_path / "halves", resume=True, device="cpu")
     assert equal(resumed, expected)
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
+
+
+def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path: Path) -> None:
+    first = Run(pair_run(tmp_path, training={"weight_decay": 0.1}), tmp_path / "runs", CPU)
+    first.save_checkpoint()
+    resumed = Run(pair_run(tmp_path, training={"weight_decay": 0.01}), tmp_path / "runs", CPU)
+    resumed.load_checkpoint()
+    assert [group["weight_decay"] for group in resumed.optimiser.param_groups] == [0.01]
 
 
 def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -25,9 +26,9 @@ def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
 def plot(title: str, unit: str, curves: Mapping[str, Curve], ends: tuple[float, float], what: str, attributes: str = "") -> str:
     """An `<svg>` with one curve per name, places and values, from the first to the last place of `what`.
 
-    Values are in `data-values`, too. `attributes` go into the tag.
+    Values are in `data-values`, too, null where they aren't finite: infinite ones are drawn at the border. `attributes` go into the tag.
     """
-    values = [value for _, curve in curves.values() for value in curve]
+    values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]
     low, high = _bounds(min(values), max(values))
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"{attributes}>',
@@ -41,8 +42,9 @@ def plot(title: str, unit: str, curves: Mapping[str, Curve], ends: tuple[float, 
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>')
     for index, (name, (places, curve)) in enumerate(curves.items()):
-        points = " ".join(f"{_x(place, ends):.1f},{_y(value, low, high):.1f}" for place, value in zip(places, curve, strict=True))
-        data = " ".join(map(json.dumps, curve))
+        drawn = [(place, min(max(value, low), high)) for place, value in zip(places, curve, strict=True) if not math.isnan(value)]
+        points = " ".join(f"{_x(place, ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn)
+        data = " ".join(json.dumps(value if math.isfinite(value) else None) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>')
     return "".join(parts) + "</svg>"

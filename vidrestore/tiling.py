@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise, product
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -111,11 +111,12 @@ def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Sid
 def apply_by_centres(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1) -> Tensor:
     """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C', scale * H, scale * W).
 
-    `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile). Neighbours are cut in the
-    middle of what they share; nothing is blended. Sides of the clip are at least `tile`. Raises ValueError for an output of another size.
+    `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile). A tile gives what lies
+    half the overlap beyond its beginning, up to where the next one does so: the last one, which reaches back, too, as in VSR-Transformer's
+    release. Nothing is blended. Sides of the clip are at least `tile`. Raises ValueError for an output of another size.
     """
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
-    tiles = list(product(zip(rows, _centres(rows), strict=True), zip(columns, _centres(columns), strict=True)))
+    tiles = list(product(*(zip(spans, _centres(spans, overlap), strict=True) for spans in (rows, columns))))
     total: Tensor | None = None
     for at in range(0, len(tiles), batch):
         several = tiles[at : at + batch]
@@ -132,9 +133,9 @@ def apply_by_centres(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int,
     return total
 
 
-def _centres(spans: Sequence[Side]) -> list[Side]:
-    """What each of the overlapping spans keeps: up to the middle of what it shares with its neighbours."""
-    cuts = [(after[0] + before[1]) // 2 for before, after in pairwise(spans)]
+def _centres(spans: Sequence[Side], overlap: int) -> list[Side]:
+    """What each of the overlapping spans gives."""
+    cuts = [start + overlap // 2 for start, _ in spans[1:]]
     return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
 
 

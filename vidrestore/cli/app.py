@@ -6,6 +6,7 @@ torch, av or numpy is imported inside the command that needs it.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -59,9 +60,18 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal, or any encoding, has no letter for
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            sys.stdout.flush()
     except VidRestoreError as error:
         print(f"vidrestore: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # what is left of it is not tried again
+        print(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", file=sys.stderr)
+        sys.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -52,9 +53,9 @@ def evaluate(
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
-    for path in (json, csv, html):
+    for kind, path in (("json", json), ("csv", csv), ("html", html)):
         if path is not None:
-            _check_place(path)
+            _check_place(path, kind)
     chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
     told = Told()
     try:
@@ -74,9 +75,10 @@ def evaluate(
     finally:
         told.done()
     _print(found)
-    for path, text in ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found))):
-        if path is not None:
-            _write(path, text())
+    texts = ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found)))
+    failed = [why for path, text in texts if path is not None and (why := _written(path, text()))]
+    if failed:
+        raise VidRestoreError("; ".join(failed))
     if found.differing:
         raise VidRestoreError(f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s")
 
@@ -106,18 +108,24 @@ class Told:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _check_place(path: Path) -> None:
-    """An hour of measuring is not to be lost for a folder that isn't there."""
+def _check_place(path: Path, kind: str) -> None:
+    """An hour of measuring is not to be lost for a folder that isn't there, nor a film for `--json a.mp4 b.mp4`."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         found = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise VidRestoreError(f"{path}: {found}; name a file in a folder that is there")
+    if path.suffix.lower() != f".{kind}":
+        raise VidRestoreError(f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} table.{kind}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise VidRestoreError(f"{path}: no permission to write it; name a file in another folder")
 
 
-def _write(path: Path, text: str) -> None:
+def _written(path: Path, text: str) -> str | None:
+    """What kept a file from being written; None where nothing did. Names of films that are no text stand as the terminal shows them."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise VidRestoreError(f"{path}: can't be written ({error.strerror})") from error
+        return f"{path}: can't be written ({error.strerror})"
+    return None
 
 
 def _print(found: Result) -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -44,5 +44,6 @@ class _Stop:
             os._exit(INTERRUPTED)
         self.asked = True
         # Not print: what is interrupted may be a print.
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nvidrestore: stopping; once more stops at once\n")
+        with suppress(OSError):  # who reads it may have been stopped, too
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nvidrestore: stopping; once more stops at once\n")
         raise KeyboardInterrupt

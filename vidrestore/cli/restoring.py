@@ -141,8 +141,11 @@ class Shared:
         ),
     ] = None
     ray_cpus: Annotated[
-        int, typer.Option("--ray-cpus", metavar="N", help="CPUs of each worker, in a cluster without GPUs.", rich_help_panel=SCALE)
-    ] = 4
+        int | None,
+        typer.Option(
+            "--ray-cpus", metavar="N", show_default="4", help="CPUs of each worker, in a cluster without GPUs.", rich_help_panel=SCALE
+        ),
+    ] = None
     preview: Annotated[
         Fraction | None,
         typer.Option(
@@ -211,6 +214,8 @@ def run_task(task: str, shared: Shared, **own: Any) -> None:
         raise typer.BadParameter("--preview is a duration of its own; leave --duration out")
     if sum((shared.shard is not None, shared.engine == "ray", "," in shared.device)) > 1:
         raise typer.BadParameter("--shard, --engine ray and several devices are three ways to share the work; choose one")
+    if shared.engine != "ray" and (shared.ray_address is not None or shared.ray_cpus is not None):
+        raise typer.BadParameter("--ray-address and --ray-cpus are for --engine ray; add that, or leave them out")
     if not shared.sources and not shared.from_list:
         raise typer.BadParameter("no input was given; expected films, folders or patterns, or --from-list FILE")
     one_use_of_stdout(shared.json, shared.output)
@@ -243,17 +248,18 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
     from vidrestore.engine.naming import PREVIEW
 
     trial = shared.preview is not None or shared.dry_run
+    found = {"recursive": shared.recursive, "many": bool(shared.from_list)}
     if shared.shard and not trial:
         from vidrestore.scale.batch import ShardedBatch
         from vidrestore.scale.shards import Shard
 
-        return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), recursive=shared.recursive)
+        return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), **found)
     if shared.engine == "ray" and not trial:
         from vidrestore.scale.batch import TeamBatch
         from vidrestore.scale.ray_actors import RayActors
 
         actors = RayActors(task, options, shared.ray_address, cpus=shared.ray_cpus)
-        return TeamBatch(sources, shared.output, task, options, actors, recursive=shared.recursive)
+        return TeamBatch(sources, shared.output, task, options, actors, **found)
     if "," in shared.device:
         from vidrestore.scale.processes import Processes, devices_of
 
@@ -263,9 +269,9 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
             from vidrestore.scale.batch import TeamBatch
 
             team = Processes(devices, task, options)
-            return TeamBatch(sources, shared.output, task, options, team, recursive=shared.recursive)
+            return TeamBatch(sources, shared.output, task, options, team, **found)
     suffix = PREVIEW if shared.preview else None
-    return Batch(sources, shared.output, task, options, suffix=suffix, recursive=shared.recursive, dry_run=shared.dry_run)
+    return Batch(sources, shared.output, task, options, suffix=suffix, dry_run=shared.dry_run, **found)
 
 
 def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:

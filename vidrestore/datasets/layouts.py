@@ -32,7 +32,7 @@ class SequenceLayout:
 
     `degraded` are templates of the small frames: the first one whose folder is there counts; without any, clips are clean alone. `listed`
     is a file with one clip per line, the names that `{clip}` has. `only` and `without` choose clips by name too. `shift` is added to the
-    names, which are numbers then.
+    names, which are numbers then. `frames` is how many every clip has; 0 where they differ.
     """
 
     clean: str
@@ -41,6 +41,7 @@ class SequenceLayout:
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     shift: int = 0
+    frames: int = 0
 
 
 @dataclass(frozen=True)

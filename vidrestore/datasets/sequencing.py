@@ -41,6 +41,8 @@ def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
             continue
         if clean := _frames(root / folder, layout.clean):
             names = tuple(clean.values())
+            if layout.frames not in (0, len(names)):
+                raise DatasetError(f"{root / folder}: {len(names)} frames, but each clip has {layout.frames}; unpack the release again")
             name = _name(layout, fields)
             small = (None, ()) if degraded is None else _small_frames(root, degraded, fields, root / folder, clean)
             yield FrameSequence(name, root / folder, shared.setdefault(names, names), small[0], shared.setdefault(small[1], small[1]))
@@ -55,8 +57,15 @@ def _folders(root: Path, layout: SequenceLayout) -> Iterator[tuple[str, Fields]]
     if not layout.listed:
         yield from matches(root, template)
     elif listed.is_file():
-        for clip in listed.read_text(encoding="utf-8").split():
+        for clip in _listed(listed):
             yield filled(template, {"clip": clip}), {"clip": clip}
+
+
+def _listed(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{file}: can't be read as a list of clips ({error}); unpack the release again") from error
 
 
 def _name(layout: SequenceLayout, fields: Fields) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vidrestore.datasets.layouts import Dataset, SequenceLayout, Split
 
 REDS4 = frozenset({"000", "011", "015", "020"})  # of the training clips: EDVR's test set
 VALIDATION_FIRST = 240  # what BasicSR calls the first of REDS's validation clips, which are trained on then
-SEPTUPLET_JUDGED = 3  # the fourth frame
+SEPTUPLET, SEPTUPLET_JUDGED = 7, 3  # frames, and the place of the one that counts: the fourth
 VID4 = frozenset({"calendar", "city", "foliage", "walk"})
 SET8 = frozenset({"tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard"})
 FRAMES = "{clip}/{frame}"
@@ -25,16 +27,14 @@ def reds_train(train: str, val: str) -> tuple[SequenceLayout, ...]:
 
 
 def vimeo(split: str, judged: tuple[int, ...] = ()) -> Split:
-    frames = "{clip}/im{frame}"
+    frames, listed = "{clip}/im{frame}", f"sep_{split}list.txt"
     small = "vimeo_septuplet_matlabLRx4/sequences/" + frames
-    return Split(
-        clips=(
-            (SequenceLayout(f"vimeo_septuplet/sequences/{frames}", (small,), listed=f"vimeo_septuplet/sep_{split}list.txt"),),
-            (SequenceLayout(f"sequences/{frames}", listed=f"sep_{split}list.txt"),),
-            (SequenceLayout(f"GT/{frames}", (f"BIx4/{frames}",), listed=f"sep_{split}list.txt"),),
-        ),
-        judged=judged,
+    layouts = (
+        SequenceLayout(f"vimeo_septuplet/sequences/{frames}", (small,), listed=f"vimeo_septuplet/{listed}"),
+        SequenceLayout(f"sequences/{frames}", listed=listed),
+        SequenceLayout(f"GT/{frames}", (f"BIx4/{frames}",), listed=listed),
     )
+    return Split(clips=tuple((replace(layout, frames=SEPTUPLET),) for layout in layouts), judged=judged)
 
 
 def davis(listed: str) -> Split:

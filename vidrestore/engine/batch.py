@@ -25,9 +25,9 @@ from vidrestore.media.encoders import PIPE
 class Batch:
     """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
-    ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done.
-    `left_out` are named films that were made of other ones of the batch. With `dry_run`, for estimates only, folders that were made for
-    outputs are gone again after `close`.
+    ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done;
+    `many` says that even a single one stands for many, as a list of one does. `left_out` are named films that were made of other ones of
+    the batch. With `dry_run`, for estimates only, folders that were made for outputs are gone again after `close`.
 
     The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
     sense as a whole.
@@ -42,6 +42,7 @@ class Batch:
         *,
         suffix: str | None = None,
         recursive: bool = False,
+        many: bool = False,
         dry_run: bool = False,
     ) -> None:
         self.task = task
@@ -52,7 +53,7 @@ class Batch:
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
-        self.again = are_many(sources) and (output is None or os.path.isdir(output) or output.endswith(("/", os.sep)))
+        self.again = (many or are_many(sources)) and (output is None or os.path.isdir(output) or output.endswith(("/", os.sep)))
         self.outputs = {
             source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
             for source, folder in found.items()

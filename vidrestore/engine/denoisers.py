@@ -18,8 +18,10 @@ def denoiser(options: RestoreOptions) -> Restorer:
     if options.model is not None and family_of(options.model) == "mb-taylorformer":
         from vidrestore.engine.images import image_denoiser
 
-        if options.sigma != "auto" or options.quality != "default":
-            raise OptionError(f"{options.model} sees by itself how noisy a frame is: leave --sigma, --fast and --best out")
+        if options.sigma != "auto" or options.quality != "default" or not options.match:
+            raise OptionError(
+                f"{options.model} sees frame by frame by itself how noisy it is: leave --sigma, --fast, --best and --no-match out"
+            )
         return image_denoiser(options)
     if options.tile is not None or options.tile_overlap is not None or options.steady:
         raise OptionError(

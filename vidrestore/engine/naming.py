@@ -13,7 +13,8 @@ from vidrestore.media.pipes import standard_input
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".ogv"}
-    | {".mxf", ".nut", ".3gp", ".y4m", ".ivf", ".h264", ".264", ".hevc", ".265", ".gif", ".dv", ".rm"}
+    | {".mxf", ".nut", ".3gp", ".y4m", ".ivf", ".h264", ".264", ".hevc", ".265", ".gif", ".dv", ".rm", ".m2t", ".m2v", ".m1v", ".mpv"}
+    | {".3g2", ".f4v", ".qt", ".h265", ".rmvb", ".ogm", ".divx", ".trp", ".obu"}
 )
 # What a task's outputs are called: in.mp4 -> in.denoised.mp4
 SUFFIXES = {
@@ -23,7 +24,7 @@ SUFFIXES = {
     "desnow": "desnowed",
     "deblur": "deblurred",
     "sr": "x4",
-    "<identity>": "identity",
+    "<identity>": "vidrestore",  # no word that a film may end with
 }
 PREVIEW = "preview"
 WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work

@@ -60,7 +60,10 @@ def preview(
 
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     """Where a preview begins: a third into the film, or earlier where it is too short for that."""
-    return None if info.duration is None else max(Fraction(0), min(info.duration * PLACE, info.duration - seconds))
+    video = info.video
+    own = None if video.duration is None else video.duration * video.time_base  # sound may go on after the picture
+    lengths = [length for length in (info.duration, own) if length is not None]
+    return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
 
 
 def _write_pairs(job: Job, frames: Generator[Frame]) -> tuple[int, list[str]]:

@@ -28,12 +28,18 @@ from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 from vidrestore.metrics import psnr
+from vidrestore.models.dust import Dust
 
 FRAMES = 85
 OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))  # rows of R, G, B; each of range 1
 MIDDLE = (0.0, 127.5, 127.5)
 
 Denoiser = Callable[[Tensor, float], Iterator[Tensor]]  # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+
+
+def fits(contestant: Contestant, table: Table, column: str) -> bool:
+    """Whether the network is for a sigma: the planes' are others than that of R, G, B, so one that is for a single sigma isn't."""
+    return contestant.model is None or not isinstance(contestant.network, Dust)
 
 
 def judge(

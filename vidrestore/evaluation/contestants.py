@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 from vidrestore.errors import OptionError
@@ -86,9 +87,9 @@ def told_apart(taking: Sequence[Contestant]) -> list[Contestant]:
 def _parsed(source: str, table: Table) -> tuple[str, str]:
     """ "avenue=runs/x.safetensors" -> the set and the weights."""
     only, equals, name = source.partition("=")
-    if not equals:
-        return "", source
     names = [part.name for part in table.sets if part.dataset]
+    if not equals or (only not in names and Path(source).exists()):
+        return "", source
     if only not in names:
         raise OptionError(f"{source}: {only!r} is no test set of {table.name}; there are: {', '.join(names)}")
     return only, name
@@ -112,7 +113,7 @@ def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     """What tells the ablations of MB-TaylorFormer V2 (Tables VIII to XII) from the released network."""
     usual = mb_taylorformer.B
     fixed = config.embedding != usual.embedding
-    limit = "-any-offset" if config.offset_limit is None else f"-offset-{config.offset_limit[1]:g}"
+    limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
     return "".join(
         (
             f"-{config.embedding}" * fixed,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import add_gaussian_noise
+from vidrestore.errors import DatasetError
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.frames import clean_frames, grey, shrunk, stacked
 from vidrestore.evaluation.further_metrics import FurtherMetrics
@@ -31,6 +32,7 @@ from vidrestore.models.matching import Grid, fixed_places
 
 FRAMES = 200  # of a video, at most
 CLIP = 20
+PATCH = 16
 RATE_DIGITS = 1  # "0.2" is 51 / 256
 
 
@@ -49,10 +51,12 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the weights are for a column: by their rate and, where the card tells it, their noise (or that there is none)."""
+    """Whether the weights are for a column: by their patches and rate and, where the card tells it, their noise (or that there is none)."""
     if contestant.system == GIVEN:
         return True
     assert contestant.model is not None
+    if contestant.network.config.patch != PATCH:
+        return False
     card, measurements = contestant.model.card, getattr(contestant.network.config, "measurements", None)
     rate = measurements / contestant.network.config.patch**2 if measurements else None
     wanted = float(column) if table.column == "CS rate" else table.settings.get("rate")
@@ -87,9 +91,12 @@ def judge(
 
 
 def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
-    """(T, H, W) uint8: the first 200 frames in gray, at `lines` lines unless that is 0."""
+    """(T, H, W) uint8: the first 200 frames in gray, at `lines` lines unless that is 0. DatasetError where they hold no patch."""
     frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
-    return shrunk(frames, lines) if lines else frames
+    made = shrunk(frames, lines) if lines else frames
+    if min(made.shape[1:]) < PATCH:
+        raise DatasetError(f"{sequence.clean_folder}: frames of {made.shape[2]}x{made.shape[1]} hold no patch of {PATCH}x{PATCH}")
+    return made
 
 
 def _judged(
@@ -166,7 +173,7 @@ def shown_gray(given: Tensor, restored: Tensor, clean: Tensor) -> Shown:
 
 PROTOCOL = (
     "gray frames (BT.601, 8 bits), the first 200 of each video; Avenue and ShanghaiTech at 160 lines (area means)",
-    "patches of 16x16, {stride} pixels apart, the last ones flush with the border; each pixel is the mean of its patches",
+    f"patches of {PATCH}x{PATCH}, {{stride}} pixels apart, the last ones flush with the border; each pixel is the mean of its patches",
     "clips of {clip} frames side by side, the last one reaching back to full length",
     "PSNR and SSIM (Gaussian window, 255 to black) of each frame, output clamped and not rounded, mean over all frames of the set",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from statistics import fmean
@@ -94,11 +95,11 @@ class Result:
         return tuple(row for row in self.rows if row.verdict == "differs")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: `version` and the fields of this class."""
+        """As JSON has it: `version` and the fields of this class; a figure that isn't finite, as the PSNR of equal pictures, is None."""
         return {"version": VERSION} | {item.name: _plain(getattr(self, item.name)) for item in fields(Result)}
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
         """One line per row; columns psnr, psnr_published, ... per metric, empty where there is no value."""
@@ -122,7 +123,14 @@ def _plain(value: Any) -> Any:
         return {item.name: _plain(getattr(value, item.name)) for item in fields(Row)}
     if isinstance(value, ClipFigures):
         plain = {item.name: _plain(getattr(value, item.name)) for item in fields(ClipFigures) if item.name != "shown"}
-        return plain | {"frames": {metric: value.reported(metric) for metric in value.frames}}
+        return plain | {"frames": {metric: _plain(tuple(value.reported(metric))) for metric in value.frames}}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return finite(value) if isinstance(value, float) else value
+
+
+def finite(value: float) -> float | None:
+    """As JSON can hold it."""
+    return value if math.isfinite(value) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,8 @@ class Protocol:
     """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means. `pictures`: there is
     no motion.
 
-    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column.
+    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column, which is for networks
+    of the kind that `asks` names.
     """
 
     judge: Callable[..., Iterator[ClipFigures]]
@@ -47,6 +48,7 @@ class Protocol:
     pooled: bool = False
     pictures: bool = False
     fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
+    asks: str = ""
 
 
 def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -71,6 +73,7 @@ PROTOCOLS = {
         _of_patches,
         pooled=True,
         fits=patches.fits,
+        asks=f"patches of {patches.PATCH}x{patches.PATCH}",
     ),
     "images": Protocol(
         images.judge,
@@ -82,7 +85,13 @@ PROTOCOLS = {
     ),
     "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
     "rgb-denoising": Protocol(
-        awgn.judge, ("dust", "mb-taylorformer"), lambda table: (GIVEN,), lambda table: "denoise", lambda table, sets: awgn.PROTOCOL
+        awgn.judge,
+        ("dust", "mb-taylorformer"),
+        lambda table: (GIVEN,),
+        lambda table: "denoise",
+        lambda table, sets: awgn.PROTOCOL,
+        fits=awgn.fits,
+        asks="one network for every sigma",
     ),
 }
 
@@ -108,6 +117,7 @@ def evaluate_table(
     parts = _chosen_sets(table, sets)
     _check_metrics_fit(table, protocol.pictures, parts, metrics)
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
+    _check_told_apart(found)
     _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), parts, metrics)
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
     taking = chosen(taking, table, systems)
@@ -146,10 +156,11 @@ def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protoco
     for contestant in taking:
         on = [part for part in parts if contestant.only in ("", part.name)]
         if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
+            asks = f", {protocol.asks}" if protocol.asks else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
             raise OptionError(
                 f"{contestant.source}: fits nothing of {table.name} on {', '.join(part.name for part in parts)}"
-                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns})'}; name others with --weights"
+                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns}{asks})'}; name others with --weights"
             )
 
 
@@ -163,6 +174,15 @@ def _found(table: Table, part: TableSet, data: Path | None) -> Any:
         others = [other.name for other in table.sets if other.dataset and other.name != part.name]
         way_out = f"; to leave it out, choose others with --sets {','.join(others)}" if others else ""
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
+
+
+def _check_told_apart(found: Mapping[str, Any]) -> None:
+    """Raises DatasetError where one folder would pass for several test sets: those that any pictures in a folder can be."""
+    names: dict[tuple[Any, ...], str] = {}
+    for name, pictures in found.items():
+        files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
+        if (other := names.setdefault(files, name)) != name:
+            raise DatasetError(f"{pictures.root}: taken for {other} and for {name}; say which it is with --sets, or name the folder of all")
 
 
 def _measured(

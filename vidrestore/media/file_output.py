@@ -244,7 +244,7 @@ class FileOutput:
             self.damage = self.copier.damage
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            write_aspect(self.partial, self._track(), self.video.width, self.video.height, Fraction(ratio or 1))
+            write_aspect(self.partial, self._track(), self.scale * self.video.width, self.scale * self.video.height, Fraction(ratio or 1))
 
     def _track(self) -> int:
         """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""

@@ -87,8 +87,10 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
-    """What a y4m pipe leaves behind, in one sentence; None where the source has nothing but the video."""
-    kinds = other_kinds(source)
+    """What a y4m pipe leaves behind, but for colour tags, in one sentence; None where the source has nothing but the video."""
+    kinds, video = other_kinds(source), source.video
+    kinds += [f"the rotation by {video.rotation} degrees, so turn it behind the pipe"] if video.rotation else []
+    kinds += ["HDR's mastering display and light level"] if video.mastering_display or video.content_light else []
     return f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
 
 
@@ -220,6 +222,7 @@ class StreamCopier:
         self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
+        self.plain: set[int] = set()  # sound in containers that can't hide any of it, as MP4's edit lists do
         self.packets: Iterator[Packet[Any]] | None = None
         self.held: Packet[Any] | None = None
         self.broken: str | None = None
@@ -241,6 +244,8 @@ class StreamCopier:
         made = add_copy(output, template, whole=self.cut is None)
         if template.type != "attachment":
             self.targets[index] = made
+        if template.type == "audio" and output.format.name not in ISO:
+            self.plain.add(index)
 
     def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
         """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
@@ -276,7 +281,7 @@ class StreamCopier:
 
         try:
             self._seek()
-            for packet in self.opened.demux([self.opened.streams[index] for index in indices]):
+            for packet in self._heard(self.opened.demux([self.opened.streams[index] for index in indices])):
                 if self.cut and self.cut.passed(packet):
                     return
                 wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)  # neither: only marks the end
@@ -285,6 +290,20 @@ class StreamCopier:
                     yield packet
         except av.error.FFmpegError as error:
             self.broken = f"the sound and other streams break off ({error})"
+
+    def _heard(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """Packets without those of sound that the source hides where the output can't; but the last before what is heard: decoders begin
+        with it.
+        """
+        hidden: dict[int, Packet[Any]] = {}
+        for packet in packets:
+            if packet.stream_index in self.plain and packet.size:
+                if packet.is_discard:
+                    hidden[packet.stream_index] = packet
+                    continue
+                if before := hidden.pop(packet.stream_index, None):
+                    yield before
+            yield packet
 
     def _seek(self) -> None:
         """Go near the cut's beginning. Not with subtitles: one from long before may still be on screen."""

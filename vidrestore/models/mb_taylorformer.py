@@ -51,7 +51,7 @@ class MBTaylorFormerConfig:
     branches: Levels = (2, 2, 2, 2)
     heads: Levels = (1, 2, 4, 8)
     expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
-    offset_limit: tuple[float, float] | None = (-3.0, 3.0)  # pixels a tap may move (paper and released nets; the code's own default 1)
+    offset_limit: tuple[float, ...] = (-3.0, 3.0)  # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
     embedding: Literal["deformable", "plain", "dilated"] = (
         "deformable"  # taps that move, or fixed ones; dilated: b pixels apart in branch b
     )
@@ -69,8 +69,8 @@ class MBTaylorFormerConfig:
         for width, heads in zip((*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True):
             if heads not in POSITION_WINDOWS or width % heads:
                 raise ValueError(f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got {heads} for {width}")
-        if self.offset_limit is not None and (len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]):
-            raise ValueError(f"offset_limit must be two numbers that rise, got {self.offset_limit}")
+        if self.offset_limit and (len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]):
+            raise ValueError(f"offset_limit must be two numbers that rise, or none for no limit, got {self.offset_limit}")
         if self.embedding not in ("deformable", "plain", "dilated"):
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
 
@@ -265,7 +265,7 @@ class Block(nn.Module):
 class DeformableEmbedding(nn.Module):
     """A 3x3 depthwise convolution whose taps go where the map tells them, then a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
 
-    def __init__(self, channels: int, limit: tuple[float, float] | None) -> None:
+    def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
         super().__init__()
         self.limit = limit
         self.offset_depthwise = _normal(channels, 1, 3, 3, fan_out=9 * channels)

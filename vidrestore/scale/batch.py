@@ -29,8 +29,9 @@ class ShardedBatch(Batch):
         shard: Shard,
         *,
         recursive: bool = False,
+        many: bool = False,
     ) -> None:
-        super().__init__(sources, output, task, options, recursive=recursive)
+        super().__init__(sources, output, task, options, recursive=recursive, many=many)
         self.shard = shard
         check_options(options)
         for source, target in self.outputs.items():
@@ -78,8 +79,9 @@ class TeamBatch(Batch):
         workers: Workers,
         *,
         recursive: bool = False,
+        many: bool = False,
     ) -> None:
-        super().__init__(sources, output, task, options, recursive=recursive)
+        super().__init__(sources, output, task, options, recursive=recursive, many=many)
         self.workers = workers
         for source, target in self.outputs.items():
             check_files(source, target)

@@ -19,6 +19,8 @@ from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.scale.team import News
 from vidrestore.scale.worker import Film, Worker, WorkerError
 
+CPUS = 4  # of each worker, in a cluster without GPUs
+
 
 class Actor:
     """What runs in an actor's process; calls of `frames` come in between."""
@@ -48,16 +50,17 @@ class Actor:
 
 
 class RayActors:
-    """Actors on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone), each with a GPU, or `cpus` CPUs.
+    """Actors on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone), each with a GPU, or `cpus` CPUs
+    (`CPUS` unless given).
 
     Raises OptionError where ray isn't installed or no cluster is at the address.
     """
 
-    def __init__(self, task: str, options: RestoreOptions, address: str | None = None, *, cpus: int = 4) -> None:
+    def __init__(self, task: str, options: RestoreOptions, address: str | None = None, *, cpus: int | None = None) -> None:
         self.ray = _connected(address)
         resources = self.ray.cluster_resources()
         gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
-        cpus = max(1, min(cpus, all_cpus))
+        cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // cpus
         device, threads = ("cuda", options.threads) if gpus else ("cpu", options.threads or cpus)
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": cpus}

@@ -1,15 +1,38 @@
-"""Checkpoints on disk: the one that is there stays until the next is whole."""
+"""Checkpoints on disk: the one that is there stays until the next is whole, and one process at a time writes it."""
 
 from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vidrestore.errors import CheckpointError
+from vidrestore.engine.lock import BusyError, Lock
+from vidrestore.errors import CheckpointError, ConfigError
+
+
+@contextmanager
+def no_other(path: Path) -> Iterator[Callable[[], None]]:
+    """Keep others from the run of a checkpoint; gives what shows them, on machines that share the folder, that this one goes on.
+
+    Raises ConfigError where another process is at it, CheckpointError where the folder can't be written to.
+    """
+    beside = path.with_suffix(".lock")
+    try:
+        lock = Lock(beside)
+    except BusyError as error:
+        raise ConfigError(f"{path.name} in {error}, with --resume; or choose another --output") from error
+    except OSError as error:
+        raise CheckpointError(f"{beside}: can't be written ({error.strerror}); make room, or choose another --output") from error
+    try:
+        yield lock.beat
+    finally:
+        beside.unlink(missing_ok=True)
+        lock.release()
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ class FootageConfig:
     """Where pictures come from. Raises ConfigError for values out of range.
 
     `clips` and `stills` are folders, relative to the configuration's own; an empty `stills` means no photos. `validation` names the
-    clips that are kept out of training and judged instead. Shares are in [0, 1].
+    clips among those, without their folder, that are kept out of training and judged instead. Shares are in [0, 1].
     """
 
     clips: str
@@ -37,6 +37,8 @@ class FootageConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
+        bare = all(name == Path(name).name for name in self.validation)
+        require(bare, "validation", "names of files in the folder data.clips, without a folder", self.validation)
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""

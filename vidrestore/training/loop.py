@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.training.batches import WorkerError, workers_watched
-from vidrestore.training.checkpoints import read_checkpoint, write_checkpoint
+from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
 from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
 from vidrestore.training.interrupts import interrupts_held
-from vidrestore.training.networks import full_model, new_network, take_over
+from vidrestore.training.networks import check_sizes, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
 from vidrestore.training.records import CurvePicture, StepLog
@@ -58,15 +58,13 @@ def train(
 
     `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
 
-    Raises ConfigError for data that isn't there, for a checkpoint of another run or one that would be overwritten, and when training
-    diverges; MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be written;
-    OptionError for a device or package that isn't there; LostError and WorkerError where another process of the run ends;
-    KeyboardInterrupt after Ctrl-C.
+    Raises ConfigError for data that isn't there or doesn't fit the network, for a checkpoint of another run or one that would be
+    overwritten, where another process trains the same, and when training diverges; MediaError for data that can't be read;
+    CheckpointError for weights that don't fit and for what can't be written; OptionError for a device or package that isn't there;
+    LostError and WorkerError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with memory_watched(config), processes(device) as (together, place):
-        run = Run(config, output, place, together)
-        _go(run, resume, init, tensorboard, reading, listen)
-        return run.save_weights()
+        return _go(Run(config, output, place, together), resume, init, tensorboard, reading, listen)
 
 
 @contextmanager
@@ -81,19 +79,25 @@ def memory_watched(config: RunConfig) -> Iterator[None]:
         raise ConfigError(f"{config.path}: memory ran out ({told}); try a smaller training.batch, now {config.training.batch}") from error
 
 
-def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, reading: Reading, listen: Listener) -> None:
-    """Begin or go on, and keep records of it."""
-    resumes = run.checkpoint.exists()
-    if resumes and not resume:
-        raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
-    if resumes:
-        run.load_checkpoint()
-    elif init is not None:
-        run.start_from(init)
+def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, reading: Reading, listen: Listener) -> Path:
+    """Begin or go on, and keep records of it; returns the path of the weights."""
     with ExitStack() as stack:
+        if run.together.first:
+            beat = stack.enter_context(no_other(run.checkpoint))
+            listen = to_all(lambda event: beat(), listen)
+        resumes = run.checkpoint.exists()
+        if resumes and not resume:
+            raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
+        if resumes:
+            run.load_checkpoint()
+        elif there := [path for path in (run.weights_path, run.best_path) if path.exists()]:
+            raise ConfigError(f"{there[0]}: exists, without the checkpoint of its run; choose another --output or name, or move it away")
+        elif init is not None:
+            run.start_from(init)
         tell = stack.enter_context(_records(run, tensorboard, listen)) if run.together.first else to_all()
         tell(Began(run.step, run.config.training.steps, str(run.device), run.checkpoint if resumes else None))
         run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
+        return run.save_weights()
 
 
 @contextmanager
@@ -120,7 +124,8 @@ class Best:
 class Run:
     """State of one training run: the network, the average of its weights, the optimiser, and how far it is.
 
-    Raises ConfigError for a model that can't be built, an output folder that can't be made, and a batch that the processes can't share.
+    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be made, and a batch that the
+    processes can't share.
     """
 
     def __init__(self, config: RunConfig, output: Path, device: torch.device, together: Together | None = None) -> None:
@@ -132,6 +137,7 @@ class Run:
             )
         self.objective = objective_of(config, self.together.share)
         self.network = new_network(config).to(device)
+        check_sizes(config, self.network)
         self.objective.begin(self.network)
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
@@ -297,9 +303,12 @@ class Run:
         """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is of another run."""
         state = read_checkpoint(self.checkpoint)
         self._check_same(state.get("identity", {}))
+        settings = [{name: value for name, value in group.items() if name != "params"} for group in self.optimiser.param_groups]
         try:
             for name in ("network", "average", "optimiser"):
                 getattr(self, name).load_state_dict(state[name])
+            for group, now in zip(self.optimiser.param_groups, settings, strict=True):
+                group.update(now)  # the weight decay may be another than before
             if state.get("scaler") and self.scaler.is_enabled():
                 self.scaler.load_state_dict(state["scaler"])
             if "plateau" in state:  # not in checkpoints of before there was one
@@ -331,9 +340,13 @@ class Run:
     def best_path(self) -> Path:
         return self.output / f"{self.config.name}.best.safetensors"
 
+    @property
+    def weights_path(self) -> Path:
+        return self.output / f"{self.config.name}.safetensors"
+
     def save_weights(self) -> Path:
         """Write what the run comes to: the averaged network of the last step, or the best one, as `training.final` says."""
-        path, network, step = self.output / f"{self.config.name}.safetensors", self.average, self.step
+        path, network, step = self.weights_path, self.average, self.step
         if self.config.training.final == "best" and self.best is not None:
             network, step = copy.deepcopy(self.average), self.best.step
             network.load_state_dict(self.best.weights)

@@ -15,7 +15,7 @@ from torch import nn
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.config import RunConfig
+from vidrestore.training.config import ClipDataConfig, ClipSetConfig, RunConfig
 from vidrestore.training.objective import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
@@ -55,6 +55,18 @@ def complete(config: RunConfig) -> RunConfig:
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     return {name: _said(value) if isinstance(value, dict) else value for name, value in values.items() if value is not None}
+
+
+def check_sizes(config: RunConfig, network: nn.Module) -> None:
+    """Raises ConfigError where the network can't take clips as [data] cuts them."""
+    data = config.data
+    if isinstance(network, VsrTransformer) and isinstance(data, ClipDataConfig | ClipSetConfig):
+        try:
+            network.check_size(data.frames, data.crop, data.crop)
+        except ValueError as error:
+            raise ConfigError(
+                f"{config.path}: [data] doesn't fit [model]: {error}; change data.crop and data.frames, or [model]"
+            ) from error
 
 
 def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:

@@ -29,7 +29,7 @@ class LostError(VidRestoreError):
 class Together:
     """The processes of a run, as one of them sees them; a process that is alone waits for nobody.
 
-    Where another one has ended, `average` and `told` raise LostError.
+    Where another one has ended, they raise LostError.
     """
 
     def __init__(self, share: Share = WHOLE) -> None:
@@ -69,11 +69,16 @@ class Together:
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
         """The first process does the block before the others begin it: what it leaves, they find."""
-        if not self.alone and not self.first:
-            distributed.barrier()
+        if not self.first:
+            self._meet()
         yield
-        if not self.alone and self.first:
-            distributed.barrier()
+        if self.first:
+            self._meet()
+
+    def _meet(self) -> None:
+        if not self.alone:
+            with _among_others():
+                distributed.barrier()
 
 
 @contextmanager

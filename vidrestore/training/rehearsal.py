@@ -13,6 +13,7 @@ import torch
 
 from vidrestore.engine.devices import torch_device
 from vidrestore.engine.progress import peak_memory
+from vidrestore.training.batches import workers_watched
 from vidrestore.training.config import RunConfig
 from vidrestore.training.loop import Run, memory_watched, on_device
 from vidrestore.training.sources import IN_MEMORY, Reading, make_data
@@ -31,7 +32,7 @@ def rehearse(
     config: RunConfig, *, init: str | Path | None = None, device: str = "auto", reading: Reading = IN_MEMORY
 ) -> Iterator[Rehearsed]:
     """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what `train` raises."""
-    with memory_watched(config), TemporaryDirectory(prefix="vidrestore-") as folder:
+    with memory_watched(config), workers_watched(), TemporaryDirectory(prefix="vidrestore-") as folder:
         clock = _Clock()
         run = Run(config, Path(folder), torch_device(device))
         if init is not None:

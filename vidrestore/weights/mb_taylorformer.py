@@ -131,5 +131,5 @@ def _options(arguments: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]])
             raise ValueError(f"the config has {theirs} {arguments[theirs]}, but only {value} is supported, as in all released networks")
     options = {name: arguments[name] for name in ours if name in arguments}
     if "offset_clamp" in arguments:
-        options["offset_limit"] = arguments["offset_clamp"] or None
+        options["offset_limit"] = arguments["offset_clamp"] or ()
     return options
