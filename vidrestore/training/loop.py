@@ -90,8 +90,8 @@ def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, read
             raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
         if resumes:
             run.load_checkpoint()
-        elif there := [path for path in (run.weights_path, run.best_path) if path.exists()]:
-            raise ConfigError(f"{there[0]}: exists, without the checkpoint of its run; choose another --output or name, or move it away")
+        elif run.weights_path.exists():
+            raise ConfigError(f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, or move it away")
         elif init is not None:
             run.start_from(init)
         tell = stack.enter_context(_records(run, tensorboard, listen)) if run.together.first else to_all()
