@@ -101,10 +101,22 @@ def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch: p
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
 def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
     command = [sys.executable, "-m", "vidrestore", "weights", "list"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
     assert result.returncode == 1
     assert result.stderr == "vidrestore: standard output can't be written (No space left on device); make room, or send it elsewhere\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes that break")
+def test_a_reader_that_has_left_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "vidrestore", "weights", "list"]
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
+    os.close(writing)
+    assert result.stderr == ""
 
 
 # weights

@@ -11,6 +11,7 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.datasets import FrameSequence
+from vidrestore.evaluation import patches
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.patches import clip_spans, fits, gray_video, judge, restored_video, restorer
 from vidrestore.evaluation.published import Table, TableSet
@@ -21,6 +22,12 @@ from vidrestore.weights import Model, build_network
 from vidrestore.weights.manifest import Card
 
 PATCH = 4
+
+
+@pytest.fixture(autouse=True)
+def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol with patches of 4x4 in place of 16x16."""
+    monkeypatch.setattr(patches, "PATCH", PATCH)
 
 
 def contestant(card: dict[str, Any] | None = None, **config: Any) -> Contestant:

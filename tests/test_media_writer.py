@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -476,3 +477,13 @@ def with_tags_first(data: bytes) -> bytes:
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
     video = replace(described().video, rate=rate)
     assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
+
+
+def test_of_hidden_sound_only_the_packet_before_what_is_first_heard_is_copied():
+    copier = StreamCopier.__new__(StreamCopier)
+    copier.plain = {1}
+    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]  # stream, and whether it is hidden
+    packets = [
+        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden) for number, (stream, hidden) in enumerate(order)
+    ]
+    assert [packet.number for packet in copier._heard(iter(packets))] == [0, 3, 2, 4, 6]

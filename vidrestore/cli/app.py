@@ -6,7 +6,6 @@ torch, av or numpy is imported inside the command that needs it.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -60,18 +59,25 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal, or any encoding, has no letter for
     try:
-        try:
-            app(arguments)
-        finally:
-            sys.stdout.flush()
+        app(arguments)
     except VidRestoreError as error:
         print(f"vidrestore: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError:
+        _finish_stdout()  # which tells whether it is that
+        raise
+    finally:
+        _finish_stdout()
+
+
+def _finish_stdout() -> None:
+    """Send off what was printed. Where that can't be, one line says so and the exit code is 1; that its reader has left is no failure."""
+    try:
+        sys.stdout.flush()
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
-            raise
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # what is left of it is not tried again
-        print(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", file=sys.stderr)
-        sys.exit(1)
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # Python would try once more at its end
+        if not isinstance(error, BrokenPipeError):
+            print(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", file=sys.stderr)
+            sys.exit(1)

@@ -295,14 +295,16 @@ class StreamCopier:
         """Packets without those of sound that the source hides where the output can't; but the last before what is heard: decoders begin
         with it.
         """
-        hidden: dict[int, Packet[Any]] = {}
+        hidden: dict[int, Packet[Any] | None] = {}  # after the first one heard None: between two edits, times would go back
         for packet in packets:
-            if packet.stream_index in self.plain and packet.size:
+            index = packet.stream_index
+            if index in self.plain and packet.size:
                 if packet.is_discard:
-                    hidden[packet.stream_index] = packet
+                    hidden.update({index: packet} if hidden.get(index, packet) is not None else {})
                     continue
-                if before := hidden.pop(packet.stream_index, None):
+                if before := hidden.get(index):
                     yield before
+                hidden[index] = None
             yield packet
 
     def _seek(self) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import torch
 
-from vidrestore.engine.lock import BusyError, Lock
+from vidrestore.engine.lock import BEAT, BusyError, Lock
 from vidrestore.errors import CheckpointError, ConfigError
 
 
 @contextmanager
-def no_other(path: Path) -> Iterator[Callable[[], None]]:
-    """Keep others from the run of a checkpoint; gives what shows them, on machines that share the folder, that this one goes on.
+def no_other(path: Path) -> Iterator[None]:
+    """Keep others from the run of a checkpoint, on machines that share the folder, too.
 
     Raises ConfigError where another process is at it, CheckpointError where the folder can't be written to.
     """
@@ -28,11 +29,23 @@ def no_other(path: Path) -> Iterator[Callable[[], None]]:
         raise ConfigError(f"{path.name} in {error}, with --resume; or choose another --output") from error
     except OSError as error:
         raise CheckpointError(f"{beside}: can't be written ({error.strerror}); make room, or choose another --output") from error
+    ended = Event()
+    beats = Thread(target=_beat, args=(lock, ended), daemon=True)
+    beats.start()
     try:
-        yield lock.beat
+        yield
     finally:
-        beside.unlink(missing_ok=True)
+        ended.set()
+        beats.join()
+        with suppress(OSError):  # of another system than this, which keeps what is open
+            beside.unlink()
         lock.release()
+
+
+def _beat(lock: Lock, ended: Event) -> None:
+    """Show a sign of life now and then, whatever the run is at: decoding all clips may take hours."""
+    while not ended.wait(BEAT):
+        lock.beat()
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -83,8 +83,7 @@ def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, read
     """Begin or go on, and keep records of it; returns the path of the weights."""
     with ExitStack() as stack:
         if run.together.first:
-            beat = stack.enter_context(no_other(run.checkpoint))
-            listen = to_all(lambda event: beat(), listen)
+            stack.enter_context(no_other(run.checkpoint))
         resumes = run.checkpoint.exists()
         if resumes and not resume:
             raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
