@@ -479,11 +479,12 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
     assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
 
 
-def test_of_hidden_sound_only_the_packet_before_what_is_first_heard_is_copied():
+@pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
+def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
-    copier.plain = {1}
+    copier.sound = {1: hides}
     order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]  # stream, and whether it is hidden
     packets = [
         SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden) for number, (stream, hidden) in enumerate(order)
     ]
-    assert [packet.number for packet in copier._heard(iter(packets))] == [0, 3, 2, 4, 6]
+    assert [packet.number for packet in copier._heard(iter(packets))] == expected

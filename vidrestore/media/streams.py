@@ -222,7 +222,7 @@ class StreamCopier:
         self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
-        self.plain: set[int] = set()  # sound in containers that can't hide any of it, as MP4's edit lists do
+        self.sound: dict[int, bool] = {}  # streams of it, and whether the output can hide some of it, by an edit list
         self.packets: Iterator[Packet[Any]] | None = None
         self.held: Packet[Any] | None = None
         self.broken: str | None = None
@@ -244,8 +244,8 @@ class StreamCopier:
         made = add_copy(output, template, whole=self.cut is None)
         if template.type != "attachment":
             self.targets[index] = made
-        if template.type == "audio" and output.format.name not in ISO:
-            self.plain.add(index)
+        if template.type == "audio":
+            self.sound[index] = output.format.name in ISO
 
     def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
         """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
@@ -292,19 +292,24 @@ class StreamCopier:
             self.broken = f"the sound and other streams break off ({error})"
 
     def _heard(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
-        """Packets without those of sound that the source hides where the output can't; but the last before what is heard: decoders begin
-        with it.
+        """Packets without those of sound that the source hides and the output would not.
+
+        MP4 can hide what comes before 0, so that stays there; elsewhere only the last packet of it does, which decoders begin with.
         """
-        hidden: dict[int, Packet[Any] | None] = {}  # after the first one heard None: between two edits, times would go back
+        before: dict[int, Packet[Any]] = {}
+        heard: set[int] = set()
         for packet in packets:
             index = packet.stream_index
-            if index in self.plain and packet.size:
-                if packet.is_discard:
-                    hidden.update({index: packet} if hidden.get(index, packet) is not None else {})
-                    continue
-                if before := hidden.get(index):
-                    yield before
-                hidden[index] = None
+            if packet.size and packet.is_discard and index in self.sound:
+                if index not in heard and self.sound[index]:
+                    yield packet
+                elif index not in heard:
+                    before[index] = packet
+                continue
+            if packet.size and index in self.sound and index not in heard:
+                heard.add(index)
+                if last := before.pop(index, None):
+                    yield last
             yield packet
 
     def _seek(self) -> None:
