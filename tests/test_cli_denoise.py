@@ -103,6 +103,12 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
 
+def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (film.parent / "list").write_text(f"{film}\n")
+    assert [run("--from-list", film.parent / "list", "-q") for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -11,6 +11,7 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.datasets import FrameSequence
+from vidrestore.errors import DatasetError
 from vidrestore.evaluation import patches
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.patches import clip_spans, fits, gray_video, judge, restored_video, restorer
@@ -164,6 +165,11 @@ def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
     parts = torch.cat([early, late]).clamp(0, 255)
     for figure, restored in zip(found, (parts, whole), strict=True):
         assert figure.frames["psnr"] == pytest.approx([psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4)
+
+
+def test_frames_that_hold_no_patch_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=f"{tmp_path}/a: frames of 22x3 hold no patch of 4x4"):
+        gray_video(write_clip(tmp_path / "a", 1, (3, 22)), 0)
 
 
 def test_a_frame_to_look_at_is_kept_of_the_first_clips(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ from vidrestore.cli import main
 from vidrestore.engine.devices import torch_device
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.training import loop, sources
+from vidrestore.training.batches import WorkerError
 from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.events import Began, Interrupted, Progress
 from vidrestore.training.interrupts import interrupts_held
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
+from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
 from vidrestore.weights import load_model, read_card
 
@@ -433,6 +435,15 @@ def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch:
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
     monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
     assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
+
+
+def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(self: Run, *batch: object) -> float:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    monkeypatch.setattr(Run, "update", killed)
+    with pytest.raises(WorkerError, match="a process that makes batches has ended .*fewer --workers where memory ran out"):
+        list(rehearse(tiny_run(tmp_path), device="cpu"))
 
 
 def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from vidrestore.events import plain
+
 Curve = tuple[Sequence[float], Sequence[float]]  # places, and the values there
 WIDTH, HEIGHT = 640, 180
 ROW = HEIGHT + 24  # of a picture of several plots
@@ -44,7 +46,7 @@ def plot(title: str, unit: str, curves: Mapping[str, Curve], ends: tuple[float, 
     for index, (name, (places, curve)) in enumerate(curves.items()):
         drawn = [(place, min(max(value, low), high)) for place, value in zip(places, curve, strict=True) if not math.isnan(value)]
         points = " ".join(f"{_x(place, ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn)
-        data = " ".join(json.dumps(value if math.isfinite(value) else None) for value in curve)
+        data = " ".join(json.dumps(plain(value)) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>')
     return "".join(parts) + "</svg>"

@@ -48,7 +48,7 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as in the schema above."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {"version": SCHEMA_VERSION, "event": self.name} | {key: _plain(value) for key, value in (values | self._derived()).items()}
+        return {"version": SCHEMA_VERSION, "event": self.name} | {key: plain(value) for key, value in (values | self._derived()).items()}
 
     def to_json(self) -> str:
         """The event as one line of JSON, without the newline."""
@@ -158,12 +158,12 @@ class Failed(Event):
     exit_code: int = 1
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` in what JSON knows: mappings, lists, strings, finite numbers; anything else becomes its `str` (paths, fractions)."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return [_plain(entry) for entry in value] if isinstance(value, Iterable) else str(value)
+    return [plain(entry) for entry in value] if isinstance(value, Iterable) else str(value)

@@ -65,11 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except OSError:
-        _finish_stdout()  # which tells whether it is that
-        raise
     finally:
-        _finish_stdout()
+        _finish_stdout()  # an error that came of it is told by this instead
 
 
 def _finish_stdout() -> None:

@@ -20,7 +20,7 @@ def denoiser(options: RestoreOptions) -> Restorer:
 
         if options.sigma != "auto" or options.quality != "default" or not options.match:
             raise OptionError(
-                f"{options.model} sees frame by frame by itself how noisy it is: leave --sigma, --fast, --best and --no-match out"
+                f"{options.model} sees by itself how noisy single frames are: leave --sigma, --fast, --best and --no-match out"
             )
         return image_denoiser(options)
     if options.tile is not None or options.tile_overlap is not None or options.steady:

@@ -123,6 +123,12 @@ def check_request(source: str, output: str, options: RestoreOptions | RecoverOpt
             raise OptionError(f"--cfr {options.cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
 
 
+def left_alone(source: str, output: str, options: RestoreOptions) -> Summary | None:
+    """What becomes of an output that is there with --skip-existing; None where there is work."""
+    there = options.skip_existing and output != PIPE and os.path.exists(output)
+    return Summary(source, output, 0, 0.0, skipped=True) if there else None
+
+
 def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse what would be restored wrongly."""
     if video.interlaced:

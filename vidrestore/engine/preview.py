@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -14,7 +13,17 @@ import numpy as np
 
 from vidrestore.colour import matrix_of
 from vidrestore.engine.excerpt import find_span
-from vidrestore.engine.job import Job, RestorerLoader, Summary, check_picture, check_request, damage_summary, prepare, restored_frames
+from vidrestore.engine.job import (
+    Job,
+    RestorerLoader,
+    Summary,
+    check_picture,
+    check_request,
+    damage_summary,
+    left_alone,
+    prepare,
+    restored_frames,
+)
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.rgb_clips import enlarged_frame
 from vidrestore.engine.run import warn
@@ -39,8 +48,8 @@ def preview(
     """
     if PIPE in (source, output):
         raise OptionError("--preview needs a file to read and a file to write, not a pipe")
-    if options.skip_existing and os.path.exists(output):
-        return Summary(source, output, 0, 0.0, skipped=True)
+    if there := left_alone(source, output, options):
+        return there
     check_request(source, output, options)
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:

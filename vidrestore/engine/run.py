@@ -20,6 +20,7 @@ from vidrestore.engine.job import (
     damage_summary,
     ignore,
     interlaced_warned,
+    left_alone,
     prepare,
     restored_frames,
 )
@@ -92,8 +93,8 @@ def nothing_to_do(
     """What became of a film that is done, or is to be left as it is; None where there is work."""
     output = str(folder.output)
     before = finished_before(source, task, options, folder)
-    if before is None and options.skip_existing and os.path.exists(output):
-        return Summary(source, output, 0, 0.0, skipped=True)
+    if before is None and (there := left_alone(source, output, options)):
+        return there
     if before is None and again:
         before = done_before(source, output, task, options)
     if before is None:
@@ -140,8 +141,8 @@ def kept(folder: WorkFolder, source: str, on_event: Listener) -> Iterator[None]:
 
 def _restore_stream(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Summary:
     """From or to a pipe, in one go."""
-    if options.skip_existing and output != PIPE and os.path.exists(output):
-        return Summary(source, output, 0, 0.0, skipped=True)
+    if there := left_alone(source, output, options):
+        return there
     check_request(source, output, options)
     with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
         return _stream(prepared(reader, output, task, options, loader, on_event), reader, on_event)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from vidrestore.charts import chart
 from vidrestore.evaluation.contestants import GIVEN
 from vidrestore.evaluation.png import data_uri, error_map
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, finite
+from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
+from vidrestore.events import plain
 
 Picture = NDArray[np.uint8]
 
@@ -81,7 +82,7 @@ def _row(result: Result, row: Row) -> str:
     cells = [f"<td>{escape(text)}</td>" for text in (row.system, row.weights, row.on)]
     for metric in result.metrics:
         for side, values in (("measured", row.measured), ("reference", row.reference)):
-            value = json.dumps(finite(values[metric])) if metric in values else ""
+            value = json.dumps(plain(values[metric])) if metric in values else ""
             cells.append(f'<td class="number" data-metric="{escape(metric)}" data-side="{side}">{value}</td>')
     kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
     return f"<tr{kind}>{''.join(cells)}<td>{escape(row.verdict)}</td></tr>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from statistics import fmean
@@ -13,6 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vidrestore.events import plain
 
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
@@ -96,7 +97,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: `version` and the fields of this class; a figure that isn't finite, as the PSNR of equal pictures, is None."""
-        return {"version": VERSION} | {item.name: _plain(getattr(self, item.name)) for item in fields(Result)}
+        return {"version": VERSION} | {item.name: _as_json(getattr(self, item.name)) for item in fields(Result)}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -118,19 +119,13 @@ def rounded(values: Values) -> dict[str, float]:
     return {name: round(value, DECIMALS.get(name.partition("_")[0], 4)) for name, value in values.items()}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Row):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(Row)}
+def _as_json(value: Any) -> Any:
     if isinstance(value, ClipFigures):
-        plain = {item.name: _plain(getattr(value, item.name)) for item in fields(ClipFigures) if item.name != "shown"}
-        return plain | {"frames": {metric: _plain(tuple(value.reported(metric))) for metric in value.frames}}
+        return plain({name: part for name, part in vars(value).items() if name != "shown"} | {"frames": _reported(value)})
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return finite(value) if isinstance(value, float) else value
+        return [_as_json(item) for item in value]
+    return plain(vars(value) if isinstance(value, Row) else value)
 
 
-def finite(value: float) -> float | None:
-    """As JSON can hold it."""
-    return value if math.isfinite(value) else None
+def _reported(clip: ClipFigures) -> dict[str, list[float]]:
+    return {metric: clip.reported(metric) for metric in clip.frames}

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from vidrestore.engine.finished import done_before, finished_before, named_film
-from vidrestore.engine.job import Job, RestorerLoader, Summary, check_request
+from vidrestore.engine.job import Job, RestorerLoader, Summary, check_request, left_alone
 from vidrestore.engine.lock import BusyError
 from vidrestore.engine.options import RestoreOptions
 from vidrestore.engine.run import join, kept, prepared, told, warn
@@ -71,8 +71,8 @@ def restore_shard(
     check_options(options)
     check_files(source, output)
     folder = WorkFolder(output, options.work_dir)
-    if options.skip_existing and not folder.path.is_dir() and folder.output.exists():
-        return Summary(source, output, 0, 0.0, skipped=True)
+    if not folder.path.is_dir() and (there := left_alone(source, output, options)):
+        return there
     if before := _checked(source, output, task, options, folder):
         on_event(Started(source, output, task, device=options.device))
         return told(before, on_event)

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
+from vidrestore.events import plain
 from vidrestore.training.events import Began, Event, Progress, Stepped
 
 POINTS = 320  # of a drawn curve: more would not be seen
@@ -35,7 +36,7 @@ class StepLog:
         if isinstance(event, Stepped):
             values = {"step": event.step, "loss": event.loss, "learning_rate": event.learning_rate}
             values |= {"gradient_norm": event.gradient_norm, "seconds": round(event.seconds, 3)}
-            finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            finite = plain(values)
             self._write(json.dumps(finite).encode() + b"\n")
             self._keep(finite)
 
