@@ -20,10 +20,11 @@ SERVER = """
 import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
 from vidrestore.cli import main
-from vidrestore.engine import batch, identity, lock, segmented, tasks, work_folder
-from vidrestore.media import atomic, file_output, joining, encoders, reader
-from vidrestore.scale import claims, shards
-from vidrestore.scale import batch as scale_batch
+from vidrestore.files import lease
+from vidrestore.jobs import batch, segmented, work_folder
+from vidrestore.media import encoders, file_output, joining, reader
+from vidrestore.restorers import base, no_change
+from vidrestore.scale import claims, shards, team_batch
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)
@@ -44,8 +45,8 @@ def marked(home, name):
 def elsewhere(machine):
     # Another machine: other names, and no lock of this one is seen there.
     socket.gethostname = lambda: machine
-    lock._boot = lambda: machine
-    lock.fcntl = None
+    lease._boot = lambda: machine
+    lease.fcntl = None
 
 def child(order):
     os.setsid()
@@ -57,8 +58,8 @@ def child(order):
         claims.LEASE, claims.BEAT = order["lease"], order["lease"] / 5
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
-    tasks.TASKS["denoise"] = tasks.TASKS["<identity>"]
-    slowed(identity.IdentityRestorer, "restore", order["slow_clip"])
+    base.TASKS["denoise"] = base.TASKS["<identity>"]
+    slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
     slowed(joining.JoinedFile, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])
     slowed(work_folder.WorkFolder, "remove", order["slow_name"])

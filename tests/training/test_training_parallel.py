@@ -27,7 +27,7 @@ from vidrestore.weights import load_model
 SCRIPT = """
 import sys
 from pathlib import Path
-from vidrestore.training import sources
+from vidrestore.training.data import sources
 from vidrestore.training.config import read_config
 from vidrestore.training.loop import train
 from vidrestore.training.data.sources import Reading

@@ -51,7 +51,7 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
     changes = {"training": {"steps": 40, "checkpoint_minutes": 0.0, "schedule": "plateau", "patience": 1, "final": "best"}}
     config = tiny_run(tmp_path, changes)
     expected = train(config, tmp_path / "whole", device="cpu")
-    code = f"from vidrestore.training import sources; sources.VALIDATION_GROUPS = {JUDGED}; from vidrestore.cli import main; main()"
+    code = f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}; from vidrestore.cli import main; main()"
     command = [sys.executable, "-c", code, "train", "--config", write_config(tmp_path, changes), "-o", tmp_path / "killed", "--resume"]
     command += ["--threads", torch.get_num_threads()]  # other tests change it, and sums over parts are other sums
     log = tmp_path / "killed" / "tiny.log.jsonl"
@@ -123,7 +123,7 @@ FULL_DISK = """
 import errno, os, sys
 from pathlib import Path
 from vidrestore.errors import CheckpointError
-from vidrestore.training import sources
+from vidrestore.training.data import sources
 from vidrestore.training.config import read_config
 from vidrestore.training.loop import Run, train
 import torch
