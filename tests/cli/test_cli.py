@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,13 +14,9 @@ import vidrestore
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.restoring import TileOverlap
 from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import Crf, EncoderName
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
-from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
-from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -309,14 +304,3 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
 
     run_each(["a", "b"], work, told.append)
     assert told[0] == Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)
-
-
-def test_the_help_names_the_defaults_that_the_library_has() -> None:
-    written = {
-        EncoderName: list(ENCODERS),
-        Crf: [f"{DEFAULT_CRF:g}"],
-        TileOverlap: [str(mb_taylorformer_restorer.OVERLAP), str(vsr_restorer.OVERLAP)],
-    }
-    for option, facts in written.items():
-        (told,) = option.__metadata__
-        assert all(re.search(rf"\b{re.escape(fact)}\b", f"{told.help} {told.show_default}") for fact in facts)

@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.errors import CheckpointError
 
-app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
+app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given.")]
 
 
-@app.command("list")
+@app.command("list", cls=CommandHelp)
 def list_weights(as_json: Json = False) -> None:
     """List the weights there are and where each is: bundled, pulled, or still to pull."""
     from vidrestore.weights import locate, read_manifest
@@ -31,7 +32,7 @@ def list_weights(as_json: Json = False) -> None:
     _print_table([("name", "task", "parameters", "size", "place"), *rows])
 
 
-@app.command()
+@app.command(cls=CommandHelp)
 def verify(names: Names = None) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
     from vidrestore.weights import verify
@@ -44,7 +45,7 @@ def verify(names: Names = None) -> None:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
 
 
-@app.command()
+@app.command(cls=CommandHelp)
 def pull(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file].")],
     quiet: Quiet = False,
@@ -56,7 +57,7 @@ def pull(
         typer.echo(f"{name}: {weights.pull(name, quiet=quiet)}")
 
 
-@app.command("import")
+@app.command("import", cls=CommandHelp)
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
@@ -77,7 +78,7 @@ def import_weights(
     typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
-@app.command()
+@app.command(cls=CommandHelp)
 def add(
     source: Annotated[Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")],
     name: Annotated[str | None, typer.Option(help="Name in the manifest; the file's own unless given.")] = None,
