@@ -1,9 +1,10 @@
-"""Motion blur as mean light over the exposure: of consecutive frames, or along the ways of a shaken camera and of things.
+"""Motion blur as mean light over the exposure: of consecutive frames, or along ways of a camera and of
+things.
 
-Means of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional neural network for dynamic scene deblurring", CVPR 2017);
-ways by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the performance of image restoration from motion blur", TIP 2012, as
-O. Kupyn et al., DeblurGAN, CVPR 2018 draw it). What is near moves more, and things move by themselves: such a part of the scene has its
-own way, and lies before the rest.
+Means of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional neural network for dynamic scene
+deblurring", CVPR 2017); ways by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the performance of
+image restoration from motion blur", TIP 2012, as O. Kupyn et al., DeblurGAN, CVPR 2018 draw it). What is near
+moves more, and things move by themselves: such a part of the scene has its own way, and lies before the rest.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ def mean_light(frames: Tensor) -> Tensor:
 
 
 def means_of_light(clip: Tensor, exposure: int) -> Tensor:
-    """(T * exposure, 3, H, W) consecutive frames -> (T, 3, H, W), each what an exposure over `exposure` of them shows."""
+    """(T * exposure, 3, H, W) consecutive frames -> (T, 3, H, W), each the mean light of `exposure` of them."""
     return from_light(to_light(clip).unflatten(0, (-1, exposure)).mean(1))
 
 
 def motion(clip: Tensor) -> float:
-    """About how many pixels a clip moves from frame to frame: its change in time over its change in space, coarsely seen."""
+    """About how many pixels a clip moves from frame to frame: its change in time over that in space."""
     if len(clip) < 2:
         return 0.0
     coarse = F.avg_pool2d(clip.mean(1), COARSE)
@@ -50,7 +51,7 @@ def motion(clip: Tensor) -> float:
 
 
 def drawn_blur(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Every frame blurred along its part of one drawn way, and where it was in the middle of that; sometimes a part along another."""
+    """Every frame blurred along its part of one drawn way, about the middle of that; often a part on its own."""
     way, lens = scaled_way(len(clip), draw), None
     if draw.random() < DEFOCUS_SHARE:
         lens = disc(log_uniform(draw, DEFOCUS))
@@ -131,7 +132,7 @@ def kernel_of(way: NDArray[np.float64], reach: int | None = None) -> Tensor:
 
 
 def kernels_of(way: NDArray[np.float64], frames: int, lens: Tensor | None = None) -> Tensor:
-    """(frames, side, side): the kernel of each frame's part of a way, through a lens (side, side) that spreads points."""
+    """(frames, side, side): the kernels of the frames' parts of a way, through a lens (side, side)."""
     parts = np.split(way, frames)
     reach = max(math.ceil(np.abs(part - part[len(part) // 2]).max()) for part in parts) + 1
     kernels = torch.stack([kernel_of(part, reach) for part in parts])
@@ -161,7 +162,8 @@ def blurred(clip: Tensor, kernels: Tensor) -> Tensor:
 
 
 def parts_blurred(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """(T, 3, H, W) of which the part (T, 1, H, W) moves by kernels `front`, and the rest, behind it, by `back`, (T, side, side) each.
+    """(T, 3, H, W) of which the part (T, 1, H, W) moves by `front`, the rest behind by `back`: (T, side,
+    side).
 
     The rest goes on behind the part as it is around it.
     """
@@ -174,7 +176,7 @@ def parts_blurred(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Te
 
 
 class Spread:
-    """Planes (T, C, H, W) spread by kernels (T or 1, side, side), edge pixels continued: by Fourier transforms of quick sizes."""
+    """Planes (T, C, H, W) spread by kernels (T or 1, side, side) in Fourier space; edge pixels are continued."""
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)

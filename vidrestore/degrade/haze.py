@@ -1,8 +1,9 @@
 """Haze by the scattering model that dehazing papers share: I = J t + A (1 - t), t = exp(-density * depth).
 
-S. Narasimhan, S. Nayar, "Vision and the atmosphere", IJCV 2002; ranges of density and airlight about those of RESIDE (B. Li et al.,
-"Benchmarking single-image dehazing and beyond", TIP 2019). Clips come without depth: it is made up, plausibly, of ground and hills on
-which parts of the picture stand upright, each as far as its foot, before a sky.
+S. Narasimhan, S. Nayar, "Vision and the atmosphere", IJCV 2002; ranges of density and airlight about those of
+RESIDE (B. Li et al., "Benchmarking single-image dehazing and beyond", TIP 2019). Clips come without depth: it
+is made up, plausibly, of ground and hills on which parts of the picture stand upright, each as far as its
+foot, before a sky.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def drawn_airlight(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(3, H or 1, W) in [0, 1]: nearly grey, or of a colour that one sees; brighter towards one side, or here and there."""
+    """(3, H or 1, W) in [0, 1]: nearly grey, or of a colour that one sees; brighter here or there."""
     colour = 1 + draw.normal(0, TINT, 3)
     if draw.random() < COLOURED_SHARE:
         colour += draw.normal(0, COLOURED) * np.array([1.0, 0.1, -1.0])
@@ -75,8 +76,8 @@ def drawn_airlight(clip: Tensor, draw: np.random.Generator) -> Tensor:
 def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """(T or 1, 1, H, W) depth in [0, 1]: farther towards the top, rolling, and in steps between things.
 
-    The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things keep theirs from frame to
-    frame.
+    The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things
+    keep theirs from frame to frame.
     """
     height, width = clip.shape[2:]
     standing = draw.random() < STANDING_SHARE
@@ -93,7 +94,7 @@ def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def _standing(depth: Tensor, clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(T, 1, H, W): (1, 1, H, W) on which regions of the clip stand upright, as far as their feet; some are left lying."""
+    """(T, 1, H, W): depth (1, 1, H, W) on which regions of the clip stand, as far as their feet; some lie."""
     regions = drawn_regions(clip, draw)
     count = int(regions.max()) + 1
     lines = depth[0, 0].mean(1)

@@ -1,7 +1,9 @@
-"""Small things that fall before a camera: where they are while it exposes, and the shape that lenses give them.
+"""Small things that fall before a camera: their places while it exposes, and the shapes that lenses give
+them.
 
-Everything is drawn on a room somewhat larger than the picture, whose sides meet: what leaves at one comes in at the other. Shapes are
-spread over the room by its Fourier transform, which joins sides in the same way, so that one inverse serves all layers.
+Everything is drawn on a room somewhat larger than the picture, whose sides meet: what leaves at one comes in
+at the other. Shapes are spread over the room by its Fourier transform, which joins sides in the same way, so
+that one inverse serves all layers.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ FINE = 16  # rooms have sides of a multiple, of which Fourier transforms are qui
 
 @dataclass(frozen=True)
 class Swarm:
-    """N things, rows and columns in pixels: where each is in the first frame, its step from frame to frame, its way in one exposure."""
+    """N things, in rows and columns of pixels: start, step from frame to frame, and way in one exposure."""
 
     start: Array  # (2, N)
     step: Array  # (2, N)
@@ -31,7 +33,7 @@ class Swarm:
     weight: Array  # (N,)
 
     def traces(self, frames: int, room: Room) -> Tensor:
-        """(T, 1, *room), the weight of each along its way: of a pixel that it passes, or all on one that it stays at."""
+        """(T, 1, *room): the weight of each on all pixels of its way, or on the one that it stays at."""
         lengths = np.hypot(*self.way)
         moments = 1 + math.ceil(lengths.max(initial=0))
         along = (np.arange(moments) + 0.5) / moments - 0.5
@@ -44,7 +46,7 @@ class Swarm:
 
 
 def drawn_swarm(room: Room, density: float, step: Array, way: Array, draw: np.random.Generator, spread: float = 0.1) -> Swarm:
-    """`density` things per pixel that differ from `step` and `way` by `spread` of their size, and in weight, about 1."""
+    """`density` things per pixel that differ by `spread` in step and way; their weight is about 1."""
     count = draw.poisson(density * room[0] * room[1])
     start = draw.uniform(0, 1, (2, count)) * np.array(room)[:, None]
     size = 1 + spread * draw.normal(0, 2, count)
@@ -54,7 +56,7 @@ def drawn_swarm(room: Room, density: float, step: Array, way: Array, draw: np.ra
 
 
 def dropped(places: Array, weight: Array, room: Room) -> NDArray[np.float32]:
-    """(*room), weights at fractional (row, column) places (2, N), shared among the four pixels around each."""
+    """(*room): weights at fractional (row, column) places (2, N), shared among four pixels each."""
     base = np.floor(places)
     share = places - base
     rows, columns = base.astype(np.int64)
@@ -80,7 +82,7 @@ def spread_all(layers: Iterable[tuple[Tensor, Tensor]], room: Room) -> Tensor:
 
 
 def soft(sigma: float, room: Room) -> Tensor:
-    """Spectrum of a Gaussian line's profile: `sigma` pixels, and 1 in the middle of a line as soon as it is wider than a pixel."""
+    """Spectrum of a Gaussian of `sigma` pixels, under which a line is 1 in its middle, or fainter if thin."""
     down, right = torch.fft.fftfreq(room[0])[:, None], torch.fft.rfftfreq(room[1])
     height = max(1.0, math.sqrt(2 * math.pi) * sigma)
     return height * torch.exp(-2 * (math.pi * sigma) ** 2 * (down.square() + right.square()))

@@ -1,7 +1,9 @@
-"""Parts of a scene that may be things: pixels near each other and of like colours, the same from frame to frame.
+"""Parts of a scene that may be things: pixels near each other and of like colours, the same from frame to
+frame.
 
-Nearest of a few drawn places in the space of place and colour (the first step of SLIC: R. Achanta et al., "SLIC superpixels compared to
-state-of-the-art superpixel methods", TPAMI 2012), so outlines follow edges of the picture, leaves and branches, too.
+Nearest of a few drawn places in the space of place and colour (the first step of SLIC: R. Achanta et al.,
+"SLIC superpixels compared to state-of-the-art superpixel methods", TPAMI 2012), so outlines follow edges of
+the picture, leaves and branches, too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def blended(clip: Tensor) -> Tensor:
-    """Every pixel with its neighbours above and to the left, (T, 3, H, W), which calms noise; the first row and column stay."""
+    """The mean of every pixel and its neighbours above and to the left, (T, C, H, W), which calms noise."""
     blend = clip.clone()
     blend[:, :, 1:] += clip[:, :, :-1]
     blend[:, :, 1:] *= 0.5
@@ -50,7 +52,7 @@ def blended(clip: Tensor) -> Tensor:
 
 
 def feet(regions: Tensor, count: int) -> list[float]:
-    """The lowest row of each region in the middle frame, as a share of the height; 0 for one that isn't there."""
+    """The lowest row of each region in the middle frame, as a share of the height; 0 if it isn't there."""
     middle = regions[len(regions) // 2].numpy()
     lowest = np.zeros(count)
     for row, line in enumerate(middle):

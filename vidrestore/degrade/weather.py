@@ -1,9 +1,10 @@
 """Rain and snow as layers of things that fall from frame to frame, each spread along its way and by the lens.
 
-Rain: O = t ((1 - S) J + S L) + (1 - t) A with streaks S of several layers, their light L, and rain that gathers into a veil (W. Yang et
-al., "Deep joint rain detection and removal from a single image", CVPR 2017; R. Li et al., "Heavy rain image restoration", CVPR 2019). A
-drop shows most of what is before the camera, upside down (K. Garg, S. Nayar, "Vision and rain", IJCV 2007), so L is brighter than most
-of a scene. Snow: K = z c + (1 - z) J with opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
+Rain: O = t ((1 - S) J + S L) + (1 - t) A with streaks S of several layers, their light L, and rain that
+gathers into a veil (W. Yang et al., "Deep joint rain detection and removal from a single image", CVPR 2017;
+R. Li et al., "Heavy rain image restoration", CVPR 2019). A drop shows most of what is before the camera,
+upside down (K. Garg, S. Nayar, "Vision and rain", IJCV 2007), so L is brighter than most of a scene. Snow: K
+= z c + (1 - z) J with opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ THICK_SHARE = 0.55  # of clips with rain that have streaks too near to be in foc
 THICK = (1.5, 6.0)  # pixels: their softness
 THICK_COUNT = (5e-5, 6e-4)  # of them, per pixel
 SPLASH_SHARE = 0.15  # of clips with rain that show splashes
-STRENGTH = (0.08, 1.0)  # of streaks: single faint ones have to be seen, too
+STRENGTH = (0.06, 0.8)  # of streaks: single faint ones have to be seen, too
 OPACITY = (0.1, 1.5)  # optical depth of flakes
 LARGE_SHARE = 0.5  # of clips with snow that have flakes too near to be in focus
 LARGE = (4.0, 14.0)  # pixels: their radius
@@ -62,7 +63,8 @@ def add_rain(
 ) -> Tensor:
     """(T, 3, H, W) with streaks (T, 1, H, W) before it, of `light`, all seen through a veil.
 
-    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go beyond their brightness.
+    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go
+    beyond their brightness.
     """
     return add_haze(clip * (1 - opacity * streaks) + light * streaks, transmission, airlight)
 
@@ -73,7 +75,7 @@ def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 
 def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Layers of streaks at as many depths, falling at about one angle; often thick ones near the lens, sometimes splashes."""
+    """Layers of streaks at as many depths, at about one angle; often thick ones near the lens, too."""
     room = room_around(clip.shape[2:])
     layers = [*_thin(len(clip), room, draw)]
     streaks = _seen(spread_all(layers, room), clip)
@@ -90,7 +92,9 @@ def _thin(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[
     """Maps of streaks with the spectra of their profiles: in focus, too near for it, and splashes."""
     angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
     down = np.array([math.cos(angle), math.sin(angle)])
-    exposure = log_uniform(draw, (0.2, 1.0))  # of the longest: drops are dots under a short one
+    exposure = (
+        log_uniform(draw, (0.2, 1.0)) if draw.random() < 0.3 else draw.uniform(0.5, 1)
+    )  # of the longest: drops are dots under a short one
     for _ in range(draw.integers(2, 7)):
         near = log_uniform(draw, NEAR)
         density = log_uniform(draw, STREAKS) / near
@@ -110,7 +114,7 @@ def _thin(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[
 
 
 def _splashes(frames: int, room: Room, draw: np.random.Generator) -> Tensor:
-    """(T, 1, *room): where drops hit the ground and burst, anew in every frame: a few droplets thrown up around each."""
+    """(T, 1, *room): drops that burst on the ground, anew in every frame: droplets thrown up around each."""
     size, density = draw.uniform(1, 5), log_uniform(draw, (3e-4, 3e-3))
     parts = []
     for _ in range(frames):

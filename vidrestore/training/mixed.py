@@ -1,4 +1,4 @@
-"""Degradations as they come: two at once now and then, compressed afterwards now and then, and sometimes none at all."""
+"""Degradations as they come: sometimes two at once, often compressed afterwards, now and then none at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER = ("haze", "rain", "snow", "blur", "noise")  # from the scene through the 
 
 @dataclass(frozen=True)
 class Shares:
-    """How many of all samples are left as they are; of the others, have a second degradation, and are compressed at last."""
+    """Of all samples, those left as they are; of the others, those degraded twice, and those compressed at last."""
 
     untouched: float = 0.0
     combined: float = 0.0
