@@ -111,9 +111,7 @@ H = MBTaylorFormerConfig(  # ours, for CPUs: at half the size, with its neighbou
 SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
-def expanded_strips(
-    maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool
-) -> Iterator[tuple[Span, list[Tensor]]]:
+def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool) -> Iterator[tuple[Span, list[Tensor]]]:
     """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip and one row on either side.
 
     Every row is worked out once, however low the strips, and before the rows above it are handed out: they may be overwritten then. The

@@ -73,6 +73,9 @@ class PairDataConfig(FootageConfig):
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
     widest: int | None = None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
+    combined: float = 0.08  # share of the others that have a second degradation
+    recompressed: float = 0.3  # share of the others that are compressed at last, as files are
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +84,8 @@ class PairDataConfig(FootageConfig):
         require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
         cuts = self.widest is None or self.crop <= self.widest <= LARGEST_CROP
         require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_CROP}", self.widest)
+        for name in ("untouched", "combined", "recompressed"):
+            require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
 
 
 @dataclass(frozen=True)
