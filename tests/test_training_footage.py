@@ -117,6 +117,13 @@ def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
         Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(np.random.default_rng(0), side=16)
 
 
+def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path: Path) -> None:
+    luma(tmp_path / "small.mkv", 2, size=(32, 12))
+    luma(tmp_path / "large.mkv", 2)
+    source = Footage([tmp_path / "small.mkv", tmp_path / "large.mkv"], [], frames=2, still_share=0)
+    assert {source.window(np.random.default_rng(seed), side=16)[0].shape for seed in range(6)} == {(2, 48, 64)}
+
+
 def test_nothing_to_train_on_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no clips and no photos"):
         Footage([], [], frames=2, still_share=0.5)

@@ -31,6 +31,7 @@ CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
 SHOT = (LARGEST_CROP, 384)  # height and width of what the camera sees of a photo
+TRIES = 30  # clips that are drawn until one is large enough
 SNAPSHOTS = 0.5  # of single frames that are drawn from photos: not filmed
 FILMED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2)  # what a filmed photo comes as
 
@@ -64,12 +65,12 @@ class Footage:
         return vars(self) | {"_cache": OrderedDict()}
 
     def window(self, draw: np.random.Generator, side: int = 1) -> Window:
-        """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
+        """One window of a randomly chosen clip or photo. Raises MediaError for clips that are all smaller than `side`."""
         still, path = self._chosen(draw)
         if still:
             picture = self._picture(path)
             return filmed(picture, drawn_move(picture[0].shape[1:], draw), self.frames)
-        return stretch(self._clip(path, side), self.frames, draw)
+        return stretch(self._clip(draw, path, side)[1], self.frames, draw)
 
     def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as `window` does.
@@ -78,7 +79,7 @@ class Footage:
         a photo is filmed; a single frame of it is as likely to be the photo's own pixels.
         """
         still, path = self._chosen(draw)
-        picture = self._picture(path) if still else self._clip(path, side)
+        path, picture = (path, self._picture(path)) if still else self._clip(draw, path, side)
         format, tags = FILMED if still else self._coding(path)
         height, width = SHOT if still else picture[0].shape[1:]
         if widest is not None:
@@ -109,12 +110,15 @@ class Footage:
         paths = self.stills if still else self.clips
         return still, paths[draw.integers(len(paths))]
 
-    def _clip(self, path: Path, side: int) -> Window:
-        planes = self._decoded(path)
-        height, width = planes[0].shape[1:]
-        if min(height, width) < side:
-            raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}; take the clip out of the folder")
-        return planes
+    def _clip(self, draw: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
+        """A clip; in place of one that is too small for `side`, another. Raises MediaError where they all seem to be."""
+        for _ in range(TRIES):
+            planes = self._decoded(path)
+            height, width = planes[0].shape[1:]
+            if min(height, width) >= side:
+                return path, planes
+            path = self.clips[draw.integers(len(self.clips))]
+        raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}, nor do others; add larger clips")
 
     def _picture(self, path: Path) -> Window:
         """A photo as a clip of one frame, chroma of its full size."""
