@@ -26,12 +26,13 @@ LARGEST_CROP = 288  # photos are filmed at this height
 class FootageConfig:
     """Where pictures come from. Raises ConfigError for values out of range.
 
-    `clips` and `stills` are folders, relative to the configuration's own; an empty `stills` means no photos. `validation` names the
-    clips among those, without their folder, that are kept out of training and judged instead. Shares are in [0, 1].
+    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty `stills` means no photos.
+    `validation` names the clips among those, without their folder, that are kept out of training and judged instead. Shares are in
+    [0, 1].
     """
 
-    clips: str
-    stills: str = ""
+    clips: str | tuple[str, ...]
+    stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
     still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
 
@@ -42,7 +43,17 @@ class FootageConfig:
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""
-        return {"clips": Path(self.clips).name, "photos": Path(self.stills).name, "held out": ", ".join(self.validation)}
+        clips, photos = (", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders))
+        return {"clips": clips, "photos": photos, "held out": ", ".join(self.validation)}
+
+    @property
+    def clip_folders(self) -> tuple[str, ...]:
+        return (self.clips,) if isinstance(self.clips, str) else self.clips
+
+    @property
+    def still_folders(self) -> tuple[str, ...]:
+        names = (self.stills,) if isinstance(self.stills, str) else self.stills
+        return tuple(name for name in names if name)
 
 
 @dataclass(frozen=True)

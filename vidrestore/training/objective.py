@@ -136,13 +136,17 @@ class ClipObjective:
         return {f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]} for name, psnr in last["psnr"].items()}
 
     def begin(self, network: nn.Module) -> None:
-        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero."""
+        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero.
+
+        Weights lie as the maps do, channels last.
+        """
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = [part for part in cast("VsrTransformer", network).tail if isinstance(part, nn.Conv2d)][-1]
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
+        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch
