@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.mixed import Shares, degraded
 from vidrestore.training.data.pairs import PairSource, drawn_clips, drawn_pair, held_out_pairs, turned
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import mean_psnr, picture_loss
+from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Progress
 from vidrestore.weights import load_model, read_card
 
@@ -197,6 +198,15 @@ def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> No
     assert float(picture_loss(restored, clean)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_40_db() -> None:
+    clean = torch.zeros(1, 3, 8, 8)
+    at_20, at_30, at_60, at_70 = (float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (20, 30, 60, 70))
+    assert at_20 - at_30 == pytest.approx(math.log(10), rel=0.1)
+    assert 0 < at_60 - at_70 < 0.011
+    both = psnr_loss(torch.stack([clean[0] + 0.1, clean[0]]), clean.expand(2, -1, -1, -1))
+    assert float(both) == pytest.approx((at_20 + math.log(1e-4)) / 2)
+
+
 def test_psnr_is_the_mean_of_the_pictures() -> None:
     pictures, reference = torch.rand(2, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = np.mean([psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)])
@@ -213,6 +223,19 @@ def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_pat
     train(config, tmp_path / "runs", device="cpu", listen=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+
+
+def test_a_network_of_three_frames_learns_to_restore_the_middle_one(tmp_path: Path) -> None:
+    told, several = Told(), {"model": {"frames": 3}, "data": {"frames": 3, "degradations": ["haze"]}}
+    config = pair_run(tmp_path, **several, training={"steps": 40, "validate_every": 20, "loss": "psnr"})
+    train(config, tmp_path / "runs", device="cpu", listen=told)
+    first, last = told[1], told[-1]
+    assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+
+
+def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sees 1 frames at once, but data.frames is 3"):
+        Run(pair_run(tmp_path, data={"frames": 3}), tmp_path, torch.device("cpu"))
 
 
 def test_every_degradation_is_judged(tmp_path: Path) -> None:
@@ -284,7 +307,7 @@ WRONG: list[tuple[str, str, object, str]] = [
         "data",
         "strides",
         [8],
-        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, widest, "
+        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, frames, widest, "
         "untouched, combined, recompressed",
     ),
     ("data", "untouched", 1.5, "untouched must be in [0, 1], found 1.5"),

@@ -22,7 +22,10 @@ ALONE = Shares()
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Crops to judge a network by, (N, 3, S, S) uint8 each, by degradation."""
+    """Crops to judge a network by, uint8 (N, 3, S, S) each, by degradation.
+
+    Degraded ones are (N, frames, 3, S, S) if the network sees several frames.
+    """
 
     degraded: dict[str, Tensor]
     clean: dict[str, Tensor]
@@ -35,7 +38,10 @@ class PairSource(Source):
         self.footage, self.config, self.seed = footage, config, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Degraded and clean, (size, 3, S, S) float32 in [0, 1], each crop with a degradation of its own."""
+        """Return degraded and clean crops, float32 in [0, 1], each with a degradation of its own.
+
+        Both are (size, 3, S, S); degraded ones (size, frames, 3, S, S) if there are several frames, clean ones are of the middle frame.
+        """
         pairs = [self._pair(np.random.default_rng((self.seed, 0, step, number))) for number in range(size)[share.of(size)]]
         given, clean = zip(*pairs, strict=True)
         return torch.stack(given), torch.stack(clean)
@@ -44,15 +50,25 @@ class PairSource(Source):
         name = self.config.degradations[draw.integers(len(self.config.degradations))]
         config = self.config
         shares = Shares(config.untouched, config.combined, config.recompressed)
-        return drawn_pair(self.footage, name, config.crop, draw, config.widest, shares)
+        return drawn_pair(self.footage, name, config.crop, draw, config.widest, shares, frames=config.frames)
 
 
 def drawn_pair(
-    footage: Footage, name: str, side: int, draw: np.random.Generator, widest: int | None = None, shares: Shares = ALONE
+    footage: Footage,
+    name: str,
+    side: int,
+    draw: np.random.Generator,
+    widest: int | None = None,
+    shares: Shares = ALONE,
+    *,
+    frames: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """One crop (3, side, side) degraded and clean, in [0, 1], both as 8 bits hold them."""
-    given, clean = drawn_clips(footage, name, side, 1, draw, widest, shares)
-    return given[0], clean[0]
+    """Return a degraded crop and its clean one (3, side, side), in [0, 1], both as 8 bits hold them.
+
+    With several `frames` the degraded one is a clip (frames, 3, side, side), the clean one its middle frame.
+    """
+    given, clean = drawn_clips(footage, name, side, frames, draw, widest, shares)
+    return given[0] if frames == 1 else given, clean[frames // 2]
 
 
 def drawn_clips(
@@ -73,7 +89,8 @@ def held_out_pairs(footage: Footage, config: PairDataConfig, side: int, count: i
     """`count` pairs of every degradation, the same for every run of a configuration."""
     given, clean = {}, {}
     for name in config.degradations:
-        pairs = [drawn_pair(footage, name, side, np.random.default_rng((1, number)), config.widest) for number in range(count)]
+        draws = (np.random.default_rng((1, number)) for number in range(count))
+        pairs = [drawn_pair(footage, name, side, draw, config.widest, frames=config.frames) for draw in draws]
         given[name], clean[name] = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
     return HeldOutPairs(given, clean)
 
