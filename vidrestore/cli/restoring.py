@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,10 +13,10 @@ import typer
 
 from vidrestore import parsing
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.progress import listening
-from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.progress import counted_words, length_of_time, listening, say
+from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.cli.shared_options import JSON, QUIET, one_use_of_stdout
-from vidrestore.errors import OptionError, VidRestoreError
+from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
 from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.estimate import Estimate
+    from vidrestore.jobs.job import Summary
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,22 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
         only = given[0] if len(given) == 1 and not run.from_list else ""
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
+    on_event = numbered(on_event, batch.sources)
     for path, origin in batch.left_out.items():
         on_event(Warned(path, f"left out: named like what is made of {origin}, which is restored, too; to restore it, name it alone"))
+    began, done = time.monotonic(), 0
     with closing(batch):
-        return run_each(batch.sources, lambda source: _work(batch, source, run, on_event), on_event)
+
+        def work(source: str) -> int:
+            nonlocal done
+            code = _work(batch, source, run, on_event)
+            done += 1
+            return code
+
+        code = run_each(batch.sources, work, on_event)
+    if len(batch.sources) > 1 and not (run.json or run.quiet):
+        say(f"{done} of {len(batch.sources)} videos in {length_of_time(time.monotonic() - began)}")
+    return code
 
 
 def _check_together(run: RunOptions, options: RestoreOptions) -> None:
@@ -119,33 +133,47 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
             team = Processes(devices, task, options)
             return TeamBatch(sources, run.output, task, options, team, **found)
     suffix = PREVIEW if run.preview else None
-    return Batch(sources, run.output, task, options, suffix=suffix, dry_run=run.dry_run, **found)
+    return Batch(sources, run.output, task, options, suffix=suffix, **found)
 
 
 def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
     """One input; its exit code."""
-    if run.dry_run:
-        from vidrestore.jobs.job import Summary
+    if not run.dry_run:
+        summary = batch.restore(source, on_event) if run.preview is None else batch.preview(source, run.preview, on_event)
+        return summary.exit_code
+    from vidrestore.jobs.job import Summary
 
-        found = batch.estimate(source, on_event)
-        if isinstance(found, Summary):
-            return found.exit_code
-        if not run.json:
-            print("\n".join(estimate_lines(found)))
-        return DAMAGED_SOURCE if found.damage else 0
-    summary = batch.restore(source, on_event) if run.preview is None else batch.preview(source, run.preview, on_event)
-    return summary.exit_code
+    found = _estimate(batch, source, on_event)
+    if isinstance(found, Summary):
+        return found.exit_code
+    if not run.json:
+        print("\n".join(estimate_lines(found)))
+    return DAMAGED_SOURCE if found.damage else 0
+
+
+def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summary:
+    """The estimate of a source, whose output may exist."""
+    try:
+        return batch.estimate(source, on_event)
+    except OutputExistsError as error:
+        on_event(Warned(source, str(error)))
+    options, batch.options = batch.options, replace(batch.options, overwrite=True)
+    try:
+        return batch.estimate(source, on_event)
+    finally:
+        batch.options = options
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:
     """What a dry run says to a person."""
     plan, timeline = found.plan, found.plan.timeline
     settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
+    parts = [(found.frames, "frame"), (len(timeline.scenes), "scene"), (len(timeline.clips), "clip"), (len(plan.copy), "other stream")]
     yield f"{plan.source.path} -> {plan.output}"
-    yield f"  {found.frames} frames, {len(timeline.scenes)} scenes, {len(timeline.clips)} clips, {len(plan.copy)} other streams copied"
+    yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
     yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
-    for scene in timeline.scenes:
+    for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
-    yield f"  about {found.seconds:.0f} s of work and {found.size / 1e6:.1f} MB of video"
+    yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.damage:
         yield f"  {found.damage}"

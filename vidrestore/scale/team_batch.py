@@ -48,6 +48,9 @@ class ShardedBatch(Batch):
         assert outcome is not None
         return outcome
 
+    def close(self) -> None:
+        """Leave the folders for outputs: other shards may be about to use them."""
+
     def _first_pass(self, on_event: Listener) -> dict[str, Summary | VidRestoreError]:
         """What came of the films that are done, or failed, without waiting for other shards; a film alone is waited for at once."""
         if len(self.sources) == 1:
@@ -62,7 +65,7 @@ class ShardedBatch(Batch):
     def _attempt(self, source: str, on_event: Listener, *, wait: bool = False) -> Summary | VidRestoreError | None:
         target, task, options = self.outputs[source], self.task, self.options
         try:
-            return restore_shard(source, target, task, options, lambda: self.restorer, on_event, self.shard, wait=wait)
+            return restore_shard(source, target, task, options, self.loader(source, on_event), on_event, self.shard, wait=wait)
         except VidRestoreError as error:
             return error
 
@@ -89,7 +92,7 @@ class TeamBatch(Batch):
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         run = partial(restore_with, self.workers)
         target, task, options = self.outputs[source], self.task, self.options
-        return restore_source(source, target, task, options, lambda: self.restorer, on_event, again=self.again, run=run)
+        return restore_source(source, target, task, options, self.loader(source, on_event), on_event, again=self.again, run=run)
 
     def close(self) -> None:
         self.workers.stop()
