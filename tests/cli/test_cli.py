@@ -16,12 +16,13 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore import parsing
 from vidrestore.cli import app as command_line
-from vidrestore.cli import main, progress
+from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs import frame_progress
+from vidrestore.restorers import dust_restorer, mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -136,16 +137,22 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
 ) -> None:
     here = Card("dust-denoise", "dust", {}, "denoise", "0" * 64, 3_147_776, {"sigma": [1, 75]}, file="dust-denoise.safetensors")
     away = Card(
-        "dust-cs20", "dust", {}, "cs", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
+        "dust-cs20", "dust", {}, "recover", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
     )
-    write_manifest([here, away], tmp_path)
+    write_manifest([away, here], tmp_path)
     monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
     assert run("weights", "list") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "name          task     parameters           size    place",
-        "dust-denoise  denoise  sigma 1-75           3.1 MB  bundled",
-        "dust-cs20     cs       rate 0.2, mode gray  0.0 MB  to pull",
+        "task     name            parameters           size    speed  place",
+        "denoise  dust-denoise *  sigma 1-75           3.1 MB  fast   bundled",
+        "recover  dust-cs20       rate 0.2, mode gray  0.0 MB  fast   to pull",
     ]
+
+
+def test_weights_list_marks_what_the_restorers_take() -> None:
+    images = {f"{mb_taylorformer_restorer.FAMILY}-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")}
+    assert {dust_restorer.DEFAULT_MODEL, vsr_restorer.DEFAULT} | images == weights_commands.DEFAULTS
+    assert set(manifest.read_manifest()) >= weights_commands.DEFAULTS
 
 
 def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

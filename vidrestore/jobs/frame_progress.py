@@ -21,6 +21,7 @@ class FrameProgress:
     def __init__(self, source: str, total: int | None, stage: str, on_event: Listener) -> None:
         self.source, self.total, self.stage, self.on_event = source, total, stage, on_event
         self._began = self._last = time.monotonic()
+        self._shown: tuple[int, int | None] = 0, total
         self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
         on_event(Progressed(source, 0, total, 0.0, stage, peak_memory(), settled=False))
 
@@ -33,10 +34,12 @@ class FrameProgress:
             self._send(done, self.total, now - self._began)
 
     def finish(self, done: int) -> None:
-        """Send the last event: `done` frames are all there are."""
-        self._send(done, done, time.monotonic() - self._began)
+        """Send the last event, unless it was: `done` frames are all there are."""
+        if self._shown != (done, done):
+            self._send(done, done, time.monotonic() - self._began)
 
     def _send(self, done: int, total: int | None, seconds: float) -> None:
+        self._shown = done, total
         settled = done == total or (self._first is not None and seconds >= SETTLED * self._first)
         self.on_event(Progressed(self.source, done, total, seconds, self.stage, peak_memory(), settled=settled))
 
