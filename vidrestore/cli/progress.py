@@ -28,7 +28,7 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-        drawn = not quiet and not mixed and sys.stderr.isatty()
+        drawn = not quiet and not mixed and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
         progress: Listener = stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
         results = (print_json,) if json else () if quiet else (print_summary,)
         listeners = (progress, *results)  # the bar is gone before the summary is printed
@@ -162,11 +162,11 @@ class BarListener:
             self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
+        stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)
         if self._bar is None:
-            self._bar = self.progress.add_task("", total=None, text="")
+            self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()
-        text = _position(event) + _speed(event)
-        self.progress.update(self._bar, description=_number(event) + _stage(event), completed=event.done, total=event.total, text=text)
+        self.progress.update(self._bar, description=stage, completed=event.done, total=event.total, text=text)
 
     def _remove_bar(self) -> None:
         if self._bar is not None:
@@ -191,7 +191,7 @@ def _position(event: Progressed) -> str:
 
 
 def _speed(event: Progressed) -> str:
-    fps = f", {event.fps:.1f} fps" if event.fps else ""
+    fps = f", {event.fps:.1f} fps" if event.fps and event.settled and event.stage != "join" else ""
     eta = f", {length_of_time(event.eta)} left" if event.eta else ""
     memory = f", {event.memory / 1e9:.2f} GB" if event.memory else ""
     return fps + eta + memory
