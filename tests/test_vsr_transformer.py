@@ -252,7 +252,7 @@ def test_sizes_that_a_network_can_t_take_are_refused():
 @pytest.mark.parametrize("size", SIZES)
 def test_a_configuration_builds_its_network_again(size):
     with torch.device("meta"):
-        network = build({"size": size, "propagation": 1})
+        network = build({"size": size, "propagation": 2})
         again = build(config_of(network))
     assert again.config == network.config != SIZES[size]
 
@@ -260,7 +260,7 @@ def test_a_configuration_builds_its_network_again(size):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t"),
+        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t, c"),
         ({"features": 9, "heads": 2}, "multiple of heads"),
         ({"patch": 7}, "patch must divide 64"),
         ({"blocks": 0}, "must be at least 1"),
