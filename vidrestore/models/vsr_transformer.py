@@ -121,9 +121,7 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it.
-
-    """
+    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it."""
 
     def __init__(self, features: int, depth: int, local: Locality | None) -> None:
         super().__init__()

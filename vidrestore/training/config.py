@@ -19,6 +19,7 @@ from vidrestore.training.tables import require, section, toml, with_settings
 PRECISIONS = ("bf16", "fp16", "fp32")
 SCHEDULES = ("cosine", "restarts", "plateau")
 FINAL = ("last", "best")
+OPTIMISERS = ("adam", "muon")
 LARGEST_CROP = 288  # photos are filmed at this height
 
 
@@ -263,6 +264,11 @@ class ClipTrainingConfig(Schedule):
     decay: float = 1.0
     precision: str = "fp32"
     validate_every: int = 500
+    optimiser: str = "adam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.optimiser in OPTIMISERS, "optimiser", " or ".join(OPTIMISERS), self.optimiser)
 
 
 TABLES = ("model", "data", "training", "parameters")

@@ -18,6 +18,7 @@ from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
 from vidrestore.training.batches import WHOLE, Share
 from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.events import Figures
+from vidrestore.training.muon import Muon
 from vidrestore.training.pairs import HeldOutPairs
 from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
 
@@ -126,7 +127,7 @@ class PairObjective:
 class ClipObjective:
     """Small and large clips: Charbonnier's loss over all frames, as VSR-Transformer is trained."""
 
-    kept: tuple[str, ...] = ("batch", "seed")
+    kept: tuple[str, ...] = ("batch", "seed", "optimiser")
 
     def __init__(self, settings: ClipTrainingConfig) -> None:
         self.settings = settings
@@ -146,7 +147,12 @@ class ClipObjective:
             nn.init.zeros_(parameter)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99), fused=True)
+        rate = self.settings.learning_rate
+        if self.settings.optimiser == "muon":
+            model = cast("VsrTransformer", network)
+            others = (model.flow, model.extractor[0], model.tail)  # what takes in and gives frames, and flow
+            return Muon(network, rate, apart=[parameter for part in others if part for parameter in part.parameters()])
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch
