@@ -42,11 +42,11 @@ class VsrConfig:
 
     `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: attention and feed-forward layers.
     The next three count residual blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction.
-    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: features that neighbours are given in the
-    place of all, of a compact network; with any, both directions of a feed-forward layer are one. `local`: what a token of a compact
-    network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward layer alone; without `alignment`
-    (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's place, and there is no flow. A network
-    without both sees single frames.
+    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: features that a compact network's
+    neighbours are given in the place of all; with any, both directions of a feed-forward layer are one. `local`: what a token of a
+    compact network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward
+    layer alone; without `alignment` (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's
+    place, and there is no flow. A network without both sees single frames.
     """
 
     frames: int = 5
