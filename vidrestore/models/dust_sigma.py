@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.dust import HEAD_SPREAD, check_sizes, dct_dictionary, soft_threshold
-from vidrestore.models.linear import Linear, on_tokens
+from vidrestore.models.fast.linear import Linear, on_tokens
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
 SIGMA_RANGE = (1.0, 75.0)

@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise, imresize
-from vidrestore.models.linear import Linear, PlainLinear
+from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.batches import WHOLE, Share
 from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
-from vidrestore.training.events import Figures
+from vidrestore.training.data.batches import WHOLE, Share
+from vidrestore.training.data.pairs import HeldOutPairs
+from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
 from vidrestore.training.muon import Muon
-from vidrestore.training.pairs import HeldOutPairs
-from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.training_events import Figures
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
