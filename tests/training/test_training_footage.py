@@ -12,9 +12,8 @@ import torch
 from sample_videos import write_video
 
 from vidrestore.errors import ConfigError, MediaError
-<<<<<<< HEAD:tests/test_training_footage.py
-from vidrestore.training import footage
-from vidrestore.training.footage import (
+from vidrestore.training.data import footage
+from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
     Footage,
     Move,
@@ -26,10 +25,6 @@ from vidrestore.training.footage import (
     filmed,
     find_footage,
 )
-=======
-from vidrestore.training.data import footage
-from vidrestore.training.data.footage import CLIP_SUFFIXES, Footage, Move, back_and_forth, decode_clip, drawn_move, filmed, find_footage
->>>>>>> main:tests/training/test_training_footage.py
 
 
 def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
