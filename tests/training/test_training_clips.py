@@ -29,7 +29,7 @@ from vidrestore.training.data.super_resolution import (
 )
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import charbonnier, flow_distance, see_differences
-from vidrestore.weights import read_card
+from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
 
@@ -196,6 +196,24 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"flow": FLOW | {"widths": [8]}}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="weights of spynet"):
         other.start_from(given)
+
+
+def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(tmp_path: Path) -> None:
+    alone = {"alignment": False, "attention": False, "propagation": 0}
+    trunk = train(clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}), tmp_path / "runs", device="cpu")
+    flow = train(clip_run(tmp_path, "spynet", model={"finest": 0}, training={"steps": 3}), tmp_path / "flow", device="cpu")
+    run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "attention": False}), tmp_path, CPU)
+    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    for given in (trunk, flow):
+        run.start_from(given)
+    own, part = run.network.state_dict(), load_model(trunk).network.state_dict()
+    assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
+    assert torch.equal(own["flow.levels.0.0.weight"], load_model(flow).network.state_dict()["levels.0.0.weight"])
+    assert all(torch.equal(own[name], before[name]) for name in before.keys() - part.keys() if not name.startswith("flow."))
+    assert run.config.command(run.init).endswith(f"--init {trunk} --init {flow}")
+    other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
+    with pytest.raises(CheckpointError, match="change .model., or start without"):
+        other.start_from(trunk)
 
 
 @pytest.mark.parametrize(

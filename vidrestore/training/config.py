@@ -321,10 +321,11 @@ class RunConfig:
         """What the data's paths are relative to."""
         return self.path.resolve().parent
 
-    def command(self, init: str | None) -> str:
+    def command(self, init: Iterable[str] = ()) -> str:
         """That trains it from the weights `init`, or from none; for the card of the weights."""
         settings = [part for value in self.settings for part in ("--set", value)]
-        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *(["--init", init] if init else [])])
+        starts = [part for source in init for part in ("--init", source)]
+        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *starts])
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
