@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from clip_runs import FLOW, SMALL, clip_run
 from torch import Tensor, nn
 from training_runs import Told
 
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.media.recompress import recompress
+from vidrestore.media.recompress import recompress, recompress_jpeg
 from vidrestore.models.spynet import warp
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data import sources
@@ -24,6 +26,7 @@ from vidrestore.training.data.super_resolution import (
     bicubic_small,
     drawn_flow,
     drawn_motion,
+    drawn_resizing,
     encoded,
     practical_small,
 )
@@ -94,9 +97,25 @@ def test_a_gaussian_blurs_as_its_formula_says() -> None:
 
 def test_a_better_quality_leaves_more_of_the_clip() -> None:
     clip = (picture() * 255).round() / 255
-    errors = [float((encoded(clip, crf) - clip).abs().mean()) for crf in (1, 25, 45)]
+    errors = [float((encoded(clip, partial(recompress, crf=crf)) - clip).abs().mean()) for crf in (1, 25, 45)]
     assert errors == sorted(errors)
     assert errors[0] < 0.02 < errors[2]
+
+
+def test_motion_jpeg_keeps_the_grey_levels_and_loses_more_at_a_coarser_quantiser() -> None:
+    clip = (picture() * 255).round() / 255
+    errors = [float((encoded(clip, partial(recompress_jpeg, quality=quality)) - clip).abs().mean()) for quality in (2, 10, 31)]
+    assert errors == sorted(errors)
+    assert errors[0] < 0.02 < errors[2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: int) -> None:
+    resize = drawn_resizing(np.random.default_rng(seed))
+    large = torch.full((2, 3, 32, 48), 0.3)
+    torch.testing.assert_close(resize(large), torch.full((2, 3, 8, 12), 0.3))
+    ramp = torch.linspace(0, 1, 48).expand(1, 3, 32, 48)
+    torch.testing.assert_close(resize(ramp)[..., 3:-3], F.avg_pool2d(ramp, 4)[..., 3:-3], atol=1e-3, rtol=0)
 
 
 def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.media.recompress import recompress
+from vidrestore.media.recompress import Planes, recompress, recompress_jpeg
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
@@ -21,9 +22,10 @@ from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import as_stored
 
-BLUR = (0.2, 2.4)  # sigma in pixels of the large frame
-NOISE = (0.0, 6.0)  # sigma on the 0-255 scale
-CRF = (18.0, 34.0)
+BLUR, BLURRED = (0.2, 2.4), 0.85  # sigma in pixels of the large frame, and the share of clips
+NOISE, NOISY = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
+CRF, PRESETS = (17.0, 36.0), ("veryfast", "veryfast", "medium")  # of x264
+JPEG = (2, 14)  # quantiser
 ENCODED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1)  # what is handed to the encoder
 
 
@@ -79,18 +81,40 @@ def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
     """The same as users' videos are: through a soft lens, noisy, and compressed by a real encoder, each of a drawn strength.
 
     Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video
-    Super-Resolution", CVPR 2022.
+    Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few are not compressed.
     """
-    small = imresize(gaussian_blurred(large, draw.uniform(*BLUR)), 1 / SCALE)
-    noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
-    return encoded(as_stored((small + noise * draw.uniform(*NOISE) / 255).clamp(0, 1)), draw.uniform(*CRF))
+    blurred = gaussian_blurred(large, draw.uniform(*BLUR)) if draw.random() < BLURRED else large
+    small = drawn_resizing(draw)(blurred)
+    if draw.random() < NOISY:
+        noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
+        small = small + noise * draw.uniform(*NOISE) / 255
+    return drawn_coding(draw)(as_stored(small.clamp(0, 1)))
 
 
-def encoded(clip: Tensor, crf: float) -> Tensor:
-    """(T, 3, H, W) in [0, 1], even sides, as H.264 of a quality `crf` leaves it, in 8 bits."""
+def drawn_resizing(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
+    """One of the ways in which frames are made four times smaller: mostly bicubic, also by means of 4x4 pixels, or bilinear."""
+    kind = draw.choice(["bicubic", "area", "bilinear"], p=[0.6, 0.2, 0.2])
+    if kind == "bicubic":
+        return lambda large: imresize(large, 1 / SCALE)
+    if kind == "area":
+        return lambda large: F.avg_pool2d(large, SCALE)
+    return lambda large: F.interpolate(large, scale_factor=1 / SCALE, mode="bilinear", antialias=True)
+
+
+def drawn_coding(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
+    """A compression of clips (T, 3, H, W) in 8 bits: mostly H.264, also Motion JPEG or none."""
+    kind, crf = draw.choice(["h264", "jpeg", "none"], p=[0.8, 0.13, 0.07]), draw.uniform(*CRF)
+    quality, preset = int(draw.integers(*JPEG)), str(draw.choice(PRESETS))
+    if kind == "h264":
+        return lambda clip: encoded(clip, partial(recompress, crf=crf, preset=preset))
+    return (lambda clip: encoded(clip, partial(recompress_jpeg, quality=quality))) if kind == "jpeg" else lambda clip: clip
+
+
+def encoded(clip: Tensor, code: Callable[[list[Planes]], list[Planes]]) -> Tensor:
+    """(T, 3, H, W) in [0, 1], even sides, as an encoder leaves it (BT.601, 4:2:0), in 8 bits."""
     layout, tags = ENCODED
     planes = [grey_to_planes(rgb_to_yuv(frame, layout, tags, frame.shape[-2]), layout) for frame in clip]
-    decoded = [yuv_to_rgb(planes_to_grey(frame, layout), layout, tags, clip.shape[-2]) for frame in recompress(planes, crf)]
+    decoded = [yuv_to_rgb(planes_to_grey(frame, layout), layout, tags, clip.shape[-2]) for frame in code(planes)]
     return as_stored(torch.stack(decoded).clamp(0, 1))
 
 
