@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -22,11 +21,10 @@ from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.evaluation.figures import luma_figures
-from vidrestore.media.recompress import recompress
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.vsr_restorer import VsrRestorer
-from vidrestore.training.data.super_resolution import encoded
+from vidrestore.training.data.compressed import encoded
 from vidrestore.weights import read_manifest
 
 LENS = 1.5  # sigma in pixels of the large frame
@@ -49,7 +47,7 @@ def clean_clip(data: Path, sequence: str, frames: int) -> Tensor:
 def small_clip(clip: Tensor, kind: str) -> Tensor:
     """The same a quarter as large, as 8 bits hold it."""
     if kind == "practical":
-        return encoded(imresize(gaussian_blurred(clip, LENS), 1 / SCALE).clamp(0, 1), partial(recompress, crf=CRF))
+        return encoded(imresize(gaussian_blurred(clip, LENS), 1 / SCALE).clamp(0, 1), CRF)
     return imresize(clip, 1 / SCALE).clamp(0, 1).mul(255).round().div(255)
 
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.media.recompress import Planes, recompress, recompress_jpeg
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.compressed import drawn_compression
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import as_stored
 
 BLUR, BLURRED = (0.2, 2.4), 0.85  # sigma in pixels of the large frame, and the share of clips
 NOISE, NOISY = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
-CRF, PRESETS = (17.0, 36.0), ("veryfast", "veryfast", "medium")  # of x264
-JPEG = (2, 14)  # quantiser
-ENCODED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1)  # what is handed to the encoder
+COMPRESSED = 0.93  # share of clips
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,8 @@ def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
     if draw.random() < NOISY:
         noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
         small = small + noise * draw.uniform(*NOISE) / 255
-    return drawn_coding(draw)(as_stored(small.clamp(0, 1)))
+    small = as_stored(small.clamp(0, 1))
+    return drawn_compression(small, draw) if draw.random() < COMPRESSED else small
 
 
 def drawn_resizing(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
@@ -99,23 +95,6 @@ def drawn_resizing(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
     if kind == "area":
         return lambda large: F.avg_pool2d(large, SCALE)
     return lambda large: F.interpolate(large, scale_factor=1 / SCALE, mode="bilinear", antialias=True)
-
-
-def drawn_coding(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
-    """A compression of clips (T, 3, H, W) in 8 bits: mostly H.264, also Motion JPEG or none."""
-    kind, crf = draw.choice(["h264", "jpeg", "none"], p=[0.8, 0.13, 0.07]), draw.uniform(*CRF)
-    quality, preset = int(draw.integers(*JPEG)), str(draw.choice(PRESETS))
-    if kind == "h264":
-        return lambda clip: encoded(clip, partial(recompress, crf=crf, preset=preset))
-    return (lambda clip: encoded(clip, partial(recompress_jpeg, quality=quality))) if kind == "jpeg" else lambda clip: clip
-
-
-def encoded(clip: Tensor, code: Callable[[list[Planes]], list[Planes]]) -> Tensor:
-    """(T, 3, H, W) in [0, 1], even sides, as an encoder leaves it (BT.601, 4:2:0), in 8 bits."""
-    layout, tags = ENCODED
-    planes = [grey_to_planes(rgb_to_yuv(frame, layout, tags, frame.shape[-2]), layout) for frame in clip]
-    decoded = [yuv_to_rgb(planes_to_grey(frame, layout), layout, tags, clip.shape[-2]) for frame in code(planes)]
-    return as_stored(torch.stack(decoded).clamp(0, 1))
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
