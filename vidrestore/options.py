@@ -12,6 +12,7 @@ from vidrestore.errors import OptionError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
+Input = Literal["compressed", "clean"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
 LEAST_TILE = 64
@@ -114,6 +115,13 @@ class RestoreOptions:
         True, "Compare the same place in every frame, don't follow motion.", QUALITY, flags=("--match/--no-match",), tasks=DENOISE
     )
     scale: int = option(4, "How many times larger, in both directions: 4.", QUALITY, flags=("--scale", "-x"), metavar="N", tasks=ENLARGE)
+    input: Input = option(
+        "compressed",
+        "compressed: as cameras and the web have it; clean: made small without loss.",
+        QUALITY,
+        metavar="clean|compressed",
+        tasks=ENLARGE,
+    )
     strength: float = option(1.0, "Mix: 1 is the restored video, 0 the source.", QUALITY, metavar="0..1")
     steady: bool = option(False, "Less flicker: mix frames with their neighbours where they agree.", QUALITY, tasks=SINGLE_FRAMES)
     scene_detect: bool = option(True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",))
@@ -160,6 +168,7 @@ class RestoreOptions:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))
+        _check_choice("input", self.input, get_args(Input))
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)

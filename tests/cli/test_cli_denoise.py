@@ -26,6 +26,7 @@ from vidrestore.events import SCHEMA_VERSION
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
+from vidrestore.jobs.request import Request
 from vidrestore.media.probe import probe
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import TASKS
@@ -98,6 +99,11 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
 
+def test_the_same_command_for_one_video_again_ends_with_0(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run(film) for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+
+
 def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (film.parent / "list").write_text(f"# a remark\n{film}\n")
     assert [run("--from-list", film.parent / "list") for _ in range(2)] == [0, 0]
@@ -132,11 +138,11 @@ def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[RestoreOptions] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object, **more: object) -> jobs.Summary:
-        seen.append(options)
-        return jobs.Summary(source, output, 0, 0.0)
+    def note(request: Request, *rest: object) -> jobs.Summary:
+        seen.append(request.options)
+        return jobs.Summary(request.source, request.output, 0, 0.0)
 
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
     assert run(film, *given.split()) == 0
     (options,) = seen

@@ -110,28 +110,27 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
 
     _check_together(run, options)
     trial = run.preview is not None or run.dry_run
-    found = {"recursive": run.recursive, "many": bool(run.from_list)}
+    found = {"recursive": run.recursive}
     if run.shard and not trial:
         from vidrestore.scale.shards import Shard
-        from vidrestore.scale.team_batch import ShardedBatch
+        from vidrestore.scale.shared_batch import ShardedBatch
 
         return ShardedBatch(sources, run.output, task, options, Shard(*run.shard), **found)
     if run.engine == "ray" and not trial:
         from vidrestore.scale.ray_actors import RayActors
-        from vidrestore.scale.team_batch import TeamBatch
+        from vidrestore.scale.shared_batch import WorkersBatch
 
-        actors = RayActors(task, options, run.ray_address, cpus=run.ray_cpus)
-        return TeamBatch(sources, run.output, task, options, actors, **found)
+        actors = RayActors(run.ray_address, cpus=run.ray_cpus)
+        return WorkersBatch(sources, run.output, task, options, actors, **found)
     if "," in options.device:
         from vidrestore.scale.processes import Processes, devices_of
 
         devices = devices_of(options.device)
         options = replace(options, device=devices[0])
         if not trial:
-            from vidrestore.scale.team_batch import TeamBatch
+            from vidrestore.scale.shared_batch import WorkersBatch
 
-            team = Processes(devices, task, options)
-            return TeamBatch(sources, run.output, task, options, team, **found)
+            return WorkersBatch(sources, run.output, task, options, Processes(devices), **found)
     suffix = PREVIEW if run.preview else None
     return Batch(sources, run.output, task, options, suffix=suffix, **found)
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
-DEFAULTS = {"dust-denoise", "vsr-transformer-t-x4", *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur"))}
+DEFAULTS = {
+    *("dust-denoise", "vsr-transformer-t-x4", "vsr-transformer-t-practical-x4"),  # of the last two --input picks one
+    *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")),
+}
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given.")]

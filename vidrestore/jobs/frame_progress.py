@@ -54,7 +54,7 @@ def counted(frames: Iterable[T], source: str, total: int | None, stage: str, on_
 
 
 def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where the system doesn't say."""
+    """Return the peak resident bytes of this process; None if the system doesn't say."""
     try:
         import resource
     except ImportError:
