@@ -104,6 +104,27 @@ def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Pat
     assert isinstance(ImageRestorer("dehaze", RestoreOptions(model=imported, device="cpu")), RgbRestorer)
 
 
+def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path: Path) -> None:
+    network, (frame,) = small(tasks=["derain", "dehaze"]), clip(1, 24, 32)
+    model = write_weights(tmp_path, network, "all")
+    for index, task in enumerate(("derain", "dehaze")):
+        for tile in (None, 64):
+            restorer = ImageRestorer(task, RestoreOptions(model=model, device="cpu", tile=tile, precision="fp32"))
+            with torch.no_grad():
+                expected = network(frame[None], torch.tensor([index]))[0]
+            torch.testing.assert_close(restorer.picture(frame[None]), expected, atol=1e-5, rtol=0)
+
+
+def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(tmp_path: Path) -> None:
+    for network, task, message in (
+        (small(tasks=["derain", "desnow"]), "all", "this network's tasks are derain, desnow, not 'dehaze'"),
+        (small(tasks=["derain", "desnow"]), "dehaze", "this network's tasks are derain, desnow, not 'dehaze'"),
+        (small(), "all", "these weights are to train others from, not for 'dehaze'"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            ImageRestorer("dehaze", RestoreOptions(model=write_weights(tmp_path, network, task), device="cpu"))
+
+
 @pytest.mark.parametrize("options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")])
 def test_tiles_that_the_network_cannot_take_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
     with pytest.raises(OptionError, match=message):

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from vidrestore.models.deform_conv import deformable_depthwise
 from vidrestore.models.fast.strips import Span, strip_spans, window
 from vidrestore.models.pixel_maps import depthwise, maps_of, normalised, pointwise, tokens_of, weight, within
+from vidrestore.models.task_vectors import TaskVectors, check_names, check_tasks
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]
@@ -62,6 +63,7 @@ class MBTaylorFormerConfig:
     frames: int = 1  # seen at once: the frame to restore in the middle of its neighbours
     unshuffle: int = 1  # level 1 works at this fraction of the size: pixels move into channels before, and back after
     norm: Literal["deviation", "layer"] = "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
+    tasks: tuple[str, ...] = ()  # each has a learned vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
         sizes = {name: getattr(self, name) for name in ("widths", "blocks", "branches", "heads")}
@@ -83,6 +85,7 @@ class MBTaylorFormerConfig:
             raise ValueError(f"unshuffle must be 1, 2 or 4, got {self.unshuffle}")
         if self.norm not in ("deviation", "layer"):
             raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
+        check_names(self.tasks)
 
     @property
     def multiple(self) -> int:
@@ -367,18 +370,25 @@ class Fusion(nn.Module):
 
 
 class Stage(nn.Module):
-    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input added (if `residual`)."""
+    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input added (if `residual`).
+
+    In a network with tasks the vector of the task is added first.
+    """
 
     def __init__(self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True) -> None:
         super().__init__()
         heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
         self.chain = config.chain
+        self.task = TaskVectors(len(config.tasks), channels) if config.tasks else None
         self.embeddings = nn.ModuleList(embedding(channels, branch, config) for branch in range(self.branches))
         self.blocks = nn.ModuleList(Block(channels, heads, self.branches, config) for _ in range(config.blocks[level]))
         if self.branches > 1:
             self.fusion = Fusion(channels, self.branches)
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and no gradients."""
+        if self.task is not None:
+            maps = self.task(maps, tasks)
         branches = list(self.embedded(maps))
         if torch.is_grad_enabled():
             for block in self.transformer():
@@ -445,21 +455,24 @@ class MBTaylorFormer(nn.Module):
         self.refinement = Stage(0, widths[1], config)
         self.head = weight(colours, widths[1], 3, 3, fan_in=9 * widths[1])
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """Pictures or clips, and if the network has tasks the index of each one's (B,) -> restored pictures."""
+        check_tasks(tasks, self.config.tasks, len(images))
         given, middle = self._checked(images)
         maps = F.conv2d(F.pixel_unshuffle(given, self.config.unshuffle), self.stem, padding=1)
         maps = maps.contiguous(memory_format=torch.channels_last)
         skipped = []
         for level in range(3):
-            skipped.append(self.encoder[level](maps))
+            skipped.append(self.encoder[level](maps, tasks))
             maps = self.down[level](skipped[-1])
-        maps = self.encoder[3](maps)
+        maps = self.encoder[3](maps, tasks)
         for level in (2, 1, 0):
             maps = torch.cat((self.up[level](maps), skipped.pop()), 1)
             if level:
                 maps = pointwise(maps, self.reduce[level - 1])
-            maps = self.decoder[level](maps)
-        return middle + F.pixel_shuffle(F.conv2d(self.refinement(maps), self.head, padding=1), self.config.unshuffle)
+            maps = self.decoder[level](maps, tasks)
+        refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
+        return middle + F.pixel_shuffle(refined, self.config.unshuffle)
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """All frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""

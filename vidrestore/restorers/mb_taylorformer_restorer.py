@@ -46,6 +46,8 @@ class ImageRestorer:
         model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
         self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
+        tasks = self.network.config.tasks
+        self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []  # of the one picture
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
@@ -101,7 +103,7 @@ class ImageRestorer:
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
             with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                restored: Tensor = self.network(given)[:, None].float()
+                restored: Tensor = self.network(given, *self.tasks)[:, None].float()
             return restored
 
         with torch.inference_mode():

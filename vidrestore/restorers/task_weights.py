@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import Model, load_model, read_manifest
+from vidrestore.weights.manifest import Card
 
 ANY_TASK = "restore"  # what an imported checkpoint is for, as long as nobody has said
+ALL_TASKS = "all"  # trained for several tasks: those that the config of the network names
 
 
 def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
     """The weights named `model`, else those called `preferred`, else the first of the manifest for this task and family.
 
     Raises CheckpointError where there are none, or where those named are of another family or for another task.
+    Weights for all tasks are for those that their network's config names.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)
     card = loaded.card
     if card.family != family:
         raise CheckpointError(f"{card.name}: these weights are of the family {card.family!r}, but {task} takes {family!r}; name others")
-    if card.task not in (task, ANY_TASK):
-        raise CheckpointError(
-            f"{card.name}: these weights are for {card.task!r}, not {task!r}; run `vidrestore {card.task}`, or name others with --model"
-        )
+    _check_task(card, task)
     return loaded
 
 
+def _check_task(card: Card, task: str) -> None:
+    tasks = card.config.get("tasks", ())
+    if card.task == ALL_TASKS and not tasks:
+        raise CheckpointError(f"{card.name}: these weights are to train others from, not for {task!r}; name others with --model")
+    if card.task not in (task, ANY_TASK, ALL_TASKS):
+        raise CheckpointError(
+            f"{card.name}: these weights are for {card.task!r}, not {task!r}; run `vidrestore {card.task}`, or name others with --model"
+        )
+    if tasks and task not in tasks:
+        raise CheckpointError(f"{card.name}: this network's tasks are {', '.join(tasks)}, not {task!r}; name other weights with --model")
+
+
 def _bundled(task: str, family: str, preferred: str) -> str:
-    names = [card.name for card in read_manifest().values() if (card.task, card.family) == (task, family)]
+    cards = [card for card in read_manifest().values() if card.family == family]
+    own = [card.name for card in cards if card.task == task]
+    names = own + [card.name for card in cards if card.task == ALL_TASKS and task in card.config.get("tasks", ())]
     if not names:
         raise CheckpointError(
             f"no weights for {task!r} are bundled with this version; bring the authors' in with `vidrestore weights import FILE "

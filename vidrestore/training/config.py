@@ -299,6 +299,7 @@ FAMILY_TASKS = {  # of families that are trained for others than TASKS; "all" an
     "spynet": ("flow",),
 }
 TASKS = ("denoise", "recover")
+TASK_OF = {"haze": "dehaze", "rain": "derain", "snow": "desnow", "blur": "deblur", "noise": "denoise"}  # by degradation
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 

@@ -17,6 +17,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConf
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.training.config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig, RunConfig
+from vidrestore.training.data.pairs import task_indices
 from vidrestore.training.objective import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
@@ -79,6 +80,13 @@ def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> No
     frames = data.frames if isinstance(data, PairDataConfig) else 1
     if frames != architecture.frames:
         raise ConfigError(f"{config.path}: [model] sees {architecture.frames} frames at once, but data.frames is {frames}; set them alike")
+    if isinstance(data, PairSetConfig) and architecture.tasks:
+        raise ConfigError(f"{config.path}: [model] tasks need data.degradations, not a dataset; leave tasks out")
+    if isinstance(data, PairDataConfig):
+        try:
+            task_indices(data, architecture.tasks)
+        except ConfigError as error:
+            raise ConfigError(f"{config.path}: {error}") from error
     if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % architecture.multiple:
         raise ConfigError(f"{config.path}: data.crop must be a multiple of {architecture.multiple} for this [model], found {data.crop}")
 
@@ -87,8 +95,9 @@ def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Pa
     """Give the networks of a run other weights.
 
     A flow network's go to the flow of a super-resolution one, which may leave out its finest levels; those of one that sees single frames
-    to the same parts of one that sees others. What is not given stays. Raises CheckpointError unless the weights are of the network that
-    the configuration describes, or of such a part.
+    to the same parts of one that sees others; those of an image network without tasks to one that has tasks.
+    What is not given stays. Raises CheckpointError unless the weights are of the network that the configuration
+    describes, or of such a part.
     """
     model = load_model(source)
     for network in networks:
@@ -105,6 +114,8 @@ def _taken(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
     """Parameters that a network takes over from another, by its own names; None unless the other is the same, or a part of it."""
     ours, theirs, found = cast("GroupNetwork", network).config, cast("GroupNetwork", given).config, given.state_dict()
     if type(given) is type(network) and theirs == ours:
+        return found
+    if isinstance(network, MBTaylorFormer) and theirs == replace(ours, tasks=()):
         return found
     if not isinstance(network, VsrTransformer):
         return None

@@ -115,12 +115,13 @@ class PairObjective:
         return torch.optim.AdamW(network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        degraded, clean = batch
+        degraded, clean, *tasks = batch
         measure = psnr_loss if self.settings.loss == "psnr" else picture_loss
-        return measure(restored_pictures(network, degraded, self.settings.precision), clean)
+        return measure(restored_pictures(network, degraded, self.settings.precision, *tasks), clean)
 
     def figures(self, network: nn.Module, held_out: HeldOutPairs) -> Figures:
-        return {name: picture_psnr(network, held_out.degraded[name], clean) for name, clean in held_out.clean.items()}
+        degraded, tasks = held_out.degraded, held_out.tasks
+        return {name: picture_psnr(network, degraded[name], clean, tasks.get(name)) for name, clean in held_out.clean.items()}
 
     def figures_before(self, held_out: HeldOutPairs) -> Figures:
         before = {name: middle_frames(held_out.degraded[name]) for name in held_out.clean}
@@ -312,10 +313,13 @@ def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
     return usual or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
-def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> Tensor:
-    """Return what the network makes of pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1]: float32, not clamped."""
+def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
+    """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not clamped.
+
+    A network with tasks takes the indices of theirs (B,).
+    """
     with in_precision(degraded.device, precision):
-        restored: Tensor = network(degraded)
+        restored: Tensor = network(degraded, *tasks)
     return restored.float()
 
 
@@ -342,10 +346,14 @@ def psnr_loss(restored: Tensor, clean: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor) -> float:
-    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where the network is."""
+def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None) -> float:
+    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where the network is.
+
+    All are of one task, given by its index if the network has tasks.
+    """
     device = next(network.parameters()).device
-    restored = [network(picture[None].to(device) / 255).clamp(0, 1).cpu() for picture in degraded]
+    tasks = [] if task is None else [torch.tensor([task], device=device)]
+    restored = [network(picture[None].to(device) / 255, *tasks).clamp(0, 1).cpu() for picture in degraded]
     return mean_psnr(torch.cat(restored), clean / 255)
 
 

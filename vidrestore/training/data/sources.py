@@ -78,7 +78,9 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
     if isinstance(data, PairDataConfig):
-        return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
+        tasks = architecture.tasks
+        held_out_data = held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
+        return PairSource(footage, data, seed, tasks), held_out_data
     if isinstance(data, ClipDataConfig):
         count = VALIDATION_PAIRS // 2 * max(1, JUDGED_FRAMES // data.frames)
         return ClipSource(footage, data, seed), held_out_clips(judged, data, count)

@@ -1,0 +1,39 @@
+"""Condition one network on its task: learned vectors, one per task and stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class TaskVectors(nn.Module):
+    """Add a learned vector per task to maps (B, C, H, W); zero at the start, so that all tasks begin alike."""
+
+    def __init__(self, count: int, channels: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.zeros(count, channels))
+
+    def forward(self, maps: Tensor, tasks: Tensor) -> Tensor:
+        """Maps and the index of each one's task (B,) -> the maps; without gradients in place."""
+        added = self.vectors[tasks].to(maps.dtype)[:, :, None, None]
+        return maps + added if torch.is_grad_enabled() else maps.add_(added)
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Raise ValueError unless these are different names of tasks."""
+    if not isinstance(names, tuple) or len(set(names)) < len(names) or not all(names):
+        raise ValueError(f"tasks must be different names, got {names!r}")
+
+
+def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
+    """Raise ValueError unless there is an index for each picture of a batch, or none if the network has no tasks."""
+    if not names:
+        if tasks is not None:
+            raise ValueError("tasks must be left out: this network has none")
+        return
+    if tasks is None:
+        raise ValueError(f"tasks must be given: one index per picture into {', '.join(names)}")
+    if tasks.shape != (batch,) or tasks.dtype != torch.long:
+        raise ValueError(f"tasks must be {batch} integers (int64), got {tuple(tasks.shape)} of {tasks.dtype}")
