@@ -17,8 +17,6 @@ from vidrestore.errors import VidRestoreError
 if TYPE_CHECKING:
     from vidrestore.evaluation.results import Result
 
-OF_ONE = ("ssim", "ms-ssim", "vif")  # metrics that are 1 for equal pictures
-
 
 def evaluate(
     films: Annotated[list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick.")] = None,
@@ -33,9 +31,7 @@ def evaluate(
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
     sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",
-    metrics: Annotated[
-        str, typer.Option("--metrics", metavar="A,B", help="For a paper's table, besides PSNR and SSIM: ms-ssim, vif, vmaf.")
-    ] = "",
+    metrics: Annotated[str, typer.Option("--metrics", metavar="vmaf", help="For a paper's table, besides PSNR and SSIM: vmaf.")] = "",
     seconds: Annotated[float | None, typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
@@ -163,4 +159,4 @@ def _cells(found: Result) -> list[list[str]]:
 def _number(metric: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4f}" if metric.partition("_")[0] in OF_ONE else f"{value:.2f}"
+    return f"{value:.4f}" if metric.partition("_")[0] == "ssim" else f"{value:.2f}"
