@@ -64,7 +64,8 @@ def restorer(task: str, contestant: Contestant) -> Callable[[Tensor], Tensor]:
     """(3, H, W) in [0, 1] -> the same restored, not clamped."""
     if contestant.system == GIVEN:
         return lambda picture: picture
-    return ImageRestorer(task, RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")).picture
+    made = ImageRestorer(task, RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32"))
+    return lambda picture: next(made.frames(picture[None], (0, 1)))
 
 
 PROTOCOL = (
