@@ -62,8 +62,10 @@ def load_model(source: str | Path, device: str = "cpu", folder: Path | None = No
 
 def family_of(source: str | Path, folder: Path | None = None) -> str:
     """The family of weights named as for `load_model`, without loading them. CheckpointError where there are none."""
-    path, listed = _resolve(str(source), folder)
-    return (listed or read_card(path)).family
+    if not _is_place(str(source)):
+        return find_card(str(source), folder).family
+    path, _ = _resolve(str(source), folder)
+    return read_card(path).family
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
@@ -133,11 +135,11 @@ def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
 
 
 def _load(path: Path, listed: Card | None, device: str) -> Model:
-    card = read_card(path)
+    card = read_card(path, listed.sha256 if listed else None)
     if listed:
         _check_same(path, card, listed)
         card = listed
-    return Model(load_network(path, card).to(device), card)
+    return Model(load_network(path, card, outline=listed is None).to(device), card)
 
 
 def _check_same(path: Path, card: Card, listed: Card) -> None:

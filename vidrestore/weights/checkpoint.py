@@ -12,11 +12,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights.manifest import Card, sha256_of
+from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +49,7 @@ _DTYPES = {
     "bool": "BOOL",
 }
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
+_LONGEST = 300  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,14 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             return builder(dict(config))
-    except (TypeError, ValueError, LookupError) as error:
-        raise CheckpointError(f"the family {family!r} can't be built from the config {dict(config)}: {error}") from error
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a stack of C++
+        told = _short(f"{dict(config)}")
+        raise CheckpointError(f"the family {family!r} can't be built from the config {told}: {_short(reason)}") from error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def save_model(
@@ -97,8 +105,11 @@ def save_model(
     return read_card(path)
 
 
-def read_card(path: str | Path) -> Card:
-    """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours."""
+def read_card(path: str | Path, sha256: str | None = None) -> Card:
+    """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours.
+
+    `sha256` is the file's checksum if it is known; otherwise it is computed.
+    """
     path = Path(path)
     with opened(path) as stream:
         metadata = stream.metadata() or {}
@@ -107,24 +118,65 @@ def read_card(path: str | Path) -> Card:
     try:
         config = json.loads(metadata["config"])
         known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
+    for key, value in ({"config": config} | known).items():
+        check_value(key, value, f"{path}, metadata")
     size = path.stat().st_size
-    return Card(path.stem, metadata["family"], config, metadata["task"], sha256_of(path), size, **known, file=path.name)
+    return Card(path.stem, metadata["family"], config, metadata["task"], sha256 or sha256_of(path), size, **known, file=path.name)
 
 
-def load_network(path: str | Path, card: Card) -> nn.Module:
-    """The network of `card` with the tensors of `path`: every name, shape and dtype must be the network's own (halves are widened)."""
+def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
+    """Return the network of `card` with the tensors of `path`.
+
+    Every name, shape and dtype must be the network's own (halves are widened), every value finite. With `outline` they are compared
+    before memory is taken for the network, since a config may ask for any size; that takes 1.5 s, so leave it out for files whose
+    checksum is known.
+    """
     path = Path(path)
-    network = build_network(card.family, card.config)
-    expected = network.state_dict()
     with opened(path) as stream:
-        check_names(path, set(stream.keys()), set(expected))
-        for name, tensor in expected.items():
-            stored = stream.get_slice(name)
-            check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
-        network.load_state_dict({name: stream.get_tensor(name).to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
+        if outline:
+            _check_layout(path, stream, _outline(card, len(stream.keys())))
+        network = build_network(card.family, card.config)
+        expected = network.state_dict()
+        _check_layout(path, stream, expected)
+        tensors = {name: stream.get_tensor(name) for name in expected}
+        for name, tensor in tensors.items():
+            check_finite(f"{path}, {name}", tensor)
+        network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
     return network.eval()
+
+
+def _outline(card: Card, most: int) -> dict[str, Tensor]:
+    """The tensors of the network of `card` without memory for them. CheckpointError for far more of them than `most`."""
+    import torch
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    numbers = count(1)
+
+    def check_count(module: nn.Module, name: str, parameter: Any) -> None:
+        if next(numbers) > 4 * most + 100:  # some are replaced while the network is built
+            raise ValueError(f"it asks for more than the {most} tensors of the file")
+
+    hook = register_module_parameter_registration_hook(check_count)
+    try:
+        with torch.device("meta"):
+            return build_network(card.family, card.config).state_dict()
+    finally:
+        hook.remove()
+
+
+def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> None:
+    check_names(path, set(stream.keys()), set(expected))
+    for name, tensor in expected.items():
+        stored = stream.get_slice(name)
+        check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
+
+
+def check_finite(where: str, tensor: Tensor) -> None:
+    """CheckpointError if a tensor has NaN or infinity."""
+    if not tensor.isfinite().all():
+        raise CheckpointError(f"{where}: has NaN or infinity; fetch the file again, or train again")
 
 
 @contextmanager

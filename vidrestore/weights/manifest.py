@@ -133,13 +133,14 @@ def read_entry(entry: Any, where: str) -> Card:
     if unknown := sorted(set(entry) - set(_TYPES)):
         raise CheckpointError(f"{where}: has {', '.join(unknown)}, which no version {MANIFEST_VERSION} entry has")
     for key, value in entry.items():
-        _check_value(key, value, where)
+        check_value(key, value, where)
     if ("file" in entry) == ("hub" in entry):
         raise CheckpointError(f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)")
     return Card(**entry)
 
 
-def _check_value(key: str, value: Any, where: str) -> None:
+def check_value(key: str, value: Any, where: str) -> None:
+    """CheckpointError unless `value` has the type of a card's field `key`."""
     kind = _TYPES[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise CheckpointError(f"{where}: {key} is {value!r}, expected {'an object' if kind is dict else kind.__name__}")
