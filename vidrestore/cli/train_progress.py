@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Progress, Stepped
+from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Stepped, Validated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def describe(event: Event) -> str | None:
         case Began():
             origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
-        case Progress():
+        case Validated():
             figures = "  ".join(_figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items())
             best = "  best so far" if event.best else ""
             return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"

@@ -13,7 +13,7 @@ from typing import IO, Any
 from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
-from vidrestore.training.training_events import Began, Event, Progress, Stepped
+from vidrestore.training.training_events import Began, Event, Stepped, Validated
 
 POINTS = 320  # of a drawn curve: more would not be seen
 
@@ -85,7 +85,7 @@ class CurvePicture:
         self.path, self.log, self.curve = path, log, curve
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, Validated):
             partial = self.path.with_suffix(".svg.partial")
             with _writing(self.path):
                 partial.write_text(training_picture(self.path.stem, self.log.steps, self.log.losses, self.curve()), encoding="utf-8")
