@@ -27,6 +27,7 @@ from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
+from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.plan import planned_clips
 from vidrestore.pipeline.plane_clips import at_once
@@ -193,11 +194,8 @@ def _products() -> dict[str, Callable[[], Any]]:
 
 
 def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
-    try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(right, len(left))
-    except (AttributeError, RuntimeError):  # a build without oneDNN
-        return lambda: left @ right.mT
-    return lambda: torch.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
+    product = packed(right, len(left)) or (lambda rows: rows @ right.mT)
+    return lambda: product(left)
 
 
 def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
