@@ -73,6 +73,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch itself doesn't look at checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or not isinstance(state.get("identity", {}), dict):
+            raise TypeError(type(state).__name__)
     except Exception as error:  # pickle raises whatever the file makes it raise
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start anew") from error
     return state

@@ -315,7 +315,7 @@ class Run:
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
             self.init = state.get("init")  # not in checkpoints of before it was kept
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
 
     def _check_same(self, earlier: dict[str, Any]) -> None:
