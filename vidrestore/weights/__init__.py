@@ -61,11 +61,12 @@ def load_model(source: str | Path, device: str = "cpu", folder: Path | None = No
 
 
 def family_of(source: str | Path, folder: Path | None = None) -> str:
-    """The family of weights named as for `load_model`, without loading them. CheckpointError where there are none."""
-    if not _is_place(str(source)):
-        return find_card(str(source), folder).family
-    path, _ = _resolve(str(source), folder)
-    return read_card(path).family
+    """Return the family of weights named as for `load_model`, neither loaded nor checked; CheckpointError if there are none."""
+    name = str(source)
+    if not _is_place(name):
+        return find_card(name, folder).family
+    path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
+    return read_card(path, sha256="").family
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:

@@ -106,9 +106,9 @@ def save_model(
 
 
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
-    """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours.
+    """Return the card in a file's metadata, under the file's own name; CheckpointError if it isn't one of ours.
 
-    `sha256` is the file's checksum if it is known; otherwise it is computed.
+    `sha256` is the file's if it is known already, or doesn't matter.
     """
     path = Path(path)
     with opened(path) as stream:
@@ -123,7 +123,16 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     for key, value in ({"config": config} | known).items():
         check_value(key, value, f"{path}, metadata")
     size = path.stat().st_size
-    return Card(path.stem, metadata["family"], config, metadata["task"], sha256 or sha256_of(path), size, **known, file=path.name)
+    return Card(
+        path.stem,
+        metadata["family"],
+        config,
+        metadata["task"],
+        sha256_of(path) if sha256 is None else sha256,
+        size,
+        **known,
+        file=path.name,
+    )
 
 
 def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
