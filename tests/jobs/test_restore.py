@@ -254,9 +254,9 @@ def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypat
     monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
     events: list[Event] = []
     vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
-    assert [event.name for event in events] == ["start", "plan", *["progress"] * 10, "done"]
+    assert [event.name for event in events] == ["start", "plan", *["progress"] * 12, "done"]
     stages = [(event.stage, event.done) for event in events if isinstance(event, Progressed)]
-    assert stages == [(stage, done) for stage in ("restore", "join") for done in (1, 2, 3, 4, 5)]
+    assert stages == [(stage, done) for stage in ("restore", "join") for done in (0, 1, 2, 3, 4, 5)]
 
 
 def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

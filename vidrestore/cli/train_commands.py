@@ -40,7 +40,15 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
 ) -> None:
-    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights. Ctrl-C saves a checkpoint for --resume."""
+    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights.
+
+    Ctrl-C saves a checkpoint, from which --resume goes on.
+
+    Examples:
+      vidrestore train --config run.toml -o runs/first
+      vidrestore train --config run.toml -o runs/first --resume
+      vidrestore train --config run.toml --dry-run --set training.steps=100
+    """
     if cache_gb is not None and not math.isfinite(cache_gb):
         raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
     import torch

@@ -65,7 +65,7 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
 
 def listed_sources(path: str) -> list[str]:
     """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does;
-    "-" is standard input.
+    "-" is standard input. Empty lines, and those that begin with #, are left out.
 
     Raises MediaError where it can't be read or lists nothing.
     """
@@ -73,7 +73,7 @@ def listed_sources(path: str) -> list[str]:
         data = standard_input().read() if path == PIPE else Path(path).read_bytes()
     except OSError as error:
         raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
-    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
+    lines = data.split(b"\0") if b"\0" in data else [line for line in data.splitlines() if not line.startswith(b"#")]
     if found := [os.fsdecode(line) for line in lines if line.strip()]:
         return found
     raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")

@@ -42,6 +42,9 @@ class ShardedBatch(Batch):
         assert outcome is not None
         return outcome
 
+    def close(self) -> None:
+        """Leave the folders for outputs: other shards may be about to use them."""
+
     def _first_pass(self, on_event: Listener) -> dict[str, Summary | VidRestoreError]:
         """Return the results of the videos that are finished, or failed, without waiting for other shards; a
         single one is waited for.
@@ -57,7 +60,7 @@ class ShardedBatch(Batch):
 
     def _attempt(self, source: str, on_event: Listener, *, wait: bool = False) -> Summary | VidRestoreError | None:
         try:
-            return restore_shard(self.request(source), self.shard, lambda: self.restorer, on_event, wait=wait)
+            return restore_shard(self.request(source), self.shard, self.loader(source, on_event), on_event, wait=wait)
         except VidRestoreError as error:
             return error
 
@@ -76,7 +79,7 @@ class WorkersBatch(Batch):
             check_shared(self.request(source))
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
-        return restore_request(self.request(source), lambda: self.restorer, on_event, partial(restore_with, self.workers))
+        return restore_request(self.request(source), self.loader(source, on_event), on_event, partial(restore_with, self.workers))
 
     def close(self) -> None:
         self.workers.stop()

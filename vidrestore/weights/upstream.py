@@ -123,8 +123,9 @@ def _unpickle(source: Path) -> Any:
         return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
-    except Exception as error:  # pickle raises whatever the file makes it raise; torch then advises to run what is in the file
+    except Exception as error:  # pickle raises whatever the file makes it raise
+        # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
-            f"{source}: can't be read as a checkpoint of tensors only ({type(error).__name__}); it is damaged, or holds other objects,"
-            " which are never loaded; save its state dict alone"
+            f"{source}: not a checkpoint that can be read safely: damaged, no checkpoint, or one that holds more than tensors; "
+            "ask its authors for a .safetensors file, or save its state dict alone with torch.save"
         ) from error
