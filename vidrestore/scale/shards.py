@@ -114,7 +114,7 @@ class ClaimedWork:
         if self._progress is None:
             self._total = left
             work.reused = len(work.job.plan.timeline.pts) - left
-            work.tell_plan()
+            work.announce_plan()
             self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
             work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
