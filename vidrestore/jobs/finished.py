@@ -16,9 +16,10 @@ from typing import Any
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.atomic import remove_partials, same_file
+from vidrestore.files.regular import parse_object
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.job_identity import request_name
-from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import SourceIdentity
@@ -46,7 +47,7 @@ def finished_before(source: str, task: str, options: RestoreOptions, folder: Wor
         return None
     with folder.locked():  # which clears up where no more than the lock is left
         if named := named_film(folder):
-            remove_partials(str(folder.output))
+            remove_partials(folder.output, alone=True)
             folder.remove()
         elif folder.read("job") is None and not (options.overwrite or options.skip_existing):  # killed while it cleared up
             named = _attribute(str(folder.output))
@@ -96,9 +97,9 @@ def _source_name(source: SourceIdentity) -> str:
 def _attribute(output: str) -> dict[str, Any] | None:
     """What a film's file says of its making; None where it says nothing, or was written to since."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-        told = json.loads(os.getxattr(output, ATTRIBUTE))
-        if told["size"] == os.stat(output).st_size and {"request", "source", "frames", "damage"} <= told.keys():
-            return dict(told)
+        told = parse_object(os.getxattr(output, ATTRIBUTE), NAMED)
+        if told["size"] == os.stat(output).st_size:
+            return told
     return None
 
 

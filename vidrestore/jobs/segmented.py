@@ -26,7 +26,7 @@ from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
-from vidrestore.files.atomic import partial_path
+from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import note_named
@@ -67,7 +67,8 @@ class SegmentedWork:
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
         self.name = digest(identity(job))
         self.outcome: Outcome | None = None
-        self.partial = partial_path(job.plan.output)  # the film while it is written
+        if not beside:
+            remove_partials(folder.output, alone=True)
         self.reused = 0
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
@@ -117,7 +118,7 @@ class SegmentedWork:
         """Take the plan that somebody has finished; False where nobody has."""
         kept = self.folder.read("plan")
         if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, KeyError, TypeError, zlib.error):
+            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
@@ -300,7 +301,6 @@ class SegmentedWork:
             scale=job.restorer.scale,
             span=plan.span,
             before_naming=note,
-            partial=self.partial,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
         return joined

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import partial_path, put_in_place
+from vidrestore.files.atomic import Partial
 from vidrestore.frames import Frame
 from vidrestore.media import streams
 from vidrestore.media.encoders import PIPE, SUFFIXES
@@ -60,13 +60,11 @@ class FileOutput:
         overwrite: bool = False,
         scale: int = 1,
         span: Span = WHOLE,
-        partial: Path | None = None,
         first: int | None = None,
     ) -> None:
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
         self.time_base = self.video.time_base
-        self.partial = partial or partial_path(output)
         self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
         self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)
@@ -81,19 +79,21 @@ class FileOutput:
         self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
+        self.partial: Partial | None = None
         try:
-            self._open()
+            self.partial = Partial(Path(output))
+            self._open(self.partial.url)
         except BaseException as error:
             self.abort()
             raise explained(output, error) from error
 
-    def _open(self) -> None:
+    def _open(self, url: str) -> None:
         import av
         from av.container import Flags
 
         metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
-        self.container = av.open(f"file:{self.partial}", "w", format=self.choice.container, container_options=options)
+        self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         bitexact: Any = Flags.bitexact.value  # no date of writing, no random identifiers: the same job gives the same file
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
@@ -224,7 +224,8 @@ class FileOutput:
         self._encode(None)
 
     def _name(self) -> None:
-        put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+        assert self.partial is not None
+        self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
         """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that their sum is the video's."""
@@ -242,9 +243,11 @@ class FileOutput:
         if self.copier:
             self.copier.close()
             self.damage = self.copier.damage
+        assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            write_aspect(self.partial, self._track(), self.scale * self.video.width, self.scale * self.video.height, Fraction(ratio or 1))
+            width, height = self.scale * self.video.width, self.scale * self.video.height
+            write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:
         """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
@@ -253,7 +256,8 @@ class FileOutput:
 
     def _verify(self) -> None:
         """Read the closed file again, undecoded, and compare it with what was written."""
-        found = read_times(self.partial, self.choice.container)
+        assert self.partial is not None
+        found = read_times(self.partial.path, self.choice.container)
         wanted = self.times
         if (found.count, found.first, found.last, found.total) != (wanted.count, wanted.first, wanted.last, wanted.total):
             raise MediaError(
@@ -271,7 +275,8 @@ class FileOutput:
             with suppress(Exception):
                 self.container.close()
             self.container = None
-        self.partial.unlink(missing_ok=True)
+        if self.partial is not None:
+            self.partial.discard()
 
 
 def nearest_tick(exact: Fraction) -> int:

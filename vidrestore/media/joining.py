@@ -26,7 +26,7 @@ class JoinedFile(FileOutput):
     """The film that segments are joined to: `begin` with the times of all its frames, `put` each packet, then `finish`, or `abort`.
 
     It is set up as for encoding, so that it says of itself what a film encoded in one go would; the encoder in it gets no frame.
-    `before_naming` is called with the path of the checked file before that gets its name; until then it is `partial`. Raises MediaError and
+    `before_naming` is called with the path of the checked file before that gets its name; Raises MediaError and
     OutputExistsError.
     """
 
@@ -41,10 +41,9 @@ class JoinedFile(FileOutput):
         scale: int = 1,
         span: Span = WHOLE,
         before_naming: Callable[[Path], None] = lambda path: None,
-        partial: Path | None = None,
         first: int | None = None,
     ) -> None:
-        super().__init__(output, source, choice, copy, overwrite=overwrite, scale=scale, span=span, partial=partial, first=first)
+        super().__init__(output, source, choice, copy, overwrite=overwrite, scale=scale, span=span, first=first)
         self.before_naming = before_naming
         self._pts: Sequence[int] = ()
         self._durations: Sequence[int] = ()
@@ -93,5 +92,6 @@ class JoinedFile(FileOutput):
             raise MediaError(f"{self.output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was discarded")
 
     def _name(self) -> None:
-        self.before_naming(self.partial)
+        assert self.partial is not None
+        self.before_naming(self.partial.path)
         super()._name()

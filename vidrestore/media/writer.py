@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import check_output
+from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.frames import Frame
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import check_frame
@@ -61,6 +62,7 @@ class VideoWriter:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
+            remove_partials(Path(output))
             self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
         self.warnings = self._sink.warnings
         if output == PIPE and (warning := pipe_warning(source)):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Started
-from vidrestore.files.atomic import own_partial_path, remove_partials, write_problem
+from vidrestore.files.atomic import remove_partials, write_problem
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
 from vidrestore.jobs.finished import done_before, finished_before, named_film
@@ -179,7 +179,6 @@ class _Sharded:
 
     def _begin(self) -> None:
         self._work = SegmentedWork(self.job, self.reader, self.folder, self.on_event, beside=True)
-        self.work.partial = own_partial_path(self.job.plan.output)
         self.work.check_output()
         warn(self.job.info.path, self.job.warnings, self.on_event)
 
@@ -268,7 +267,7 @@ class _Sharded:
             return False
         try:
             if not self.is_named() and not self.work.missing():
-                remove_partials(self.job.plan.output)  # of one that died here
+                remove_partials(self.folder.output, alone=True)  # of one that died here
                 self.work.reused = len(self.job.plan.timeline.pts) - self.own
                 self._joined = join(self.work, self.began)
         finally:

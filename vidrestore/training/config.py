@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
+from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.training.tables import require, section, toml, with_settings
 
 PRECISIONS = ("bf16", "fp16", "fp32")
@@ -317,10 +318,10 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     settings of another form, or of a section that isn't known.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_limited(path, LARGEST_TOML, follow=True).decode())
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
-    except ValueError as error:  # of TOML, or of UTF-8
+    except (ValueError, RecursionError) as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
     settings = tuple(settings)
     content = with_settings(content, settings, TABLES)
