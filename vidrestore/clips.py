@@ -161,3 +161,11 @@ def crossfade_weights(count: int) -> list[float]:
 def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
     """Float planes of a frame as two clips have it, mixed: `weight` of the later one."""
     return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))
+
+
+def reflected(index: int, count: int) -> int:
+    """Return the frame that stands for `index` in a scene of `count` frames, reflected at the first and last one."""
+    if count == 1:
+        return 0
+    turn = index % (2 * count - 2)
+    return min(turn, 2 * count - 2 - turn)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from vidrestore.clips import Bounds
+from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
@@ -162,14 +162,6 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
         return circled if 0 <= circled < count else reflected(index, count)
 
     return [place(index) for index in range(at - radius, at + radius + 1)]
-
-
-def reflected(index: int, count: int) -> int:
-    """An index beyond [0, count) reflected at the first and last frame as often as it takes."""
-    if count == 1:
-        return 0
-    turn = index % (2 * count - 2)
-    return min(turn, 2 * count - 2 - turn)
 
 
 def pixel_memory(config: VsrConfig) -> int:

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.config import ClipDataConfig, ClipSetConfig, RunConfig
+from vidrestore.training.config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig, RunConfig
 from vidrestore.training.objective import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
@@ -60,6 +61,8 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 def check_sizes(config: RunConfig, network: nn.Module) -> None:
     """Raises ConfigError where the network can't take clips as [data] cuts them."""
     data = config.data
+    if isinstance(network, MBTaylorFormer):
+        _check_pictures(config, network.config)
     if isinstance(network, VsrTransformer) and isinstance(data, ClipDataConfig | ClipSetConfig):
         try:
             network.check_size(data.frames, data.crop, data.crop)
@@ -67,6 +70,15 @@ def check_sizes(config: RunConfig, network: nn.Module) -> None:
             raise ConfigError(
                 f"{config.path}: [data] doesn't fit [model]: {error}; change data.crop and data.frames, or [model]"
             ) from error
+
+
+def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> None:
+    data = config.data
+    frames = data.frames if isinstance(data, PairDataConfig) else 1
+    if frames != architecture.frames:
+        raise ConfigError(f"{config.path}: [model] sees {architecture.frames} frames at once, but data.frames is {frames}; set them alike")
+    if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % architecture.multiple:
+        raise ConfigError(f"{config.path}: data.crop must be a multiple of {architecture.multiple} for this [model], found {data.crop}")
 
 
 def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:

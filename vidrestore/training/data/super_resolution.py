@@ -10,21 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.compressed import encoded
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import as_stored
 
 BLUR = (0.2, 2.4)  # sigma in pixels of the large frame
 NOISE = (0.0, 6.0)  # sigma on the 0-255 scale
 CRF = (18.0, 34.0)
-ENCODED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1)  # what is handed to the encoder
 
 
 @dataclass(frozen=True)
@@ -84,14 +81,6 @@ def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
     small = imresize(gaussian_blurred(large, draw.uniform(*BLUR)), 1 / SCALE)
     noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
     return encoded(as_stored((small + noise * draw.uniform(*NOISE) / 255).clamp(0, 1)), draw.uniform(*CRF))
-
-
-def encoded(clip: Tensor, crf: float) -> Tensor:
-    """(T, 3, H, W) in [0, 1], even sides, as H.264 of a quality `crf` leaves it, in 8 bits."""
-    layout, tags = ENCODED
-    planes = [grey_to_planes(rgb_to_yuv(frame, layout, tags, frame.shape[-2]), layout) for frame in clip]
-    decoded = [yuv_to_rgb(planes_to_grey(frame, layout), layout, tags, clip.shape[-2]) for frame in recompress(planes, crf)]
-    return as_stored(torch.stack(decoded).clamp(0, 1))
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
