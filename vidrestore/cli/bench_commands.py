@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vidrestore.cli import parsing
+from vidrestore.cli.terminal import show, show_json
 from vidrestore.options import Precision, RestoreOptions, quality
 
 if TYPE_CHECKING:
@@ -51,7 +51,10 @@ def bench(
         encoder=EncoderOptions(lossless=lossless),
     )
     found = bench(source, task=task, options=options, size=size, frames=frames)
-    print(jsonlib.dumps(found.to_dict()) if json else "\n".join(lines(found)))
+    if json:
+        show_json(found.to_dict())
+    else:
+        show(*lines(found))
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:

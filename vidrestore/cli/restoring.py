@@ -30,6 +30,7 @@ from vidrestore.cli.shared_options import (
     encoder_options,
     one_use_of_stdout,
 )
+from vidrestore.cli.terminal import show
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
 from vidrestore.options import DROPPABLE, Precision, RestoreOptions
@@ -283,7 +284,7 @@ def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:
         if isinstance(found, Summary):
             return found.exit_code
         if not shared.json:
-            print("\n".join(estimate_lines(found)))
+            show(*estimate_lines(found))
         return DAMAGED_SOURCE if found.damage else 0
     summary = batch.restore(source, on_event) if shared.preview is None else batch.preview(source, shared.preview, on_event)
     return summary.exit_code

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from vidrestore.cli.shared_options import Json, Overwrite, Quiet
+from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 
 app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
@@ -25,7 +26,7 @@ def list_weights(as_json: Json = False) -> None:
     cards = [(card, "bundled" if card.file else "pulled" if locate(card) else "to pull") for card in read_manifest().values()]
     if as_json:
         for card, place in cards:
-            typer.echo(json.dumps(card.to_entry() | {"place": place}, ensure_ascii=False))
+            show_json(card.to_entry() | {"place": place})
         return
     rows = [(card.name, card.task, _short(card.parameters), f"{card.bytes / 1e6:.1f} MB", place) for card, place in cards]
     _print_table([("name", "task", "parameters", "size", "place"), *rows])
@@ -38,7 +39,7 @@ def verify(names: Names = None) -> None:
 
     damaged = 0
     for verdict in verify(names):
-        typer.echo(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
+        show(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
         damaged += verdict.state == "damaged"
     if damaged:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
@@ -53,7 +54,7 @@ def pull(
     from vidrestore import weights
 
     for name in names:
-        typer.echo(f"{name}: {weights.pull(name, quiet=quiet)}")
+        show(f"{name}: {weights.pull(name, quiet=quiet)}")
 
 
 @app.command("import")
@@ -74,7 +75,7 @@ def import_weights(
     from vidrestore.weights import import_checkpoint
 
     card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite)
-    typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+    show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 @app.command()
@@ -98,7 +99,7 @@ def add(
     from vidrestore.weights import add_weights
 
     card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
-    typer.echo(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+    show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 def _text_of(path: str) -> str:
@@ -127,4 +128,4 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
     rows = list(rows)
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
