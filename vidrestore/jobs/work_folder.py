@@ -203,7 +203,7 @@ def _make_own(folder: Path) -> bool:
     Raises MediaError for any other.
     """
     with suppress(FileExistsError):
-        folder.mkdir(0o700)
+        folder.mkdir(mode=0o700)
         return True
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
