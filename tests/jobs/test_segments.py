@@ -364,7 +364,7 @@ def test_a_broken_file_of_the_job_costs_work_but_no_film(tmp_path: Path, source:
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restore(source, tmp_path / "whole.mkv")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(segmented.JoinedFile, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
+        patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
         restore(source, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
     monkeypatch.setattr(Fake, "restore", None)

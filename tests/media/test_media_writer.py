@@ -18,7 +18,7 @@ from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, ma
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.frames import Frame
-from vidrestore.media import file_output
+from vidrestore.media import muxer
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.matroska import display_size
@@ -125,21 +125,21 @@ def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
 
 
 def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeypatch):
-    honest = file_output.read_times
+    honest = muxer.read_times
 
     def one_frame_less(path, container):
         found = honest(path, container)
         found.count -= 1
         return found
 
-    monkeypatch.setattr(file_output, "read_times", one_frame_less)
+    monkeypatch.setattr(muxer, "read_times", one_frame_less)
     with pytest.raises(MediaError, match="written 6 frames .* but the file reads as 5 frames"):
         write(described(), tmp_path / "a.mp4", made_frames(described()))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_ends_before_what_was_written_is_discarded(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_output, "read_times", lambda path, container: file_output.Times(1, 0, 0, 0, 10))
+    monkeypatch.setattr(muxer, "read_times", lambda path, container: muxer.Times(1, 0, 0, 0, 10))
     with pytest.raises(MediaError, match="written up to tick 1001, but the file ends at 10"):
         write(described(), tmp_path / "a.mp4", made_frames(described(), CONSTANT[:1]))
     assert list(tmp_path.iterdir()) == []

@@ -36,6 +36,7 @@ from vidrestore.jobs.job_identity import identity
 from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.pipeline.excerpt import expected_frames
@@ -273,7 +274,7 @@ class SegmentedWork:
             joined.abort()
             raise
         self.folder.remove()
-        return tuple(joined.warnings)
+        return tuple(joined.muxer.warnings)
 
     def _joining(self, joined: JoinedFile) -> Iterator[None]:
         for segment in self.segments:
@@ -289,10 +290,10 @@ class SegmentedWork:
         def note(path: Path) -> None:
             """From here on the job is done, even if nobody lives to say so."""
             assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, joined.damage)
+            self.damage = damage_summary(self.outcome.damage, muxer.damage)
             note_named(self.folder, path, job, self.damage)
 
-        joined = JoinedFile(
+        muxer = Muxer(
             plan.output,
             job.info,
             plan.encoder,
@@ -303,7 +304,7 @@ class SegmentedWork:
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
-        return joined
+        return JoinedFile(muxer)
 
     def tell_plan(self) -> None:
         """Say what will be done."""

@@ -14,7 +14,6 @@ sums: `read_packets` and `check_segment` find both.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import struct
@@ -29,8 +28,8 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.regular import open_regular, parse_object
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import add_encoder, check_frame, explained, full_duration, picture
-from vidrestore.media.file_output import nearest_tick, same_tick
+from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
+from vidrestore.media.muxer import nearest_tick, same_tick
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -89,14 +88,9 @@ class SegmentWriter:
             raise explained(str(path), error) from error
 
     def _open(self) -> None:
-        import av
-
         self._partial = Partial(self.path, private=True)
-        # No packet goes into this container: it only tells the encoder what the film's own will ask for.
-        self._container = av.open(io.BytesIO(), "w", format=self.choice.container)
-        self._stream = add_encoder(self._container, self.choice, self.source.video, self.source.video.time_base, self.scale)
-        self._stream.codec_context.open()
-        self._head = head_digest(self._stream.codec_context.extradata)
+        self._encoder = Encoder.opened(self.choice, self.source.video, self.scale)
+        self._head = head_digest(self._encoder.context.extradata)
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame, its time and duration in ticks of the source."""
@@ -105,12 +99,11 @@ class SegmentWriter:
         self._check_tick(frame.pts)
         if self.frames == 0:
             self._origin = frame.pts
-        made = picture(frame, self.choice.pix_fmt, video.time_base, video.colour)
-        made.pts, made.duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
-        self._places[made.pts] = self.frames
+        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
+        self._places[pts] = self.frames
         self.frames += 1
         self._before = frame.pts
-        self._encode(made)
+        self._store_all(self._encoder.encode(frame, pts, duration))
 
     def _check_tick(self, pts: int) -> None:
         if self._before is None or self.tick is None:
@@ -119,9 +112,9 @@ class SegmentWriter:
         if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
             raise same_tick(self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick)
 
-    def _encode(self, made: Any) -> None:
+    def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         try:
-            for packet in self._stream.encode(made):
+            for packet in packets:
                 self._store(packet)
         except Exception as error:
             raise explained(str(self.path), error) from error
@@ -142,7 +135,7 @@ class SegmentWriter:
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
         """Flush the encoder and give the file its name, once all of it is on the disk."""
-        self._encode(None)
+        self._store_all(self._encoder.flush())
         if self._packets != self.frames or self._places:
             raise MediaError(f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose another --encoder")
         # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames x265's are out of thin air.
@@ -153,7 +146,6 @@ class SegmentWriter:
             self._put_in_place()
         except OSError as error:
             raise explained(str(self.path), error) from error
-        self._close_encoder()
         return facts
 
     def _put_in_place(self) -> None:
@@ -164,13 +156,8 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Leave nothing behind."""
-        self._close_encoder()
         if self._partial is not None:
             self._partial.discard()
-
-    def _close_encoder(self) -> None:
-        if container := getattr(self, "_container", None):
-            container.close()
 
 
 def head_digest(extradata: bytes | None) -> str:
