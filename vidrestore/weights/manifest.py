@@ -20,7 +20,7 @@ from typing import Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import LARGEST_JOB, open_regular, parse_object, read_limited
+from vidrestore.files.regular import LARGEST_JOB, open_regular, read_limited
 
 MANIFEST_VERSION = 1
 PACKAGE = Path(__file__).parents[1]
@@ -62,12 +62,12 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
     """The manifest of `folder` (the bundled one unless told) by name, in its order; CheckpointError where anything in it is wrong."""
     path = (folder or weights_folder()) / "manifest.json"
     try:
-        document = parse_object(read_limited(path, LARGEST_JOB, follow=True))
+        document = json.loads(read_limited(path, LARGEST_JOB, follow=True))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no manifest; install vidrestore again") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
-    if document.get("version") != MANIFEST_VERSION or not isinstance(document.get("weights"), list):
+    if not isinstance(document, dict) or document.get("version") != MANIFEST_VERSION or not isinstance(document.get("weights"), list):
         raise CheckpointError(
             f'{path}: expected {{"version": {MANIFEST_VERSION}, "weights": [...]}}; another version of vidrestore wrote it'
         )
