@@ -19,7 +19,8 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
     ),
     (
         Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=10**9),
-        {"event": "progress", "stage": "restore", "done": 20, "total": 60, "seconds": 2.0, "fps": 10.0, "eta": 4.0, "memory": 10**9},
+        {"event": "progress", "stage": "restore", "done": 20, "total": 60, "seconds": 2.0, "fps": 10.0, "eta": 4.0, "memory": 10**9}
+        | {"settled": True},
     ),
     (Warned("in.mp4", "captions are dropped", frame=7), {"event": "warning", "message": "captions are dropped", "frame": 7}),
     (
@@ -37,7 +38,7 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
 def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(event: Event, expected: dict[str, object]) -> None:
     line = event.to_json()
     assert "\n" not in line
-    assert json.loads(line) == {"version": SCHEMA_VERSION, "source": "in.mp4"} | expected
+    assert json.loads(line) == {"version": SCHEMA_VERSION, "source": "in.mp4", "index": None, "count": None} | expected
 
 
 def test_values_json_does_not_know_become_null_strings_and_lists() -> None:

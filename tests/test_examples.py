@@ -111,6 +111,16 @@ def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Sc
     assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 
+def test_frames_in_memory_are_restored(tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    write_video(tmp_path / "in.mkv", 3, pix_fmt="bgr0")
+    assert script("frames_in_memory")(tmp_path / "in.mkv", tmp_path / "out.png") == (0, "")
+    with av.open(str(tmp_path / "out.png")) as picture:
+        both = next(picture.decode(video=0)).to_ndarray(format="rgb24")
+    assert both.shape == (48, 128, 3)
+    assert (both[:, :64] == both[:, 64:]).all()
+
+
 def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(repository / "examples")
     compare = import_module("compare_denoisers")
@@ -248,5 +258,5 @@ def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path
 
 def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
     (line,) = blocks(repository, "json")
-    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "auto")
+    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "auto", index=1, count=1)
     assert line.strip() == event.to_json()

@@ -13,7 +13,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 
 # A module imports from its own group and from those above it, nothing else. The package itself stands outside: it hands on what lies below.
 GROUPS = (
-    {"errors", "events", "frames", "options"},
+    {"errors", "events", "frames", "options", "parsing"},
     {"files"},
     {"models"},
     {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vidrestore import weights
+    from vidrestore.jobs.in_memory import restore_frames
     from vidrestore.jobs.job import Summary
     from vidrestore.jobs.run import restore
     from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
@@ -12,10 +14,23 @@ if TYPE_CHECKING:
     from vidrestore.sensing.sense import sense
 
 __version__ = "0.1.0"
-__all__ = ["EncoderOptions", "RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
+__all__ = [
+    "EncoderOptions",
+    "RecoverOptions",
+    "RestoreOptions",
+    "SenseOptions",
+    "Summary",
+    "__version__",
+    "recover",
+    "restore",
+    "restore_frames",
+    "sense",
+    "weights",
+]
 
 _HOMES = {
     "restore": "vidrestore.jobs.run",
+    "restore_frames": "vidrestore.jobs.in_memory",
     "Summary": "vidrestore.jobs.job",
     "sense": "vidrestore.sensing.sense",
     "recover": "vidrestore.sensing.recover",
@@ -24,12 +39,19 @@ _HOMES = {
     "SenseOptions": "vidrestore.options",
     "RecoverOptions": "vidrestore.options",
 }
+_MODULES = {"weights"}
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for, and only then: `import vidrestore` stays quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"vidrestore.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

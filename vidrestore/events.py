@@ -6,14 +6,17 @@ A job calls `on_event(event)` (a `Listener`) from one thread, in order. The comm
     version   1; a new number when a field changes its meaning or goes away. New fields and events may come without one: ignore them
     event     "start", "plan", "progress", "warning", "done" or "error"
     source    the input the event is about, as it was given or found in a folder; "" where an error is about several together
+    index     its number among the inputs of a command, from 1, and
+    count     how many inputs there are
 
 and, by event (`null` where not known):
 
     start     output, task, model, device
     plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per
               scene, ...)
-    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in seconds,
-              memory (peak resident bytes)
+    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in
+              seconds, memory (peak resident bytes), settled (false as long as the speed says little: before the first frames are
+              done; then eta is null). Each stage begins with an event; one that counts frames ends with done = total
     warning   message, frame (index, from 0)
     done      output, frames, seconds, damage (a sentence where the source was damaged), exit_code; details: figures of the job
     error     message, kind (the class of the error), exit_code
@@ -35,15 +38,18 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 SCHEMA_VERSION = 1
+BEFORE_START = ("read", "load")  # stages that come before "start": a bar shows them, JSON doesn't
 DAMAGED_SOURCE = 4  # exit code of a job that is done although its source was damaged
 
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events. `source` is the input as it was given."""
+    """Base of all events. `source` is the input as it was given, number `index` of `count`."""
 
     name: ClassVar[str]
     source: str
+    index: int | None = field(default=None, kw_only=True)
+    count: int | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as in the schema above."""
@@ -87,7 +93,10 @@ class Planned(Event):
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of resident bytes."""
+    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of resident bytes.
+
+    `settled`: enough frames are done for a guess of the time left.
+    """
 
     name: ClassVar[str] = "progress"
     done: int
@@ -95,6 +104,7 @@ class Progressed(Event):
     seconds: float = 0.0
     stage: str = "restore"
     memory: int | None = None
+    settled: bool = True
 
     @property
     def fps(self) -> float | None:
@@ -103,8 +113,8 @@ class Progressed(Event):
 
     @property
     def eta(self) -> float | None:
-        """Seconds left at this speed; None where total or speed isn't known."""
-        return max(self.total - self.done, 0) / self.fps if self.fps and self.total is not None else None
+        """Seconds left at this speed; None if total or speed isn't known."""
+        return max(self.total - self.done, 0) / self.fps if self.fps and self.settled and self.total is not None else None
 
     def _derived(self) -> dict[str, Any]:
         return {"fps": self.fps, "eta": self.eta}

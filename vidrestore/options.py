@@ -1,77 +1,164 @@
-"""Every option of a restoration and its default, in one place."""
+"""Every option of a restoration: its default, its meaning and how the command line offers it, in one place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from vidrestore import parsing
 from vidrestore.errors import OptionError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
+Input = Literal["compressed", "clean"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
+QUALITY, INPUT, OUTPUT, ENCODING = "Quality", "Input", "Output", "Encoding"  # panels of the help, in their order
+RESUME, MACHINE = "Resume and batches", "Machine"
+PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """How the command line offers a field of an options class; `cli.declared` makes its options from these.
+
+    `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the help; a switch has none.
+    `parse` turns text into the value, unless the field's type does. `gather` makes the value from those of an option that may be
+    given again. `switches`: flags that each stand for a value. `shown`: words for the default in the help, if the value doesn't
+    speak for itself. `tasks`: those that it concerns, all if empty. `argument`: a place on the command line, not an option.
+    """
+
+    help: str
+    panel: str
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    gather: Callable[[Sequence[Any]], Any] | None = None
+    switches: Mapping[str, str] = field(default_factory=dict)
+    shown: str | None = None
+    tasks: frozenset[str] = frozenset()
+    argument: bool = False
+
+
+def option(default: Any, help: str | Declared, panel: str = "", **declared: Any) -> Any:
+    """A field of an options class with its default, or the class that makes it, and its `Declared`, or what one is made from."""
+    metadata = {"declared": help if isinstance(help, Declared) else Declared(help, panel, **declared)}
+    return field(default_factory=default, metadata=metadata) if isinstance(default, type) else field(default=default, metadata=metadata)
+
+
+# Options of several classes
+MODEL = Declared("Name from `vidrestore weights list`, or a .safetensors file.", QUALITY, metavar="NAME|FILE")
+CFR = Declared("Constant frame rate of a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate)
+OVERWRITE = Declared("Replace an output that exists.", OUTPUT, ("--overwrite", "-y"))
+PRECISION = Declared("Number format of the model.", MACHINE, metavar="auto|fp32|bf16")
+THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
+
+DENOISE = frozenset({"denoise"})
+ENLARGE = frozenset({"sr"})
+SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})  # some weights of denoise are such, too
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """What the user asks of the encoder. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in the encoder's own scale;
-    `options` are handed to it as they are; `threads` 0 is the fixed default (another number is another, equally repeatable, file)."""
+    """What the encoder is asked for. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in the encoder's own
+    scale; `options` are handed to it as they are; `threads` 0 is the fixed default (another number is another, equally
+    repeatable, file)."""
 
-    encoder: str | None = None
-    crf: float | None = None
-    preset: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    lossless: bool = False
+    encoder: str | None = option(None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source")
+    crf: float | None = option(None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16")
+    preset: str | None = option(None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME")
+    options: Mapping[str, str] = option(
+        dict,
+        "Handed to the encoder; may be given again.",
+        ENCODING,
+        flags=("--encoder-option",),
+        metavar="KEY=VALUE",
+        parse=parsing.setting,
+        gather=dict,
+    )
+    lossless: bool = option(False, "Store the restored pixels exactly.", ENCODING)
     threads: int = 0
 
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """How to restore. What raises `OptionError` here is a value outside its range.
+    """How to restore. Raises `OptionError` for a value outside its range. `Declared.help` of each field says what it does.
 
-    `sigma`: standard deviation of the noise on the 0-255 scale, or "auto", estimated per plane and scene. `strength`: 1 is the
-    restored picture, 0 the source, a mix between. `threads`:
-    CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
-    not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
-    `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles
-    share, None for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it
-    flickers less. `scale`: how many times larger the task `sr` makes the film, in both directions.
-    `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
-    leaves out. `segment_frames`: about how many frames are restored and encoded before they are safe from an interruption, None for a
-    number that fits the film's size. `work_dir`: the folder in which unfinished work is kept, None for beside the output. `restart`:
-    discard unfinished work instead of going on with it.
+    `sigma` and `strength`: floats, `sigma` on the 0-255 scale. `start` and `duration`: seconds, `start` from the first frame on.
+    `model`: None for the task's own. `tile`: None for whole frames as long as memory allows; `tile_overlap`: None for the
+    network's own. `threads`: 0 for all. `segment_frames`: None for a number that fits the video's size. `work_dir`: None for
+    beside the output.
     """
 
-    sigma: float | Literal["auto"] = "auto"
-    model: str | None = None  # None: the task's own default
-    quality: Quality = "default"
-    match: bool = True
-    strength: float = 1.0
-    device: str = "auto"
-    precision: Precision = "auto"
-    threads: int = 0
-    scene_detect: bool = True
-    cfr: Fraction | None = None
-    drop: frozenset[str] = frozenset()
-    start: Fraction | None = None
-    duration: Fraction | None = None
-    tile: int | None = None
-    tile_overlap: int | None = None
-    steady: bool = False
-    scale: int = 4
-    deinterlace: bool = False
-    strict: bool = False
+    sigma: float | Literal["auto"] = option(
+        "auto",
+        "Noise: standard deviation on the 0-255 scale, or measured.",
+        QUALITY,
+        metavar="SIGMA|auto",
+        parse=parsing.noise,
+        tasks=DENOISE,
+    )
+    model: str | None = option(None, MODEL)
+    quality: Quality = option(
+        "default",
+        "",
+        QUALITY,
+        switches={"--fast": "Faster, a little less clean.", "--best": "Cleaner, slower."},
+        tasks=DENOISE,
+    )
+    match: bool = option(
+        True, "Compare the same place in every frame, don't follow motion.", QUALITY, flags=("--match/--no-match",), tasks=DENOISE
+    )
+    scale: int = option(4, "How many times larger, in both directions: 4.", QUALITY, flags=("--scale", "-x"), metavar="N", tasks=ENLARGE)
+    input: Input = option(
+        "compressed",
+        "compressed: as cameras and the web have it; clean: made small without loss.",
+        QUALITY,
+        metavar="clean|compressed",
+        tasks=ENLARGE,
+    )
+    strength: float = option(1.0, "Mix: 1 is the restored video, 0 the source.", QUALITY, metavar="0..1")
+    steady: bool = option(False, "Less flicker: mix frames with their neighbours where they agree.", QUALITY, tasks=SINGLE_FRAMES)
+    scene_detect: bool = option(True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",))
+    start: Fraction | None = option(
+        None, "Begin here: seconds, 1m30s or 1:30 after the first frame.", INPUT, metavar="TIME", parse=parsing.moment
+    )
+    duration: Fraction | None = option(None, "Only so much; sound is cut alike.", INPUT, metavar="TIME", parse=parsing.seconds)
+    deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
+    strict: bool = option(False, "Refuse what encoding would lose: captions, HDR10+, ...", INPUT)
+    drop: frozenset[str] = option(
+        frozenset(),
+        f"Don't copy: {', '.join(DROPPABLE)}.",
+        OUTPUT,
+        metavar="KIND,KIND",
+        parse=parsing.kinds,
+        gather=lambda sets: frozenset().union(*sets),
+    )
+    overwrite: bool = option(False, OVERWRITE)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    overwrite: bool = False
-    skip_existing: bool = False
-    segment_frames: int | None = None
-    work_dir: str | None = None
-    restart: bool = False
+    cfr: Fraction | None = option(None, CFR)
+    skip_existing: bool = option(False, "Leave out inputs whose output exists.", RESUME)
+    restart: bool = option(False, "Discard what an interrupted run left, and begin again.", RESUME)
+    work_dir: str | None = option(None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT")
+    segment_frames: int | None = option(None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240")
+    device: str = option("auto", "auto, cpu, cuda, cuda:1; several, each a process: cuda:0,1.", MACHINE, metavar="NAME")
+    precision: Precision = option("auto", PRECISION)
+    threads: int = option(0, THREADS)
+    tile: int | None = option(
+        None,
+        "Largest side of a tile in pixels, a multiple of 8 from 64.",
+        MACHINE,
+        metavar="N|auto",
+        parse=parsing.tile,
+        shown="by the memory",
+        tasks=SINGLE_FRAMES | ENLARGE,
+    )
+    tile_overlap: int | None = option(None, "Pixels that tiles share.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE)
 
     def __post_init__(self) -> None:
         if self.sigma != "auto" and not 0 <= self.sigma <= MAX_SIGMA:
@@ -81,6 +168,7 @@ class RestoreOptions:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))
+        _check_choice("input", self.input, get_args(Input))
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
@@ -97,17 +185,19 @@ class RestoreOptions:
 
 @dataclass(frozen=True)
 class SenseOptions:
-    """How to measure. What raises `OptionError` here is a value outside its range.
+    """How to measure. Raises `OptionError` for a value outside its range.
 
-    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed. `sigma` is the standard deviation
-    of Gaussian noise added to the measurements, on their own scale, that of grey levels 0-255; `seed` draws it.
+    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed. `sigma` is on the scale
+    of the measurements, that of grey levels 0-255; `seed` draws it.
     """
 
-    rate: float | None = None
-    model: str | None = None
-    sigma: float = 0.0
-    seed: int = 0
-    overwrite: bool = False
+    rate: float | None = option(
+        None, "Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.", QUALITY, metavar="RATE"
+    )
+    model: str | None = option(None, MODEL)
+    sigma: float = option(0.0, "Noise to add to the measurements: standard deviation, 0-255 scale.", QUALITY, metavar="SIGMA", shown="0")
+    seed: int = option(0, "Draws the noise.", QUALITY, metavar="N", shown="0")
+    overwrite: bool = option(False, OVERWRITE)
 
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
@@ -122,29 +212,19 @@ class SenseOptions:
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """How to recover a film from its measurements. The fields mean what they mean in `RestoreOptions`.
+    """How to recover a video from its measurements. `model` is needed only if the weights that measured are not bundled."""
 
-    `model` is needed only where the weights that measured are not among the bundled ones.
-    """
-
-    model: str | None = None
-    precision: Precision = "auto"
-    threads: int = 0
-    cfr: Fraction | None = None
+    model: str | None = option(None, MODEL)
+    precision: Precision = option("auto", PRECISION)
+    threads: int = option(0, THREADS)
+    cfr: Fraction | None = option(None, CFR)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    overwrite: bool = False
+    overwrite: bool = option(False, OVERWRITE)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_rate(self.cfr)
-
-
-def quality(fast: bool, best: bool) -> Quality:
-    """The quality that two switches ask for. Raises OptionError for both."""
-    if fast and best:
-        raise OptionError("--fast and --best exclude each other; leave one out")
-    return "fast" if fast else "best" if best else RestoreOptions.quality
 
 
 def check_threads(threads: int) -> None:

@@ -3,25 +3,26 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_videos import write_video
 
 import vidrestore
+from vidrestore import parsing
 from vidrestore.cli import app as command_line
-from vidrestore.cli import main, progress
+from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.restoring import TileOverlap
-from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import Crf, EncoderName
+from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
-from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
-from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
+from vidrestore.jobs import frame_progress
+from vidrestore.restorers import dust_restorer, mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -136,16 +137,22 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
 ) -> None:
     here = Card("dust-denoise", "dust", {}, "denoise", "0" * 64, 3_147_776, {"sigma": [1, 75]}, file="dust-denoise.safetensors")
     away = Card(
-        "dust-cs20", "dust", {}, "cs", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
+        "dust-cs20", "dust", {}, "recover", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
     )
-    write_manifest([here, away], tmp_path)
+    write_manifest([away, here], tmp_path)
     monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
     assert run("weights", "list") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "name          task     parameters           size    place",
-        "dust-denoise  denoise  sigma 1-75           3.1 MB  bundled",
-        "dust-cs20     cs       rate 0.2, mode gray  0.0 MB  to pull",
+        "task     name            parameters           size    speed  place",
+        "denoise  dust-denoise *  sigma 1-75           3.1 MB  fast   bundled",
+        "recover  dust-cs20       rate 0.2, mode gray  0.0 MB  fast   to pull",
     ]
+
+
+def test_weights_list_marks_what_the_restorers_take() -> None:
+    images = {f"{mb_taylorformer_restorer.FAMILY}-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")}
+    assert {dust_restorer.DEFAULT_MODEL, *vsr_restorer.DEFAULTS.values()} | images == weights_commands.DEFAULTS
+    assert set(manifest.read_manifest()) >= weights_commands.DEFAULTS
 
 
 def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -191,7 +198,7 @@ def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdou
         "in.mp4: denoise with dust-denoise on cpu",
         "in.mp4: 60 frames, 1 scene, 4 clips",
         "in.mp4, frame 7: warning: captions are dropped",
-        "in.mp4: restore 60/60 frames, 10.0 fps, 0.0 s left",
+        "in.mp4: restoring 60/60 frames, 10.0 fps",
         "in.mp4: warning: the source is damaged: frame 9 is missing",
     ]
 
@@ -207,13 +214,44 @@ def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch: pytest.MonkeyPa
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10", "20", "30"]
 
 
-def test_quiet_leaves_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_errors_and_damage(capsys: pytest.CaptureFixture[str]) -> None:
     show([*JOB, Failed("b.mp4", "b.mp4: no video")], quiet=True)
-    assert capsys.readouterr().err.splitlines() == [
-        "in.mp4, frame 7: warning: captions are dropped",
-        "in.mp4: warning: the source is damaged: frame 9 is missing",
-        "vidrestore: b.mp4: no video",
-    ]
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.splitlines() == ["in.mp4: warning: the source is damaged: frame 9 is missing", "vidrestore: b.mp4: no video"]
+
+
+def test_of_several_inputs_each_is_numbered(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.listening() as tell:
+        listener = numbered(tell, ["a.mp4", "in.mp4"])
+        for event in JOB:
+            listener(event)
+    assert capsys.readouterr().out == "[2/2] in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
+
+
+def test_a_result_names_the_noise_that_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    scenes = [{"first": 0, "stop": 30, "sigma": (19.84, 3.0)}, {"first": 30, "stop": 60, "sigma": (5.0, 1.0)}]
+    show([Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, details={"scenes": scenes})])
+    assert capsys.readouterr().out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps, noise 5.0 to 19.8\n"
+
+
+def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
+    events: list[Progressed] = []
+
+    def frames() -> Iterator[int]:
+        for number in range(40):
+            clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0  # a clip takes 10 seconds, then its frames are encoded
+            yield number
+
+    for _ in frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append):  # 41, says the container
+        pass
+    assert events[0] == replace(events[0], done=0, total=41, seconds=0.0, settled=False)
+    early = {event.done: event.eta for event in events if event.done < 20}
+    assert early[1] is None
+    assert early[11] == pytest.approx(30 / 11 * 12.5)  # 30 frames are left, and 11 took 12.5 seconds
+    assert (events[-1].done, events[-1].total, events[-1].eta) == (40, 40, 0.0)
 
 
 def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,7 +307,7 @@ with listening(json={json_lines}) as tell:
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")])
 def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
-    assert progress._span(seconds) == text
+    assert progress.length_of_time(seconds) == text
 
 
 # Several inputs
@@ -298,7 +336,8 @@ def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception
         return outcome
 
     assert run_each([str(number) for number in range(len(outcomes))], work, told.append) == code
-    assert [event.source for event in told] == [str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
+    failed = [event.source for event in told if isinstance(event, Failed)]
+    assert failed == [str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
 
 
 def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:
@@ -308,15 +347,47 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
         raise OptionError("sigma must be positive")
 
     run_each(["a", "b"], work, told.append)
-    assert told[0] == Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)
+    assert told[:2] == [Progressed("a", 0, stage="read"), Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)]
 
 
-def test_the_help_names_the_defaults_that_the_library_has() -> None:
-    written = {
-        EncoderName: list(ENCODERS),
-        Crf: [f"{DEFAULT_CRF:g}"],
-        TileOverlap: [str(mb_taylorformer_restorer.OVERLAP), str(vsr_restorer.OVERLAP)],
-    }
-    for option, facts in written.items():
-        (told,) = option.__metadata__
-        assert all(re.search(rf"\b{re.escape(fact)}\b", f"{told.help} {told.show_default}") for fact in facts)
+# Odd values
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (("--preset", "potato"), "--preset potato: libx264 has no such preset; expected ultrafast, superfast"),
+        (("--encoder", "libsvtav1", "--preset", "potato", "-o", "out.mkv"), "libsvtav1 has no such preset; expected -1 to 13"),
+        (("--encoder", "potato"), "no encoder 'potato'; this version has: libx264"),
+    ],
+    ids=" ".join,
+)
+def test_odd_values_get_a_sentence(
+    option: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_video(tmp_path / "in.mp4", 2, codec="libx264")
+    monkeypatch.chdir(tmp_path)
+    run("denoise", "in.mp4", *option)
+    told = capsys.readouterr().err
+    assert sentence in told and "avcodec" not in told
+
+
+def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "junk.pth").write_bytes(bytes(range(256)) * 4)
+    assert run("weights", "import", str(tmp_path / "junk.pth"), "-o", str(tmp_path / "x.safetensors"), "--family", "spynet") == 1
+    told = capsys.readouterr().err
+    assert "not a checkpoint that can be read safely" in told and "weights_only" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1m30s", 90), ("1:30", 90), ("90s", 90), ("1h2m", 3720), ("2m", 120), ("1:02:03.5", 3723.5), ("0.5s", 0.5)],
+)
+def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parsing.moment(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1m30", "-5", "1:2:3:4", "m", "s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a time such as 90, 1m30s"):
+        parsing.moment(text)

@@ -26,6 +26,7 @@ from vidrestore.events import SCHEMA_VERSION
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
+from vidrestore.jobs.request import Request
 from vidrestore.media.probe import probe
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import TASKS
@@ -91,16 +92,22 @@ def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys:
 def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = film.parent
     assert run(folder, "-q") == 0
-    assert run(folder, "-q") == 0
-    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+    assert capsys.readouterr() == ("", "")
+    assert run(folder) == 0
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
     assert run(folder, "-q", "--skip-existing") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
 
+def test_the_same_command_for_one_video_again_ends_with_0(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run(film) for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+
+
 def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (film.parent / "list").write_text(f"{film}\n")
-    assert [run("--from-list", film.parent / "list", "-q") for _ in range(2)] == [0, 0]
-    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+    (film.parent / "list").write_text(f"# a remark\n{film}\n")
+    assert [run("--from-list", film.parent / "list") for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -131,11 +138,11 @@ def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[RestoreOptions] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object, **more: object) -> jobs.Summary:
-        seen.append(options)
-        return jobs.Summary(source, output, 0, 0.0)
+    def note(request: Request, *rest: object) -> jobs.Summary:
+        seen.append(request.options)
+        return jobs.Summary(request.source, request.output, 0, 0.0)
 
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
     assert run(film, *given.split()) == 0
     (options,) = seen
@@ -251,8 +258,24 @@ def test_a_preview_is_found_in_a_film_whose_sound_goes_on_after_its_picture(tmp_
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(film, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
-    assert "5 frames, 1 scenes, 1 clips" in text and "encoder ffv1" in text and "MB of video" in text
+    assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text and "encoder ffv1" in text and "MB of video" in text
     assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+def test_a_dry_run_works_where_the_output_exists(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = film.with_name("film.denoised.mkv")
+    there.write_bytes(b"something else")
+    assert run(film, "--dry-run") == 0
+    told = capsys.readouterr()
+    assert "5 frames" in told.out and "already exists" in told.err
+    assert there.read_bytes() == b"something else"
+
+
+def test_the_folder_of_an_output_is_made(film: Path, tmp_path: Path) -> None:
+    assert run(film, "-o", tmp_path / "new" / "folder" / "out.mkv", "-q") == 0
+    assert frames_of(tmp_path / "new" / "folder" / "out.mkv") == 5
+    assert run(tmp_path / "missing.mkv", "-o", tmp_path / "empty" / "out.mkv", "-q") == 1
+    assert not (tmp_path / "empty").exists()
 
 
 def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(film: Path, tmp_path: Path) -> None:
@@ -269,7 +292,7 @@ def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureF
     assert run(*films) == 0
     capsys.readouterr()
     assert run(*films, "--dry-run") == 0
-    assert capsys.readouterr().out.count("done before") == 2
+    assert capsys.readouterr().out.count("skipped, finished before") == 2
     assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
     assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
     assert "there is no such folder for the work" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -17,26 +18,37 @@ import typer
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
-from vidrestore.cli.denoise_commands import denoise
 from vidrestore.cli.eval_commands import evaluate
-from vidrestore.cli.image_commands import deblur, dehaze, derain, desnow, sr
+from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
+from vidrestore.cli.restore_commands import RESTORE_COMMANDS
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 
+RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
+
 app = typer.Typer(
-    help="Restore video files with transformers: the same film with better pixels, and nothing else changed.",
+    cls=GroupHelp,
+    help="""Restore video files with transformers: the same video with better pixels, and nothing else changed.
+
+    Examples:
+      vidrestore denoise in.mp4                 writes in.denoised.mp4
+      vidrestore sr in.mp4 --preview 2s         two seconds, before | after
+      vidrestore denoise --help                 all options, in panels
+    """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (denoise, dehaze, derain, desnow, deblur, sr, sense, recover, train, inspect, bench):
-    app.command()(_command)
-app.command("eval")(evaluate)
-app.add_typer(weights_commands.app, name="weights")
+PANELS: dict[str, list[Callable[..., None]]] = {RESTORE: RESTORE_COMMANDS, OTHER: [inspect, bench, train], RESEARCH: [sense, recover]}
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        app.command(cls=CommandHelp, rich_help_panel=_panel)(_command)
+app.command("eval", cls=CommandHelp, rich_help_panel=OTHER)(evaluate)
+app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,7 +59,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
 ) -> None:
     pass
 

@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vidrestore.cli import parsing
+from vidrestore import parsing
+from vidrestore.cli import completion
+from vidrestore.cli.declared import with_options
 from vidrestore.cli.terminal import show, show_json
-from vidrestore.options import Precision, RestoreOptions, quality
+from vidrestore.options import EncoderOptions, RestoreOptions
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
 
+@with_options(only=("quality", "match", "model", "device", "precision", "threads"))
 def bench(
-    source: Annotated[str | None, typer.Argument(metavar="[IN]", help="Short film; without one, a noisy film is made up.")] = None,
-    task: Annotated[str, typer.Option(help="denoise, dehaze, derain, desnow, deblur or sr.")] = "denoise",
+    options: Callable[[], RestoreOptions],
+    source: Annotated[str | None, typer.Argument(metavar="[IN]", help="Short video; without one, a noisy one is made up.")] = None,
+    task: Annotated[
+        str, typer.Option(metavar="TASK", help="denoise, dehaze, derain, desnow, deblur or sr.", autocompletion=completion.tasks)
+    ] = "denoise",
     sigma: Annotated[
         Any,
         typer.Option(
             parser=parsing.noise, metavar="SIGMA|auto", show_default="20; auto where the weights take none", help="As for denoise."
         ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="As for denoise.")] = False,
-    best: Annotated[bool, typer.Option("--best", help="As for denoise.")] = False,
-    match: Annotated[bool, typer.Option("--match/--no-match", help="As for denoise.")] = RestoreOptions.match,
-    model: Annotated[str | None, typer.Option(help="As for denoise.")] = RestoreOptions.model,
-    device: Annotated[str, typer.Option(help="As for denoise.")] = RestoreOptions.device,
-    precision: Annotated[Precision, typer.Option(help="As for denoise.")] = RestoreOptions.precision,
-    threads: Annotated[int, typer.Option(help="CPU threads, 0 for all.")] = RestoreOptions.threads,
-    lossless: Annotated[bool, typer.Option("--lossless/--lossy", help="How the output is encoded.")] = True,
-    size: Annotated[Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the film that is made up.")] = "854x480",
-    frames: Annotated[int, typer.Option(min=2, help="Of that film; and how many frames of IN the stages are measured on.")] = 60,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+    lossless: Annotated[bool, typer.Option("--lossless/--lossy", help="Encode the output as usual, not without loss.")] = True,
+    size: Annotated[Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the video that is made up.")] = "854x480",
+    frames: Annotated[int, typer.Option(min=2, metavar="N", help="Of that video; of IN, frames that the stages are measured on.")] = 60,
+    json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
-    """Measure decode, model, encode and the whole against what this machine can do."""
-    from vidrestore.jobs.bench import bench
-    from vidrestore.options import EncoderOptions
+    """Measure decode, model, encode and the whole against what this machine can do.
 
-    options = RestoreOptions(
-        sigma=default_sigma(model) if sigma is None else sigma,
-        model=model,
-        quality=quality(fast, best),
-        match=match,
-        device=device,
-        precision=precision,
-        threads=threads,
-        encoder=EncoderOptions(lossless=lossless),
-    )
-    found = bench(source, task=task, options=options, size=size, frames=frames)
+    Examples:
+      vidrestore bench
+      vidrestore bench in.mp4 --fast
+      vidrestore bench --task sr --size 320x180 --frames 12
+    """
+    from vidrestore.jobs.bench import bench
+
+    asked = options()
+    chosen = replace(asked, sigma=default_sigma(asked.model) if sigma is None else sigma, encoder=EncoderOptions(lossless=lossless))
+    found = bench(source, task=task, options=chosen, size=size, frames=frames)
     if json:
         show_json(found.to_dict())
     else:

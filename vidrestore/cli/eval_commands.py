@@ -44,7 +44,13 @@ def evaluate(
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
 ) -> None:
-    """Measure weights by a fixed protocol and hold the figures against those published."""
+    """Measure weights by a fixed protocol and compare with what was published.
+
+    Examples:
+      vidrestore eval --suite bundled
+      vidrestore eval --suite quick in.mp4 --html page.html
+      vidrestore eval --suite vsr-table3 --data DIR --csv table.csv
+    """
     import torch
 
     from vidrestore.evaluation import evaluate

@@ -26,11 +26,17 @@ PLANES = {"yuv": "Y U V", "rgb": "R G B", "gray": "gray"}
 
 
 def inspect(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Film, or - for a y4m pipe.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")],
     json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show a film's streams, colour, noise per plane, and cuts."""
+    """Show a video's streams, colour, noise per plane, and cuts.
+
+    Examples:
+      vidrestore inspect in.mp4
+      vidrestore inspect in.mp4 --json
+      ffmpeg -i in.mp4 -f yuv4mpegpipe - | vidrestore inspect -
+    """
     from vidrestore.jobs.inspection import inspect
 
     with listening(json, quiet) as on_event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,26 +10,28 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import escaped, say, say_json
-from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
+from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
+STAGES = {"read": "reading", "load": "loading", "plan": "measuring", "restore": "restoring", "join": "joining"}
 
 
 @contextmanager
 def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
     """A listener for the inputs of one command.
 
-    `json` prints every event on stdout, one per line; otherwise a sentence on stdout says what was made. Progress goes to stderr unless
-    `quiet`, warnings and errors always.
+    `json` prints every event on stdout, one per line; otherwise a sentence on stdout says what was made. Progress and warnings go to
+    stderr. `quiet` leaves errors only, and what was wrong with a source, which alters the exit code.
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-        drawn = not quiet and not mixed and sys.stderr.isatty()
+        drawn = not quiet and not mixed and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
         progress: Listener = stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
-        listeners = (progress, print_json if json else print_summary)  # the bar is gone before the summary is printed
+        results = (print_json,) if json else () if quiet else (print_summary,)
+        listeners = (progress, *results)  # the bar is gone before the summary is printed
 
         def tell(event: Event) -> None:
             for listener in listeners:
@@ -39,21 +42,28 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
 
 def print_json(event: Event) -> None:
     """One event, one line of JSON, at once: a reader at the other end of a pipe follows the job."""
+    if isinstance(event, Progressed) and event.stage in BEFORE_START:
+        return
     say_json(event.to_json())
 
 
 def print_summary(event: Event) -> None:
-    """What a finished input has become; on stderr where stdout carries the video."""
+    """Print a sentence about a finished input; on stderr where stdout carries the video."""
     if isinstance(event, Finished):
-        if event.before:
-            say(f"{event.source} -> {event.output}: done before")
-            return
         piped = event.output == "-"
-        made = event.frames - event.reused
-        speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-        earlier = f" ({event.reused} of them earlier)" if event.reused else ""
-        line = f"{event.source} -> {'stdout' if piped else event.output}: {_frames(event.frames)}{earlier} in {_span(event.seconds)}{speed}"
-        say(line, sys.stderr if piped else None)
+        made = "skipped, finished before" if event.before else _result(event)
+        say(f"{_number(event)}{event.source} -> {'stdout' if piped else event.output}: {made}", sys.stderr if piped else None)
+
+
+def _result(event: Finished) -> str:
+    """ "60 frames in 6.0 s, 10.0 fps, noise 19.8"."""
+    made = event.frames - event.reused
+    earlier = f" ({event.reused} of them earlier)" if event.reused else ""
+    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
+    levels = [scene["sigma"][0] for scene in event.details.get("scenes") or () if any(scene["sigma"])]
+    span = f"{min(levels):.1f}" + (f" to {max(levels):.1f}" if max(levels) - min(levels) >= 0.1 else "") if levels else ""
+    noise = f", noise {span}" if span else ""
+    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{noise}"
 
 
 def describe(event: Event) -> str | None:
@@ -62,13 +72,13 @@ def describe(event: Event) -> str | None:
         case Started():
             model = f" with {event.model}" if event.model else ""
             device = f" on {event.device}" if event.device else ""
-            return f"{event.source}: {event.task or 'restore'}{model}{device}"
+            return f"{_number(event)}{event.source}: {event.task or 'restore'}{model}{device}"
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
-            known = ", ".join(_count(number, word) for number, word in parts if number is not None)
+            known = ", ".join(counted_words(number, word) for number, word in parts if number is not None)
             return f"{event.source}: {known}" + (f"; going on, {event.reused} of them were restored earlier" if event.reused else "")
         case Progressed():
-            return f"{event.source}: {event.stage} {_position(event)}{_speed(event)}"
+            return f"{event.source}: {_stage(event)}{_position(event)}{_speed(event)}"
         case Warned():
             where = f", frame {event.frame}" if event.frame is not None else ""
             return f"{event.source}{where}: warning: {event.message}"
@@ -80,7 +90,7 @@ def describe(event: Event) -> str | None:
 
 
 class PlainLines:
-    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds. `quiet` leaves warnings and errors."""
+    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds. `quiet` leaves errors."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self.stream = stream
@@ -89,7 +99,7 @@ class PlainLines:
         self._next = 0.0
 
     def __call__(self, event: Event) -> None:
-        loud = isinstance(event, (Warned, Finished, Failed))
+        loud = isinstance(event, (Finished, Failed))
         if (loud or not self.quiet) and (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
             say(line, self.stream)
 
@@ -97,7 +107,7 @@ class PlainLines:
         now = time.monotonic()
         if (event.source, event.stage) != self._stage:  # the first lines of a stage say nothing yet
             self._stage, self._next = (event.source, event.stage), now + PLAIN_INTERVAL
-        if now < self._next and event.done != event.total:
+        if now < self._next and not (event.done == event.total and event.stage == "restore"):
             return False
         self._next = now + PLAIN_INTERVAL
         return True
@@ -134,11 +144,11 @@ class BarListener:
             self.progress.console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
+        stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)
         if self._bar is None:
-            self._bar = self.progress.add_task(event.stage, total=None, text="")
+            self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()
-        text = _position(event) + _speed(event)
-        self.progress.update(self._bar, description=event.stage, completed=event.done, total=event.total, text=text)
+        self.progress.update(self._bar, description=stage, completed=event.done, total=event.total, text=text)
 
     def _remove_bar(self) -> None:
         if self._bar is not None:
@@ -147,26 +157,38 @@ class BarListener:
             self._bar = None
 
 
+def _number(event: Event) -> str:
+    """ "[2/5] ", where there are several inputs."""
+    return f"[{event.index}/{event.count}] " if event.count is not None and event.count > 1 else ""
+
+
+def _stage(event: Progressed) -> str:
+    return STAGES.get(event.stage, event.stage)
+
+
 def _position(event: Progressed) -> str:
-    return f"{event.done}/{_frames(event.total)}" if event.total is not None else _frames(event.done)
+    if event.total is not None:
+        return f" {event.done}/{_frames(event.total)}"
+    return f" {_frames(event.done)}" if event.done else ""
 
 
 def _speed(event: Progressed) -> str:
-    fps = f", {event.fps:.1f} fps" if event.fps else ""
-    eta = f", {_span(event.eta)} left" if event.eta is not None else ""
+    fps = f", {event.fps:.1f} fps" if event.fps and event.settled and event.stage != "join" else ""
+    eta = f", {length_of_time(event.eta)} left" if event.eta else ""
     memory = f", {event.memory / 1e9:.2f} GB" if event.memory else ""
     return fps + eta + memory
 
 
 def _frames(count: int) -> str:
-    return _count(count, "frame")
+    return counted_words(count, "frame")
 
 
-def _count(number: int, word: str) -> str:
+def counted_words(number: int, word: str) -> str:
+    """ "1 frame", "2 frames"."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _span(seconds: float) -> str:
+def length_of_time(seconds: float) -> str:
     """A length of time, as precise as a reader needs it: 4.2 s, 3:07, 1:02:30."""
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.terminal import say
 from vidrestore.errors import VidRestoreError
-from vidrestore.events import Failed, Listener
+from vidrestore.events import Event, Failed, Listener, Progressed
 
 SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of its own error
 
@@ -22,6 +23,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     codes, failed = [], []
     for source in sources:
         try:
+            on_event(Progressed(source, 0, stage="read"))
             codes.append(work(source))
         except VidRestoreError as error:
             on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
@@ -33,3 +35,14 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     if failed and len(sources) > 1:
         say(f"vidrestore: {len(failed)} of {len(sources)} inputs failed: {', '.join(failed)}", sys.stderr)
     return SOME_FAILED if SOME_FAILED in codes else max(codes, default=0)
+
+
+def numbered(on_event: Listener, sources: Sequence[str]) -> Listener:
+    """A listener that passes events on with the number of their source among `sources`."""
+    numbers = {source: number for number, source in enumerate(sources, 1)}
+
+    def tell(event: Event) -> None:
+        number = numbers.get(event.source)
+        on_event(event if number is None else replace(event, index=number, count=len(sources)))
+
+    return tell

@@ -22,7 +22,9 @@ def train(
     config: Annotated[Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one.")] = False,
-    init: Annotated[str | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file.")] = None,
+    init: Annotated[
+        list[str] | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file; again for other parts.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
     settings: Annotated[
@@ -40,7 +42,15 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
 ) -> None:
-    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights. Ctrl-C saves a checkpoint for --resume."""
+    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights.
+
+    Ctrl-C saves a checkpoint, from which --resume goes on.
+
+    Examples:
+      vidrestore train --config run.toml -o runs/first
+      vidrestore train --config run.toml -o runs/first --resume
+      vidrestore train --config run.toml --dry-run --set training.steps=100
+    """
     if cache_gb is not None and not math.isfinite(cache_gb):
         raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
     import torch
@@ -82,7 +92,7 @@ def train(
             show(str(path))
 
 
-def _rehearse(recipe: RunConfig, init: str | None, device: str, reading: Reading) -> None:
+def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))

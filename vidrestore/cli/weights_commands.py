@@ -5,22 +5,42 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 
-app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from vidrestore.weights import Card
+
+app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weights.", no_args_is_help=True)
+
+TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
+DEFAULTS = {
+    *("dust-denoise", "vsr-transformer-t-x4", "vsr-transformer-t-practical-x4"),  # of the last two --input picks one
+    *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")),
+}
+SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given.")]
 
 
-@app.command("list")
+@app.command("list", cls=CommandHelp)
 def list_weights(as_json: Json = False) -> None:
-    """List the weights there are and where each is: bundled, pulled, or still to pull."""
+    """List the weights there are and where each is: bundled, pulled, or still to pull.
+
+    The star marks what a task takes without --model. Fast: frames a second on a CPU; slow: seconds a frame there, so better on
+    a GPU.
+
+    Examples:
+      vidrestore weights list
+      vidrestore weights list --json
+      vidrestore denoise in.mp4 --model dust-mh-denoise
+    """
     from vidrestore.weights import locate, read_manifest
 
     cards = [(card, "bundled" if card.file else "pulled" if locate(card) else "to pull") for card in read_manifest().values()]
@@ -28,11 +48,20 @@ def list_weights(as_json: Json = False) -> None:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place})
         return
-    rows = [(card.name, card.task, _short(card.parameters), f"{card.bytes / 1e6:.1f} MB", place) for card, place in cards]
-    _print_table([("name", "task", "parameters", "size", "place"), *rows])
+    rows = [_row(card, place) for card, place in sorted(cards, key=lambda each: _order(each[0]))]
+    _print_table([("task", "name", "parameters", "size", "speed", "place"), *rows])
 
 
-@app.command()
+def _order(card: Card) -> tuple[int, str]:
+    return (TASK_ORDER.index(card.task) if card.task in TASK_ORDER else len(TASK_ORDER), card.name)
+
+
+def _row(card: Card, place: str) -> tuple[str, ...]:
+    name = card.name + (" *" if card.name in DEFAULTS else "")
+    return card.task, name, _short(card.parameters), f"{card.bytes / 1e6:.1f} MB", SPEEDS.get(card.family, ""), place
+
+
+@app.command(cls=CommandHelp)
 def verify(names: Names = None) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
     from vidrestore.weights import verify
@@ -45,7 +74,7 @@ def verify(names: Names = None) -> None:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
 
 
-@app.command()
+@app.command(cls=CommandHelp)
 def pull(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file].")],
     quiet: Quiet = False,
@@ -57,7 +86,7 @@ def pull(
         show(f"{name}: {weights.pull(name, quiet=quiet)}")
 
 
-@app.command("import")
+@app.command("import", cls=CommandHelp)
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
@@ -78,7 +107,7 @@ def import_weights(
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
-@app.command()
+@app.command(cls=CommandHelp)
 def add(
     source: Annotated[Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")],
     name: Annotated[str | None, typer.Option(help="Name in the manifest; the file's own unless given.")] = None,

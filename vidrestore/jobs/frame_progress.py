@@ -1,4 +1,4 @@
-"""How far a job is, told to its listener as the frames go by."""
+"""The progress of a job, and the memory it takes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,51 @@ from typing import TypeVar
 from vidrestore.events import Listener, Progressed
 
 PROGRESS_SECONDS = 0.2  # between two events
+SETTLED = 1.25  # times the wait for the first frame: by then the rest of its clip is counted, too
 
 T = TypeVar("T")
 
 
+class FrameProgress:
+    """`Progressed` events of a stage that deals with `total` frames: at its begin and end, and now and then."""
+
+    def __init__(self, source: str, total: int | None, stage: str, on_event: Listener) -> None:
+        self.source, self.total, self.stage, self.on_event = source, total, stage, on_event
+        self._began = self._last = time.monotonic()
+        self._shown: tuple[int, int | None] = 0, total
+        self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
+        on_event(Progressed(source, 0, total, 0.0, stage, peak_memory(), settled=False))
+
+    def show(self, done: int) -> None:
+        """Send an event if it is time for one: `done` frames are finished."""
+        now = time.monotonic()
+        self._first = now - self._began if self._first is None else self._first
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            self._send(done, self.total, now - self._began)
+
+    def finish(self, done: int) -> None:
+        """Send the last event, unless it was: `done` frames are all there are."""
+        if self._shown != (done, done):
+            self._send(done, done, time.monotonic() - self._began)
+
+    def _send(self, done: int, total: int | None, seconds: float) -> None:
+        self._shown = done, total
+        settled = done == total or (self._first is not None and seconds >= SETTLED * self._first)
+        self.on_event(Progressed(self.source, done, total, seconds, self.stage, peak_memory(), settled=settled))
+
+
 def counted(frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener) -> Generator[T]:
-    """The same frames; between them `Progressed` events of `stage`, each after the frame that it counts was dealt with."""
-    began = told = time.monotonic()
+    """Yield the same frames; between them `Progressed` events of `stage`, each after the frame that it counts was dealt with."""
+    progress, done = FrameProgress(source, total, stage, on_event), 0
     for done, frame in enumerate(frames, 1):
         yield frame
-        if time.monotonic() - told >= PROGRESS_SECONDS:
-            told = time.monotonic()
-            on_event(Progressed(source, done, total, told - began, stage, peak_memory()))
+        progress.show(done)
+    progress.finish(done)
 
 
 def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where the system doesn't say."""
+    """Return the peak resident bytes of this process; None if the system doesn't say."""
     try:
         import resource
     except ImportError:

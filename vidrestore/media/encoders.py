@@ -43,6 +43,7 @@ class Encoder:
     lossless: Mapping[str, str] | None = None
     crf: int = 0  # the greatest in its scale; 0: it has none
     preset: str | None = None  # the encoder's name for its speed setting
+    presets: tuple[str, ...] = ()  # its values
     odd_chroma: bool = True  # can the size be odd where chroma is halved?
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
@@ -57,6 +58,14 @@ def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
     return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
 
 
+def _numbers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(first, last + 1))
+
+
+X26X_PRESETS = (
+    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
+    *_numbers(0, 9),
+)
 LOSSY = {"crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate", "cq-level"}
 ISO = ("mp4", "mov")
 HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
@@ -82,6 +91,7 @@ TABLE = (
         lossless={"qp": "0"},
         crf=51,
         preset="preset",
+        presets=X26X_PRESETS,
         odd_chroma=False,
         smallest=(2, 2),
     ),
@@ -93,6 +103,7 @@ TABLE = (
         lossless={"qp": "0"},
         crf=51,
         preset="preset",
+        presets=X26X_PRESETS,
         smallest=(2, 2),
     ),
     Encoder(
@@ -103,6 +114,7 @@ TABLE = (
         lossless={"x265-params": "lossless=1"},
         crf=51,
         preset="preset",
+        presets=X26X_PRESETS,
         odd_chroma=False,
         smallest=(64, 16),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
         tags=HEVC_TAGS,
@@ -116,6 +128,7 @@ TABLE = (
         lossless={"preset": "6", "svtav1-params": "lossless=1"},
         crf=63,
         preset="preset",
+        presets=_numbers(-1, 13),
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
     ),
     Encoder(
@@ -127,6 +140,7 @@ TABLE = (
         lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
         crf=63,
         preset="cpu-used",
+        presets=_numbers(-16, 16),
     ),
     Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
     Encoder(
@@ -273,6 +287,11 @@ def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
     if options.preset is not None:
         if row.preset is None:
             raise OptionError(f"--preset {options.preset}: {row.name} has no presets; leave the option out")
+        if options.preset not in row.presets:
+            numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
+            words = [preset for preset in row.presets if preset not in numbers]
+            known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
+            raise OptionError(f"--preset {options.preset}: {row.name} has no such preset; expected {known}")
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"

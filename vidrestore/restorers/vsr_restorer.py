@@ -16,14 +16,15 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
-from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.devices import halves, memory_for, torch_device, uses_bf16
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
+    from vidrestore.options import Input, RestoreOptions
 
-TASK, FAMILY, DEFAULT = "sr", "vsr-transformer", "vsr-transformer-t-x4"
+TASK, FAMILY = "sr", "vsr-transformer"
+DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-t-practical-x4", "clean": "vsr-transformer-t-x4"}
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
@@ -47,7 +48,7 @@ class VsrRestorer:
         if options.steady:
             raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
         self.device = torch_device(options.device)
-        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULT)
+        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
         self.name, self.weights = model.card.name, model.card.sha256
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
@@ -119,7 +120,8 @@ class VsrRestorer:
 
     def _network(self, precision: str) -> VsrTransformer:
         """The network in the number format asked for, made once."""
-        dtype = torch.bfloat16 if halves(precision, self.device) else torch.float32
+        half = uses_bf16 if self.config.local else halves  # flow and frames stay in float32
+        dtype = torch.bfloat16 if half(precision, self.device) else torch.float32
         with self._lock:
             if dtype not in self.networks:
                 self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)

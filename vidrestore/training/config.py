@@ -20,6 +20,7 @@ from vidrestore.training.tables import require, section, toml, with_settings
 PRECISIONS = ("bf16", "fp16", "fp32")
 SCHEDULES = ("cosine", "restarts", "plateau")
 FINAL = ("last", "best")
+OPTIMISERS = ("adam", "muon")
 PICTURE_LOSSES = ("spectrum", "psnr")
 LARGEST_CROP = 288  # photos are filmed at this height
 
@@ -279,6 +280,11 @@ class ClipTrainingConfig(Schedule):
     decay: float = 1.0
     precision: str = "fp32"
     validate_every: int = 500
+    optimiser: str = "adam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.optimiser in OPTIMISERS, "optimiser", " or ".join(OPTIMISERS), self.optimiser)
 
 
 TABLES = ("model", "data", "training", "parameters")
@@ -331,10 +337,11 @@ class RunConfig:
         """What the data's paths are relative to."""
         return self.path.resolve().parent
 
-    def command(self, init: str | None) -> str:
+    def command(self, init: Iterable[str] = ()) -> str:
         """That trains it from the weights `init`, or from none; for the card of the weights."""
         settings = [part for value in self.settings for part in ("--set", value)]
-        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *(["--init", init] if init else [])])
+        starts = [part for source in init for part in ("--init", source)]
+        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *starts])
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:

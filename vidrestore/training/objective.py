@@ -19,6 +19,7 @@ from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairT
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
@@ -134,7 +135,7 @@ def middle_frames(pictures: Tensor) -> Tensor:
 class ClipObjective:
     """Small and large clips: Charbonnier's loss over all frames, as VSR-Transformer is trained."""
 
-    kept: tuple[str, ...] = ("batch", "seed")
+    kept: tuple[str, ...] = ("batch", "seed", "optimiser")
 
     def __init__(self, settings: ClipTrainingConfig) -> None:
         self.settings = settings
@@ -154,7 +155,12 @@ class ClipObjective:
             nn.init.zeros_(parameter)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99), fused=True)
+        rate = self.settings.learning_rate
+        if self.settings.optimiser == "muon":
+            model = cast("VsrTransformer", network)
+            others = (model.flow, model.extractor[0], model.tail)  # what takes in and gives frames, and flow
+            return Muon(network, rate, apart=[parameter for part in others if part for parameter in part.parameters()])
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch

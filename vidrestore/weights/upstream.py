@@ -104,5 +104,8 @@ def _unpickle(source: Path) -> Any:
     try:
         return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle raises whatever the file makes it raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{source}: can't be read as a checkpoint of tensors only ({type(error).__name__}: {reason})") from error
+        # Torch's own message isn't passed on: it advises to load the file unsafely.
+        raise CheckpointError(
+            f"{source}: not a checkpoint that can be read safely: damaged, no checkpoint, or one that holds more than tensors; "
+            "ask its authors for a .safetensors file, or save its state dict alone with torch.save"
+        ) from error

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 
 def noise(text: str) -> float | str:
-    """The value of --sigma: a number, or "auto"."""
+    """A number, or "auto"."""
     return "auto" if text == "auto" else _number(text, "a number such as 20, or auto")
 
 
@@ -20,10 +20,10 @@ def rate(text: str) -> Fraction:
 
 
 def seconds(text: str) -> Fraction:
-    """A time above 0: 5, 2.5, 5s, 1:30 or 1:02:03.5."""
+    """A time above 0: 90, 2.5, 90s, 1m30s, 1:30 or 1:02:03.5."""
     total = _time(text)
     if not total:
-        raise ValueError(f"expected a time such as 5s, 2.5 or 1:30, got {text!r}")
+        raise ValueError(f"expected a time such as 5s, 1m30s or 1:30, got {text!r}")
     return total
 
 
@@ -31,12 +31,15 @@ def moment(text: str) -> Fraction:
     """A time of 0 or more, as in `seconds`."""
     total = _time(text)
     if total is None:
-        raise ValueError(f"expected a time such as 90, 1:30 or 1:02:03.5, got {text!r}")
+        raise ValueError(f"expected a time such as 90, 1m30s, 1:30 or 1:02:03.5, got {text!r}")
     return total
 
 
 def _time(text: str) -> Fraction | None:
-    """None where it is no time of 0 or more."""
+    """Seconds; None for a text that is not a time of 0 or more."""
+    if units := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d*\.?\d+)s)?", text.lower()):
+        hours, minutes, rest = (Fraction(part or 0) for part in units.groups())
+        return hours * 3600 + minutes * 60 + rest
     if not re.fullmatch(r"(\d+:){0,2}\d*\.?\d+s?", text):
         return None
     total = Fraction(0)
@@ -54,7 +57,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def tile(text: str) -> int | None:
-    """The value of --tile: a whole number of pixels, or "auto", which is None."""
+    """A whole number of pixels, or "auto", which is None."""
     if text == "auto":
         return None
     if not text.isdecimal():
@@ -63,11 +66,16 @@ def tile(text: str) -> int | None:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """The value of --shard: I/N, from 1/N to N/N."""
+    """I/N, from 1/N to N/N."""
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, got {text!r}")
     return int(number), int(count)
+
+
+def kinds(text: str) -> frozenset[str]:
+    """Words between commas."""
+    return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -1,0 +1,179 @@
+"""What `--help` shows, and the options that are made from the fields of options classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vidrestore.cli import restore_commands
+from vidrestore.cli.app import app
+from vidrestore.cli.declared import with_options
+from vidrestore.errors import OptionError
+from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
+from vidrestore.options import PANELS, EncoderOptions, RestoreOptions, option
+from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
+from vidrestore.weights import read_manifest
+
+COMMANDS = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "sense", "recover", "bench", "inspect", "train", "eval")
+
+
+def help_of(*arguments: str, columns: int = 100) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_the_help_of_denoise_is_a_page_and_a_half() -> None:
+    lines = help_of("denoise").splitlines()
+    assert len(lines) <= 75
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_panels_stand_in_their_order() -> None:
+    text = help_of("denoise")
+    places = [text.index(f"\n{panel}:\n") for panel in PANELS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_fits_a_narrow_terminal_and_gives_three_examples(name: str) -> None:
+    text = help_of(name, columns=80)
+    assert max(map(len, text.splitlines())) <= 80
+    examples = text.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert len([line for line in examples if "vidrestore " in line]) == 3
+    assert "<" not in text
+
+
+@pytest.mark.parametrize("name", ["dehaze", "sr"])
+def test_an_option_stands_only_where_it_does_something(name: str) -> None:
+    text = help_of(name)
+    assert not [flag for flag in ("--sigma", "--fast", "--best", "--no-match") if flag in text]
+    assert ("--scale" in text) == (name == "sr")
+    assert ("--steady" in text) == (name != "sr")
+    assert CliRunner().invoke(app, [name, "in.mp4", "--sigma", "20"]).exit_code == 2
+
+
+def test_the_first_page_groups_the_commands() -> None:
+    text = help_of()
+    assert text.index("Research:") < text.index("  sense ") < text.index("  recover ")
+    assert text.index("Restore:") < text.index("  denoise ") < text.index("Research:")
+
+
+def test_the_help_names_the_defaults_that_the_library_has() -> None:
+    text = help_of("denoise")
+    assert f"lower is better. [{DEFAULT_CRF:g}]" in text
+    assert f"share. [{mb_taylorformer_restorer.OVERLAP}]" in text
+    assert mb_taylorformer_restorer.OVERLAP == vsr_restorer.OVERLAP
+
+
+def test_a_dumb_terminal_and_a_file_get_no_colour_codes() -> None:
+    terminal, stdout = os.openpty()
+    for term, coloured in (("dumb", False), ("xterm-256color", True)):
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": term, "COLUMNS": "80"}
+        subprocess.run([sys.executable, "-m", "vidrestore", "weights", "--help"], stdout=stdout, env=environment, timeout=60, check=True)
+        assert (b"\x1b[" in os.read(terminal, 100_000)) == coloured
+
+
+# Options from declarations
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
+    """What the library is asked for by `vidrestore denoise in.mp4 ARGUMENTS`."""
+    asked: list[RestoreOptions] = []
+    monkeypatch.setattr(restore_commands, "run_task", lambda task, run, options: asked.append(options()))
+    result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return asked[0]
+
+
+def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(monkeypatch) == RestoreOptions()
+
+
+def test_options_become_the_fields_that_declare_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "--sigma 20 --best --no-match --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 --drop audio,data --drop cover"
+    line += " --encoder libx265 --crf 20 --encoder-option a=b --encoder-option c=d=e --lossless -y --cfr 30000/1001 --tile 128"
+    assert given(monkeypatch, *line.split()) == RestoreOptions(
+        sigma=20.0,
+        quality="best",
+        match=False,
+        strength=0.5,
+        scene_detect=False,
+        start=Fraction(90),
+        duration=Fraction(10),
+        drop=frozenset({"audio", "data", "cover"}),
+        encoder=EncoderOptions("libx265", 20.0, None, {"a": "b", "c": "d=e"}, True),
+        overwrite=True,
+        cfr=Fraction(30000, 1001),
+        tile=128,
+    )
+
+
+def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
+    missing = [field.name for group in (RestoreOptions, EncoderOptions) for field in fields(group) if "declared" not in field.metadata]
+    assert missing == ["encoder", "threads"]  # a group of its own, and what only experiments set
+
+
+def test_two_switches_for_one_value_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="--fast and --best exclude each other"):
+        given(monkeypatch, "--fast", "--best")
+
+
+@dataclass(frozen=True)
+class Options:
+    grain: float = option(0.5, "Grain to keep.", "Quality", metavar="0..1")
+
+
+def test_a_new_field_is_a_new_option() -> None:
+    seen: list[Any] = []
+    small = typer.Typer()
+
+    @small.command()
+    @with_options()
+    def work(options: Options, count: int = 3) -> None:
+        seen.append((options, count))
+
+    @small.command()
+    @with_options()
+    def later(options: Callable[[], Options]) -> None:
+        seen.append(options())
+
+    runner = CliRunner()
+    assert runner.invoke(small, ["work", "--grain", "0.25"]).exit_code == 0
+    assert runner.invoke(small, ["later"]).exit_code == 0
+    assert seen == [(Options(0.25), 3), Options(0.5)]
+
+
+# Completion
+
+
+def completed(*words: str) -> list[str]:
+    """What bash is offered for the last word."""
+    variables = {"COMP_WORDS": " ".join(("vidrestore", *words)), "COMP_CWORD": str(len(words)), "_VIDRESTORE_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv[0] = 'vidrestore'; from vidrestore.cli.app import app; app(prog_name='vidrestore')"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("denoise", "--model", "dust-d"), [name for name in read_manifest() if name.startswith("dust-d")]),
+        (("denoise", "--encoder", "libx26"), [name for name in ENCODERS if name.startswith("libx26")]),
+        (("bench", "--task", "de"), ["denoise", "dehaze", "derain", "desnow", "deblur"]),
+    ],
+    ids=" ".join,
+)
+def test_the_shell_completes_values(words: tuple[str, ...], offered: list[str]) -> None:
+    assert sorted(completed(*words)) == sorted(offered)

@@ -1,0 +1,127 @@
+"""Commands whose options are the fields of options classes, each declared once, beside its default: `options.Declared`.
+
+    @with_options(task="denoise")
+    def denoise(run: RunOptions, options: Callable[[], RestoreOptions]) -> None: ...
+
+gives the command an option for each field of both classes that concerns the task. A class that checks its values stands as a
+callable that makes it: the command calls it, and so decides how an error is shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import Field, fields, is_dataclass
+from functools import partial
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from vidrestore.cli.completion import COMPLETIONS
+from vidrestore.errors import OptionError
+from vidrestore.options import Declared
+
+Command = Callable[..., None]
+Values = Mapping[str, Any]
+
+
+def with_options(task: str | None = None, only: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command the options that its parameters' classes declare: those that concern `task`, and `only` these fields if given."""
+
+    def decorate(command: Command) -> Command:
+        makers: dict[str, Callable[[Values], Any]] = {}
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            group, lazy = _options_class(parameter.annotation)
+            if group is None:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            else:
+                parameters += (each for declared in _declared(group, task, only) for each in _parameters(*declared))
+                makers[parameter.name] = partial(_lazily if lazy else _made, group)
+
+        def run(**values: Any) -> None:
+            own = {name: value for name, value in values.items() if name in plain}
+            command(**own, **{name: make(values) for name, make in makers.items()})
+
+        plain = set(inspect.signature(command).parameters) - set(makers)
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _options_class(annotation: Any) -> tuple[type | None, bool]:
+    """The options class of a parameter, and if it is to be made only when it is called for."""
+    if is_dataclass(annotation):
+        return annotation, False  # type: ignore[return-value]
+    returned = get_args(annotation)[-1:]
+    return (returned[0], True) if returned and is_dataclass(returned[0]) else (None, False)  # type: ignore[return-value]
+
+
+def _declared(group: type, task: str | None, only: Collection[str]) -> Iterator[tuple[Field[Any], Any, Declared]]:
+    """The declared fields of an options class with their types; those of a class within it come in its place."""
+    hints = get_type_hints(group)
+    for field in fields(group):
+        if is_dataclass(hints[field.name]):
+            yield from _declared(hints[field.name], task, only)
+            continue
+        found = field.metadata.get("declared")
+        if found and (not only or field.name in only) and (task is None or not found.tasks or task in found.tasks):
+            yield field, hints[field.name], found
+
+
+def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspect.Parameter]:
+    """What Typer makes options of. Their own default is None, "not given": the field's default stands in its class alone."""
+    if found.switches:
+        for flag, help in found.switches.items():
+            info = typer.Option(flag, help=help, rich_help_panel=found.panel)
+            yield _parameter(flag.removeprefix("--"), bool | None, info)
+        return
+    shared: dict[str, Any] = {"help": found.help, "metavar": found.metavar, "parser": found.parse}
+    shared |= {"rich_help_panel": found.panel, "show_default": _default_words(field, found)}
+    if found.argument:
+        yield _parameter(field.name, kind, typer.Argument(**shared))
+        return
+    flags = found.flags or (f"--{field.name.replace('_', '-')}",)
+    if field.name in COMPLETIONS:
+        shared["autocompletion"] = COMPLETIONS[field.name]
+    taken = list[Any] if found.gather else Any if found.parse else kind
+    yield _parameter(field.name, taken | None, typer.Option(*flags, **shared))
+
+
+def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info])
+
+
+def _default_words(field: Field[Any], found: Declared) -> str | bool:
+    """How the help shows a default; False where there is nothing to show."""
+    value = field.default
+    shown = isinstance(value, (int, float, str)) and not isinstance(value, bool)
+    return found.shown or (f"{value:g}" if isinstance(value, float) else str(value) if shown else False)
+
+
+def _lazily(group: type, values: Values) -> Callable[[], Any]:
+    return partial(_made, group, values)
+
+
+def _made(group: type, values: Values) -> Any:
+    """An object of an options class, from the values that were given."""
+    hints, given = get_type_hints(group), {}
+    for field in fields(group):
+        if is_dataclass(hints[field.name]):
+            given[field.name] = _made(hints[field.name], values)
+        elif found := field.metadata.get("declared"):
+            value = _switched(found, values) if found.switches else values.get(field.name)
+            if value is not None and value != []:
+                given[field.name] = found.gather(value) if found.gather else value
+    return group(**given)
+
+
+def _switched(found: Declared, values: Values) -> str | None:
+    """The value of the one switch that was given."""
+    given = [flag for flag in found.switches if values.get(flag.removeprefix("--"))]
+    if len(given) > 1:
+        raise OptionError(f"{' and '.join(given)} exclude each other; leave one out")
+    return given[0].removeprefix("--") if given else None

@@ -1,0 +1,138 @@
+"""`--help`: plain lines under headings, one line for an option where it fits, in colour only on a terminal that has it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from vidrestore.options import PANELS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+WIDEST = 100  # columns; longer lines are hard to read
+OTHER_OPTIONS = "Options"
+COMMANDS = "Commands"
+
+Row = tuple[str, str]  # what is typed, and what it does
+
+
+class CommandHelp(TyperCommand):
+    """A command whose help is a page of `print_page`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        print_page(_usage(self, ctx), self.help or "", _panels(self.get_params(ctx)))
+
+
+class GroupHelp(TyperGroup):
+    """A group of commands whose help is a page of `print_page`, its commands in panels."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[Row]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                panel = getattr(command, "rich_help_panel", None)
+                panels.setdefault(panel if isinstance(panel, str) else COMMANDS, []).append((name, _summary(command.help or "")))
+        print_page(_usage(self, ctx), self.help or "", panels | _panels(self.get_params(ctx)))
+
+
+def print_page(usage: str, text: str, panels: dict[str, list[Row]]) -> None:
+    """Print usage, description, and one block per panel; all blocks share their first column."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console.width = min(console.width, WIDEST)
+    console.print(Text.assemble(("Usage: ", "bold"), usage))
+    for paragraph in text.strip().split("\n\n"):
+        console.print()
+        _print_paragraph(console, paragraph)
+    typed = max((len(row[0]) for rows in panels.values() for row in rows), default=0)
+    column = min(typed, console.width // 3)
+    for panel, rows in panels.items():
+        console.print(Text(f"\n{panel}:", "bold"))
+        for row in rows:
+            for line in _lines(row, column, console):
+                console.print(line)
+
+
+def _print_paragraph(console: Console, paragraph: str) -> None:
+    from rich.text import Text
+
+    lines = paragraph.splitlines()
+    if any(line.startswith(" ") for line in lines):  # laid out by hand
+        for line in lines:
+            console.print(Text(line, "" if line.startswith(" ") else "bold"))
+    else:
+        for line in _wrapped(" ".join(lines), console.width):
+            console.print(Text(line))
+
+
+def _lines(row: Row, column: int, console: Console) -> Iterable[Text]:
+    """A row's lines: what it does beside what is typed, below where that is too long."""
+    from rich.text import Text
+
+    typed, does = row
+    margin = column + 4
+    told = _wrapped(does, max(20, console.width - margin))
+    first = Text.assemble("  ", (typed, "cyan"))
+    if len(typed) > column or not told:
+        yield first
+    else:
+        yield Text.assemble(first, " " * (margin - 2 - len(typed)), told.pop(0))
+    for line in told:
+        yield Text.assemble(" " * margin, line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _usage(command: Any, ctx: Any) -> str:
+    """The line of usage, by the command's own name however it was started."""
+    path = ctx.command_path.replace("python -m vidrestore", "vidrestore")
+    arguments = [_typed(each) for each in command.get_params(ctx) if each.param_type_name == "argument"]
+    return " ".join([path, "[OPTIONS]", *arguments, *(["COMMAND"] if isinstance(command, GroupHelp) else [])])
+
+
+def _panels(parameters: Iterable[Any]) -> dict[str, list[Row]]:
+    """Rows of all parameters that are shown, by panel, in the order of `PANELS`."""
+    found: dict[str, list[Row]] = {}
+    for parameter in parameters:
+        if not parameter.hidden and parameter.help:
+            panel = parameter.rich_help_panel
+            found.setdefault(panel if isinstance(panel, str) else OTHER_OPTIONS, []).append((_typed(parameter), _told(parameter)))
+    order = [*PANELS, *(panel for panel in found if panel not in PANELS)]
+    return {panel: found[panel] for panel in order if panel in found}
+
+
+def _typed(parameter: Any) -> str:
+    """ "-o, --output OUT"; of a switch that is on only the one that turns it off."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    flags: Sequence[str] = parameter.opts
+    if parameter.secondary_opts and parameter.default is not False:
+        flags = parameter.secondary_opts
+    words = ", ".join(sorted(flags, key=len))
+    return words if parameter.is_flag else f"{words} {parameter.metavar or parameter.name.upper()}"
+
+
+def _told(parameter: Any) -> str:
+    """The help, and the default where the help is to show it."""
+    text, shown = str(parameter.help), parameter.show_default
+    if isinstance(shown, str):
+        return f"{text} [{shown}]"
+    value = parameter.default
+    plain = shown and value != "" and isinstance(value, (int, float, str)) and not isinstance(value, bool)
+    return f"{text} [{value}]" if plain else text
+
+
+def _summary(text: str) -> str:
+    """The first sentence of a command's help."""
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".")

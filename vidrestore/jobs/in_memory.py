@@ -1,0 +1,112 @@
+"""Frames in memory restored as the commands restore videos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import fields, replace
+from fractions import Fraction
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.errors import OptionError
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs.job import available_cores
+from vidrestore.media.probe import VideoInfo
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.plan import Timeline, planned_clips
+from vidrestore.pipeline.plane_clips import ClipRestorer
+from vidrestore.pipeline.rgb_clips import RgbClipRestorer
+from vidrestore.restorers.base import Restorer, RgbRestorer, load_restorer
+
+OF_FILES = frozenset(
+    {"start", "duration", "deinterlace", "strict", "drop", "overwrite", "encoder", "cfr"}
+    | {"skip_existing", "restart", "work_dir", "segment_frames"}
+)
+BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
+
+Frames = TypeVar("Frames", NDArray[Any], Tensor)
+
+
+def restore_frames(
+    frames: Frames,
+    *,
+    task: str = "denoise",
+    sigma: float | Literal["auto"] | None = None,
+    options: RestoreOptions | None = None,
+    **overrides: Any,
+) -> Frames:
+    """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the same type.
+
+    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped). The frames are those that `vidrestore.restore` writes for a
+    video with these pixels; `task`, `sigma`, `options` and `overrides` are as there, but for what concerns files. The task `sr`
+    returns frames four times larger. Raises VidRestoreError.
+    """
+    chosen = replace(options or RestoreOptions(), **overrides)
+    if sigma is not None:
+        chosen = replace(chosen, sigma=sigma)
+    _check_options(chosen)
+    pixels = _pixel_format(frames)
+    restored = _restored(_as_array(frames), pixels, task, chosen)
+    if isinstance(frames, Tensor):
+        return torch.from_numpy(restored).to(frames.device, frames.dtype)
+    return restored.astype(frames.dtype, copy=False)
+
+
+def _check_options(options: RestoreOptions) -> None:
+    """Refuse options that only files have."""
+    given = [each.name for each in fields(options) if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)]
+    if given:
+        raise OptionError(f"{', '.join(given)}: for files, not for frames in memory; leave it out")
+
+
+def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:
+    """How samples are stored. Raises OptionError for frames of another shape or type."""
+    if frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:
+        raise OptionError(f"frames must have the shape (T, H, W, 3), got {tuple(frames.shape)}")
+    name = str(frames.dtype).removeprefix("torch.")
+    if name != "uint8" and "float" not in name:
+        raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}")
+    return BYTES if name == "uint8" else FLOATS
+
+
+def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
+    """The same samples, uint8 or float32, as an array."""
+    if isinstance(frames, Tensor):
+        frames = (frames.float() if frames.is_floating_point() else frames).detach().cpu().numpy()
+    return np.asarray(frames, np.uint8 if frames.dtype == np.uint8 else np.float32)
+
+
+def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: RestoreOptions) -> NDArray[Any]:
+    """Plan, restore and join, in pieces of a clip."""
+    restorer = load_restorer(task, options)
+    count, height, width, _ = source.shape
+    video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
+    length = restorer.clip_length(height, width) if isinstance(restorer, RgbRestorer) else restorer.clip
+    level = None if options.sigma == "auto" and restorer.needs_sigma else 0.0 if options.sigma == "auto" else options.sigma
+    clips = planned_clips(_frames(source), Timeline(length, restorer.overlap), pixels, level, detect=options.scene_detect)
+    restored = np.empty((count, height * restorer.scale, width * restorer.scale, 3), source.dtype)
+    with closing(_clip_restorer(restorer, video, options).frames(clips)) as done:
+        for target, frame in zip(restored, done, strict=True):
+            for channel, plane in enumerate(frame.planes):
+                target[..., channel] = plane
+    return restored
+
+
+def _clip_restorer(restorer: Restorer, video: VideoInfo, options: RestoreOptions) -> ClipRestorer:
+    threads = options.threads or available_cores()
+    if isinstance(restorer, RgbRestorer):
+        return RgbClipRestorer(restorer, video, strength=options.strength, threads=threads)
+    return ClipRestorer(restorer, video.format, strength=options.strength, threads=threads)
+
+
+def _frames(source: NDArray[Any]) -> Iterator[Frame]:
+    for pts, picture in enumerate(source):
+        yield Frame(tuple(np.ascontiguousarray(picture[..., channel]) for channel in range(3)), pts, 1)
+
+
+_DEFAULT = RestoreOptions()
