@@ -80,7 +80,7 @@ MOMENTS: list[Callable[[Path], object]] = [
     lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
     lambda output: len(segments(output)) == 2,
     lambda output: len(segments(output)) == 4,
-    lambda output: len(segments(output)) == SEGMENTS and output.with_name(f".{output.name}.partial").exists(),  # while it joins
+    lambda output: len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial")),  # while it joins
 ]
 
 

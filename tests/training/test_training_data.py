@@ -161,10 +161,10 @@ def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch:
     files = DecodedFiles(tmp_path / "cache")
     path = source(tmp_path / "data", "a")
 
-    def full(self: Path, target: Path) -> None:
+    def full(partial: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("vidrestore.files.atomic.os.replace", full)
     assert files.decoded(path, lambda path: planes()) is None
     assert not list((tmp_path / "cache").iterdir())
 

@@ -12,6 +12,7 @@ import typer
 
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
+from vidrestore.cli.terminal import escaped, say, say_over, show
 from vidrestore.errors import VidRestoreError
 
 if TYPE_CHECKING:
@@ -97,17 +98,17 @@ class Told:
 
     def __call__(self, line: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            say_over(line)
             return
         stage, now = line.partition(":")[0], time.monotonic()
         if stage != self.stage or now - self.last >= PLAIN_INTERVAL:
-            print(line, file=sys.stderr, flush=True)
+            say(line, sys.stderr)
             self.stage, self.last = stage, now
 
     def done(self) -> None:
         """Clear the line on a terminal."""
         if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            say_over("")
 
 
 def _check_place(path: Path, kind: str) -> None:
@@ -133,7 +134,7 @@ def _written(path: Path, text: str) -> str | None:
 def _print(found: Result) -> None:
     """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the run below."""
     cells = list(_cells(found))
-    print(found.title + (f" ({found.source})" if found.source else ""))
+    show(found.title + (f" ({found.source})" if found.source else ""))
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -141,14 +142,14 @@ def _print(found: Result) -> None:
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(*map(Text, row), style="red" if row[-1] == "differs" else None)
+            table.add_row(*(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None)
         Console().print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for line in (*found.protocol, *found.notes):
-        print(f"- {line}")
+        show(f"- {line}")
 
 
 def _cells(found: Result) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 import sys
 import time
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from vidrestore.cli.terminal import escaped, say, say_json
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
 
 if TYPE_CHECKING:
@@ -40,29 +40,11 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
         yield tell
 
 
-def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, at once. Where nobody reads any more, or a disk is full, films are not given up for it: it is said once on stderr."""
-    stream = stream or sys.stdout
-    try:
-        print(line, file=stream, flush=True)
-    except OSError as error:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # what is still in the buffer goes there, too
-        os.close(null)
-        if stream is sys.stdout:
-            say(f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); the work goes on", sys.stderr)
-
-
 def print_json(event: Event) -> None:
     """One event, one line of JSON, at once: a reader at the other end of a pipe follows the job."""
     if isinstance(event, Progressed) and event.stage in BEFORE_START:
         return
-    line = event.to_json()
-    try:
-        line.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:
-        line = jsonlib.dumps(jsonlib.loads(line))  # in ASCII
-    say(line)
+    say_json(event.to_json())
 
 
 def print_summary(event: Event) -> None:
@@ -159,7 +141,7 @@ class BarListener:
         if isinstance(event, (Finished, Failed)):
             self._remove_bar()
         if line := describe(event):
-            self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.progress.console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
         stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)

@@ -27,7 +27,7 @@ from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
-from vidrestore.files.atomic import partial_path
+from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
@@ -36,6 +36,7 @@ from vidrestore.jobs.job import Job, damage_summary, interlaced_warned, plan_sou
 from vidrestore.jobs.segments import Segment, consecutive, ends_segment, frame_count, segments_of, usual_length
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
@@ -69,7 +70,8 @@ class SegmentedWork:
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
         self.name = digest(identity)
         self.outcome: Outcome | None = None
-        self.partial = partial_path(job.plan.output)  # the output while it is written
+        if not beside:
+            remove_partials(folder.output, alone=True)
         self.reused = 0
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
@@ -118,7 +120,7 @@ class SegmentedWork:
         """Take the plan that some process has finished; False if none has."""
         kept = self.folder.read("plan")
         if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, KeyError, TypeError, zlib.error):
+            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
@@ -280,7 +282,7 @@ class SegmentedWork:
             joined.abort()
             raise
         self.folder.remove()
-        return tuple(joined.warnings)
+        return tuple(joined.muxer.warnings)
 
     def _joining(self, joined: JoinedFile) -> Iterator[None]:
         for segment in self.segments:
@@ -296,10 +298,10 @@ class SegmentedWork:
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, joined.damage)
+            self.damage = damage_summary(self.outcome.damage, muxer.damage)
             mark(self.folder, path, job, self.damage)
 
-        joined = JoinedFile(
+        muxer = Muxer(
             plan.output,
             job.info,
             plan.encoder,
@@ -308,10 +310,9 @@ class SegmentedWork:
             scale=job.restorer.scale,
             span=plan.span,
             before_naming=note,
-            partial=self.partial,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
-        return joined
+        return JoinedFile(muxer)
 
     def announce_plan(self) -> None:
         """Announce the plan."""

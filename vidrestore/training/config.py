@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
+from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.training.tables import parse_toml, require, section, toml, with_settings
 
 PRECISIONS = ("bf16", "fp16", "fp32")
@@ -20,7 +21,6 @@ SCHEDULES = ("cosine", "restarts", "plateau")
 FINAL = ("last", "best")
 OPTIMISERS = ("adam", "muon")
 PICTURE_LOSSES = ("spectrum", "psnr")
-LARGEST = 1 << 20  # bytes of a configuration
 LARGEST_CROP = 288  # photos are filmed at this height
 
 
@@ -350,11 +350,7 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     settings of another form, or of a section that isn't known.
     """
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: a folder or a device, but a configuration was expected")
-        if path.stat().st_size > LARGEST:
-            raise ConfigError(f"{path}: larger than {LARGEST >> 20} MB, which no configuration is")
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path, LARGEST_TOML, follow=True).decode()
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import check_regular, parse_object
 from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`")
     try:
-        config = json.loads(metadata["config"])
+        config = parse_object(metadata["config"])
         known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
@@ -196,11 +197,14 @@ def opened(path: Path) -> Iterator[Any]:
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: weights are read from .safetensors files only; convert others with `vidrestore weights import`")
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as stream:
             yield stream
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read as weights ({error.strerror or error})") from error
+    except SafetensorError as error:
         raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
 
 
@@ -260,14 +264,8 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as stream:
+        with replacing(path) as stream:
             stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
     except OSError as error:
         raise CheckpointError(f"{path}: can't be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
