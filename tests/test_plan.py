@@ -117,7 +117,7 @@ def test_a_plan_survives_json() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    text = plan_of(empty()).to_json().replace('"version": 1', '"version": 99')
+    text = plan_of(empty()).to_json().replace('"version": 2', '"version": 99')
     with pytest.raises(PlanError, match="version 99"):
         Plan.from_json(text)
 

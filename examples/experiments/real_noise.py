@@ -131,7 +131,10 @@ def main() -> None:
                     best = [others[int(np.argmax(peers))]] if others else []
                     save_pictures(given.pictures, f"{model}-{clip.name}", [clean, noisy, default, *best])
             first, own, y, u, v, hand_best, chosen, peer = np.mean(rows, 0)
-            print(f"{model:10} {first:6.2f}  {own:6.2f} ({y:+5.2f} {u:+5.2f} {v:+5.2f})  {hand_best:6.2f} ({chosen:4.1f})  {peer:6.2f}", flush=True)
+            print(
+                f"{model:10} {first:6.2f}  {own:6.2f} ({y:+5.2f} {u:+5.2f} {v:+5.2f})  {hand_best:6.2f} ({chosen:4.1f})  {peer:6.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

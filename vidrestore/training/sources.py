@@ -16,6 +16,7 @@ from vidrestore.training.config import (
     ClipDataConfig,
     ClipSetConfig,
     DataConfig,
+    FinishDataConfig,
     FlowDataConfig,
     PairDataConfig,
     PairSetConfig,
@@ -23,6 +24,7 @@ from vidrestore.training.config import (
     TrainingConfig,
 )
 from vidrestore.training.decoded import CACHE_BYTES, Decoded, DecodedFiles
+from vidrestore.training.finishing import FinishPool, WindowMaker, held_out_windows
 from vidrestore.training.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, decode_whole, find_footage
 from vidrestore.training.groups import GroupPool, held_out_groups
 from vidrestore.training.paired_sets import pair_set_data
@@ -31,6 +33,7 @@ from vidrestore.training.super_resolution import ClipSource, FlowSource, held_ou
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 VALIDATION_GROUPS = 1200
+FINISHED_WINDOWS = 8  # of each kind of noise
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
 
 
@@ -82,6 +85,8 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
         return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
     if isinstance(data, ClipDataConfig):
         return ClipSource(footage, data, seed), held_out_clips(judged, data, VALIDATION_PAIRS // 2)
+    if isinstance(data, FinishDataConfig):
+        return FinishPool(WindowMaker(footage, data), seed), held_out_windows(WindowMaker(judged, data), FINISHED_WINDOWS)
     if isinstance(data, FlowDataConfig):
         return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
     return _groups(config, footage, judged, architecture.patch)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
+    "finisher": "vidrestore.models.finisher:build",
     "l1-l1-rnn": "vidrestore.models.l1_l1_rnn:build",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
     "reweighted-rnn": "vidrestore.models.reweighted_rnn:build",
