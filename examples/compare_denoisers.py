@@ -27,8 +27,8 @@ from vidrestore.degrade import add_gaussian_noise
 from vidrestore.metrics import psnr
 from vidrestore.models.dust import Dust
 from vidrestore.models.dust_sigma import SigmaDust
+from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP, restore_patches
-from vidrestore.models.linear import PackedLinear
 from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.weights import load_model
 

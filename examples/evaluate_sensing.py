@@ -20,11 +20,11 @@ from typing import NamedTuple
 import av
 
 import vidrestore
-from vidrestore.engine.sensing import sensing_cards
 from vidrestore.frames import Frame
-from vidrestore.media.encoders import EncoderOptions
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import planes_psnr, psnr, ssim
+from vidrestore.options import EncoderOptions
+from vidrestore.sensing.sense import sensing_cards
 
 HEADINGS = ("weights", "clip", "frames", "luma PSNR", "luma SSIM", "all PSNR", "all SSIM", "kB/frame", "recovered fps")
 

@@ -24,12 +24,13 @@ from scenery import landscape, table
 from vidrestore.colour import grey_to_planes, rgb_to_yuv
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import VidRestoreError
+from vidrestore.files.atomic import check_output
 from vidrestore.frames import ColourTags, Frame, PixelFormat
-from vidrestore.media.atomic import check_output
-from vidrestore.media.encoders import EncoderOptions, choose_encoder
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import check_streams
 from vidrestore.media.writer import VideoWriter
+from vidrestore.options import EncoderOptions
 
 WIDTH, HEIGHT, RATE = 320, 180, 25
 SCENES = ((landscape, 24), (table, 20))  # with their number of frames

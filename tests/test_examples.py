@@ -18,13 +18,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
-from test_cli_denoise import WITH_IDENTITY, frames_of
 from typer.main import get_command
+from with_identity import WITH_IDENTITY, frames_of
 
 from vidrestore.cli.app import app
-from vidrestore.engine.inspection import inspect
-from vidrestore.engine.tasks import TASKS
 from vidrestore.events import Started
+from vidrestore.jobs.inspection import inspect
+from vidrestore.restorers.base import TASKS
 
 SECOND_COMMAND = 'pip install -e ".[test]" && pytest'
 

@@ -13,17 +13,22 @@ PACKAGE = Path(vidrestore.__file__).parent
 
 # A module imports from its own group and from those above it, nothing else. The package itself stands outside: it hands on what lies below.
 GROUPS = (
-    {"errors", "frames", "events"},
+    {"errors", "events", "frames", "options"},
+    {"files"},
     {"models"},
-    {"colour", "tiling", "clips", "scenes", "noise", "degrade", "metrics", "charts"},
+    {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},
     {"media"},
     {"weights"},
-    {"datasets"},
-    {"engine"},
-    {"training", "evaluation"},
+    {"restorers"},
+    {"pipeline"},
+    {"jobs"},
+    {"sensing"},
+    {"datasets", "training", "evaluation"},
     {"scale"},
     {"cli", "__main__"},
 )
+# (module, imported name) of imports against that order which are still to be mended; an entry goes with its import.
+STILL_TO_MEND: set[tuple[str, str]] = set()
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -65,12 +70,25 @@ def room(name: str) -> str | None:
     return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
 
 
+def upward_imports(path: Path) -> set[tuple[str, str]]:
+    module = module_name(path)
+    own = room(module)
+    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
+    return {(module, name) for name in own_imports(path) if (imported := room(name)) and LAYER[imported] > LAYER[own]}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_a_module_imports_only_from_its_own_group_and_those_before_it(path: Path) -> None:
-    own = room(module_name(path))
-    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
-    later = [name for name in own_imports(path) if (imported := room(name)) and LAYER[imported] > LAYER[own]]
-    assert not later, f"{own} may not import {sorted(later)}"
+    assert not upward_imports(path) - STILL_TO_MEND
+
+
+def test_each_import_that_is_still_to_mend_is_there() -> None:
+    assert set().union(*map(upward_imports, MODULES)) >= STILL_TO_MEND
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    stems = [path.stem for path in MODULES if path.name != "__init__.py"]
+    assert not {stem for stem in stems if stems.count(stem) > 1}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
@@ -94,7 +112,7 @@ def _modules(names: set[str], known: set[str]) -> set[str]:
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = PACKAGE / "media" / "imagined.py"
-    source = "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from ..engine import plan\n"
+    source = "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from ..pipeline import plan\n"
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: source)
-    assert imported_names(path) == {"av.video", "vidrestore.media.probe.probe", "vidrestore.engine.plan"}
+    assert imported_names(path) == {"av.video", "vidrestore.media.probe.probe", "vidrestore.pipeline.plan"}
     assert imported_names(path, types=False) == {"av.video", "vidrestore.media.probe.probe"}

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vidrestore.engine.job import Summary
-    from vidrestore.engine.options import RecoverOptions, RestoreOptions, SenseOptions
-    from vidrestore.engine.run import restore
-    from vidrestore.engine.sensing import recover, sense
-    from vidrestore.media.encoders import EncoderOptions
+    from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.run import restore
+    from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
+    from vidrestore.sensing.recover import recover
+    from vidrestore.sensing.sense import sense
 
 __version__ = "0.1.0"
 __all__ = ["EncoderOptions", "RecoverOptions", "RestoreOptions", "SenseOptions", "Summary", "__version__", "recover", "restore", "sense"]
 
 _HOMES = {
-    "restore": "vidrestore.engine.run",
-    "Summary": "vidrestore.engine.job",
-    "sense": "vidrestore.engine.sensing",
-    "recover": "vidrestore.engine.sensing",
-    "EncoderOptions": "vidrestore.media.encoders",
-    "RestoreOptions": "vidrestore.engine.options",
-    "SenseOptions": "vidrestore.engine.options",
-    "RecoverOptions": "vidrestore.engine.options",
+    "restore": "vidrestore.jobs.run",
+    "Summary": "vidrestore.jobs.job",
+    "sense": "vidrestore.sensing.sense",
+    "recover": "vidrestore.sensing.recover",
+    "EncoderOptions": "vidrestore.options",
+    "RestoreOptions": "vidrestore.options",
+    "SenseOptions": "vidrestore.options",
+    "RecoverOptions": "vidrestore.options",
 }
 
 

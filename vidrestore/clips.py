@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from .errors import PlanError
+from vidrestore.errors import PlanError
 
 T = TypeVar("T")
 Bounds: TypeAlias = tuple[int, int]  # [first, stop) in frames

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .errors import MediaError
-from .frames import UNSPECIFIED, ColourTags, PixelFormat
+from vidrestore.errors import MediaError
+from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 
 Matrix: TypeAlias = NDArray[np.floating[Any]]
 

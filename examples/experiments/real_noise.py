@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hold `vidrestore denoise` against nlmeans on noise as real footage has it (tests/held_out_noise.py).
+"""Hold `vidrestore denoise` against nlmeans on noise as real footage has it (tests/helpers/held_out_noise.py).
 
     real_noise.py CLIP [CLIP ...] [--models phone,grain] [--sigmas 3,5,8,12,18,27] [--options=--best] [--pictures DIR]
 
@@ -19,8 +19,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from held_out_noise import MODELS, Frames, noisy_pair, plane_psnr, rgb_psnr, to_rgb  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
+from held_out_noise import MODELS, Frames, noisy_pair, plane_psnr, rgb_psnr, to_rgb
 
 NLMEANS = (1.5, 3, 5, 8, 12, 20)
 

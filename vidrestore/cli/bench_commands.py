@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vidrestore.cli import parsing
-from vidrestore.engine.options import Precision, RestoreOptions, quality
+from vidrestore.options import Precision, RestoreOptions, quality
 
 if TYPE_CHECKING:
-    from vidrestore.engine.bench import Benchmark
+    from vidrestore.jobs.bench import Benchmark
 
 
 def bench(
@@ -37,8 +37,8 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
 ) -> None:
     """Measure decode, model, encode and the whole against what this machine can do."""
-    from vidrestore.engine.bench import bench
-    from vidrestore.media.encoders import EncoderOptions
+    from vidrestore.jobs.bench import bench
+    from vidrestore.options import EncoderOptions
 
     options = RestoreOptions(
         sigma=default_sigma(model) if sigma is None else sigma,
@@ -56,8 +56,8 @@ def bench(
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
     """Of the film that is made up; "auto" for weights that see by themselves how noisy a frame is."""
-    from vidrestore.engine.bench import NOISE
-    from vidrestore.engine.images import FAMILY
+    from vidrestore.jobs.bench import NOISE
+    from vidrestore.restorers.mb_taylorformer_restorer import FAMILY
     from vidrestore.weights import family_of
 
     return "auto" if model is not None and family_of(model) == FAMILY else NOISE

@@ -8,7 +8,7 @@ import typer
 
 from vidrestore.cli import parsing
 from vidrestore.cli.restoring import Shared, Steady, Tile, TileOverlap, run_task, with_shared
-from vidrestore.engine.options import RestoreOptions, quality
+from vidrestore.options import RestoreOptions, quality
 
 
 @with_shared

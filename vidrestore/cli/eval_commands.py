@@ -46,9 +46,9 @@ def evaluate(
     """Measure weights by a fixed protocol and hold the figures against those published."""
     import torch
 
-    from vidrestore.engine.options import check_threads
     from vidrestore.evaluation import evaluate
     from vidrestore.evaluation.page import page
+    from vidrestore.options import check_threads
 
     check_threads(threads)
     if threads:

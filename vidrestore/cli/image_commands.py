@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vidrestore.cli.restoring import Shared, Steady, Tile, TileOverlap, run_task, with_shared
-from vidrestore.engine.options import RestoreOptions
+from vidrestore.options import RestoreOptions
 
 
 def _image_command(task: str, what: str) -> Callable[..., None]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.options import Quiet
 from vidrestore.cli.progress import listening
+from vidrestore.cli.shared_options import Quiet
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
-    from vidrestore.engine.inspection import Inspection
     from vidrestore.frames import ColourTags, PixelFormat
+    from vidrestore.jobs.inspection import Inspection
     from vidrestore.media.probe import StreamInfo, VideoInfo
 
 # Words for the commonest code points of ITU-T H.273; others are shown as numbers.
@@ -31,7 +31,7 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Show a film's streams, colour, noise per plane, and cuts."""
-    from vidrestore.engine.inspection import inspect
+    from vidrestore.jobs.inspection import inspect
 
     with listening(json, quiet) as on_event:
         found = inspect(source, on_event if not json else lambda event: None)

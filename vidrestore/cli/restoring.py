@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from vidrestore.cli import parsing
-from vidrestore.cli.batch import run_each
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.options import (
+from vidrestore.cli.progress import listening
+from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.shared_options import (
     Cfr,
     Crf,
     EncoderName,
@@ -29,15 +30,14 @@ from vidrestore.cli.options import (
     encoder_options,
     one_use_of_stdout,
 )
-from vidrestore.cli.progress import listening
-from vidrestore.engine.options import DROPPABLE, Precision, RestoreOptions
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
+from vidrestore.options import DROPPABLE, Precision, RestoreOptions
 
 if TYPE_CHECKING:
-    from vidrestore.engine.batch import Batch
-    from vidrestore.engine.estimate import Estimate
     from vidrestore.events import Listener
+    from vidrestore.jobs.batch import Batch
+    from vidrestore.jobs.estimate import Estimate
 
 SCALE = "Several machines or devices"  # the panel of these options in the help
 
@@ -226,7 +226,7 @@ def run_task(task: str, shared: Shared, **own: Any) -> None:
 
 def _run_all(task: str, shared: Shared, own: dict[str, Any], on_event: Listener) -> int:
     """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of "" where there are several."""
-    from vidrestore.engine.naming import listed_sources
+    from vidrestore.jobs.naming import listed_sources
 
     given = shared.sources or []
     try:
@@ -244,19 +244,19 @@ def _run_all(task: str, shared: Shared, own: dict[str, Any], on_event: Listener)
 
 def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOptions) -> Batch:
     """Who restores."""
-    from vidrestore.engine.batch import Batch
-    from vidrestore.engine.naming import PREVIEW
+    from vidrestore.jobs.batch import Batch
+    from vidrestore.jobs.naming import PREVIEW
 
     trial = shared.preview is not None or shared.dry_run
     found = {"recursive": shared.recursive, "many": bool(shared.from_list)}
     if shared.shard and not trial:
-        from vidrestore.scale.batch import ShardedBatch
         from vidrestore.scale.shards import Shard
+        from vidrestore.scale.team_batch import ShardedBatch
 
         return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), **found)
     if shared.engine == "ray" and not trial:
-        from vidrestore.scale.batch import TeamBatch
         from vidrestore.scale.ray_actors import RayActors
+        from vidrestore.scale.team_batch import TeamBatch
 
         actors = RayActors(task, options, shared.ray_address, cpus=shared.ray_cpus)
         return TeamBatch(sources, shared.output, task, options, actors, **found)
@@ -266,7 +266,7 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
         devices = devices_of(shared.device)
         options = replace(options, device=devices[0])
         if not trial:
-            from vidrestore.scale.batch import TeamBatch
+            from vidrestore.scale.team_batch import TeamBatch
 
             team = Processes(devices, task, options)
             return TeamBatch(sources, shared.output, task, options, team, **found)
@@ -277,7 +277,7 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
 def _work(batch: Batch, source: str, shared: Shared, on_event: Listener) -> int:
     """One input; its exit code."""
     if shared.dry_run:
-        from vidrestore.engine.job import Summary
+        from vidrestore.jobs.job import Summary
 
         found = batch.estimate(source, on_event)
         if isinstance(found, Summary):

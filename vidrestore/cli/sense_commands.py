@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from vidrestore.cli.batch import run_each
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.options import (
+from vidrestore.cli.progress import listening
+from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.shared_options import (
     Cfr,
     Crf,
     EncoderName,
@@ -23,8 +24,7 @@ from vidrestore.cli.options import (
     encoder_options,
     one_use_of_stdout,
 )
-from vidrestore.cli.progress import listening
-from vidrestore.engine.options import Precision, RecoverOptions, SenseOptions
+from vidrestore.options import Precision, RecoverOptions, SenseOptions
 
 
 def sense(
@@ -41,7 +41,7 @@ def sense(
     quiet: Quiet = False,
 ) -> None:
     """Measure a film by compressed sensing; `vidrestore recover` makes it again. The picture only, no sound."""
-    from vidrestore.engine.sensing import sense
+    from vidrestore.sensing.sense import sense
 
     with stops_cleanly(), listening(json, quiet) as on_event:
 
@@ -70,7 +70,7 @@ def recover(
     quiet: Quiet = False,
 ) -> None:
     """Make a film from its measurements, by the weights that measured it. The picture only, no sound."""
-    from vidrestore.engine.sensing import recover
+    from vidrestore.sensing.recover import recover
 
     one_use_of_stdout(json, output)
     chosen = encoder_options(encoder, crf, preset, encoder_option, lossless)

@@ -13,7 +13,7 @@ from vidrestore.cli.interrupts import stops_cleanly
 
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
-    from vidrestore.training.sources import Reading
+    from vidrestore.training.data.sources import Reading
 
 
 def train(
@@ -44,13 +44,13 @@ def train(
     import torch
 
     from vidrestore.cli.train_progress import listening
-    from vidrestore.engine.options import check_threads
+    from vidrestore.options import check_threads
     from vidrestore.training.config import read_config, written_config
-    from vidrestore.training.decoded import CACHE_BYTES, user_cache_folder
+    from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
+    from vidrestore.training.data.sources import Reading
     from vidrestore.training.loop import train as run
     from vidrestore.training.networks import complete
     from vidrestore.training.parallel import is_first
-    from vidrestore.training.sources import Reading
 
     check_threads(threads)
     if threads:

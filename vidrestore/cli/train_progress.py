@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vidrestore.training.events import Began, Event, Interrupted, Listener, Noticed, Progress, Stepped
+from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Progress, Stepped
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vidrestore.cli.options import Json, Overwrite, Quiet
+from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.errors import CheckpointError
 
 app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)

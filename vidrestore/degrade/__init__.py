@@ -5,9 +5,9 @@ degraded clip, of the same shape, within [0, 1]. Same generator state, same resu
 from frame to frame, what falls goes on falling, noise is new in every frame.
 """
 
+from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, drawn_noise
 from vidrestore.degrade.blur import drawn_blur, gaussian_blurred, mean_light
 from vidrestore.degrade.haze import add_haze, drawn_haze
-from vidrestore.degrade.noise import add_camera_noise, add_gaussian_noise, drawn_noise
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, drawn_rain, drawn_snow
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vidrestore.engine.devices import torch_device
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
-from vidrestore.evaluation.published import table_names
+from vidrestore.evaluation.papers.published import table_names
 from vidrestore.evaluation.quick import SECONDS, evaluate_films
 from vidrestore.evaluation.results import ClipFigures, Result, Row
 from vidrestore.evaluation.suites import evaluate_table
+from vidrestore.restorers.devices import torch_device
 
 __all__ = ["ClipFigures", "Result", "Row", "evaluate", "suite_names"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.published import Table
-from vidrestore.models import mb_taylorformer, vsr_family
+from vidrestore.evaluation.papers.published import Table
+from vidrestore.models import mb_taylorformer, vsr_transformer_family
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.weights import Model, load_model, locate, read_manifest
 
@@ -101,7 +101,7 @@ def system_of(model: Model) -> str:
     if family == "mb-taylorformer":
         return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")) + _other_than_released(config)
     if family == "vsr-transformer":
-        size = _sized(family, vsr_family.SIZES, config, ("features", "blocks")) if config.local else family
+        size = _sized(family, vsr_transformer_family.SIZES, config, ("features", "blocks")) if config.local else family
         left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
         return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"
     name = "mh-dust" if family == "dust" and config.heads > 1 else family

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation.frames import GREY
+from vidrestore.evaluation.sequence_frames import GREY
 from vidrestore.media.vmaf import INSTALL, Vmaf, ffmpeg_with_vmaf
 
 MS_SSIM, VIF, VMAF = "ms-ssim", "vif", "vmaf"

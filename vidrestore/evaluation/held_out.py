@@ -9,14 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vidrestore.engine.task_weights import ANY_TASK
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
+from vidrestore.restorers.task_weights import ANY_TASK
 from vidrestore.training.config import RunConfig, SetConfig, read_config
-from vidrestore.training.events import noted
-from vidrestore.training.footage import CLIP_SUFFIXES, find_footage
+from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
+from vidrestore.training.data.sources import make_data
 from vidrestore.training.objective import objective_of
-from vidrestore.training.sources import make_data
+from vidrestore.training.training_events import noted
 from vidrestore.weights import Model, weights_folder
 from vidrestore.weights.manifest import Card
 

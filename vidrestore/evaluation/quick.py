@@ -25,19 +25,18 @@ from torch import Tensor
 
 import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.engine.options import DROPPABLE, RestoreOptions
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.contestants import GIVEN, NAMES, Contestant, told_apart
 from vidrestore.evaluation.figures import rows_last
-from vidrestore.evaluation.frames import eight_bits
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
+from vidrestore.evaluation.sequence_frames import eight_bits
 from vidrestore.frames import Frame
-from vidrestore.media.encoders import EncoderOptions
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, gather, matched_places
 from vidrestore.noise import NoiseEstimator
+from vidrestore.options import DROPPABLE, EncoderOptions, RestoreOptions
 from vidrestore.weights import load_model
 
 Tell = Callable[[str], None]

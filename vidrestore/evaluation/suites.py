@@ -11,10 +11,10 @@ from typing import Any
 
 from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation import awgn, enlarging, images, patches
 from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
 from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, check_metrics, lines_of, needs
-from vidrestore.evaluation.published import AVERAGE, Table, TableSet, read_table
+from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
 Tell = Callable[[str], None]
@@ -52,8 +52,8 @@ class Protocol:
 
 
 def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
-    clip = "the column's number of" if table.column == "clip length" else str(patches.CLIP)
-    return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in patches.PROTOCOL)
+    clip = "the column's number of" if table.column == "clip length" else str(sensed_patches.CLIP)
+    return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in sensed_patches.PROTOCOL)
 
 
 def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -61,29 +61,29 @@ def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
     restored = f"of each clip only frame {', '.join(map(str, judged))} is restored and judged" if judged else "all frames are restored"
     channels = ", ".join(table.settings["channels"])
-    return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarging.PROTOCOL)
+    return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarged.PROTOCOL)
 
 
 PROTOCOLS = {
     "patches": Protocol(
-        patches.judge,
+        sensed_patches.judge,
         UNFOLDING,
         lambda table: () if table.column != "sigma" or "rate" in table.settings else (GIVEN,),
         lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
         _of_patches,
         pooled=True,
-        fits=patches.fits,
-        asks=f"patches of {patches.PATCH}x{patches.PATCH}",
+        fits=sensed_patches.fits,
+        asks=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
     ),
     "images": Protocol(
-        images.judge,
+        whole_pictures.judge,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
-        lambda table, sets: tuple(line.format(task=images.PROTOCOLS[table.settings["task"]]) for line in images.PROTOCOL),
+        lambda table, sets: tuple(line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]]) for line in whole_pictures.PROTOCOL),
         pictures=True,
     ),
-    "super-resolution": Protocol(enlarging.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
+    "super-resolution": Protocol(enlarged.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
     "rgb-denoising": Protocol(
         awgn.judge,
         ("dust", "mb-taylorformer"),

@@ -20,6 +20,7 @@ from vidrestore.frames import PixelFormat
 from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
 from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.y4m_output import colour_space
+from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -28,19 +29,6 @@ PIPE = "-"
 DEFAULT_CRF = 16.0
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
-
-
-@dataclass(frozen=True)
-class EncoderOptions:
-    """What the user asks of the encoder. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in the encoder's own scale;
-    `options` are handed to it as they are; `threads` 0 is the fixed default (another number is another, equally repeatable, file)."""
-
-    encoder: str | None = None
-    crf: float | None = None
-    preset: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    lossless: bool = False
-    threads: int = 0
 
 
 @dataclass(frozen=True)

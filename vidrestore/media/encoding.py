@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vidrestore.errors import MediaError
+from vidrestore.files.atomic import write_problem
 from vidrestore.frames import ColourTags, Frame
 
 if TYPE_CHECKING:
@@ -183,3 +184,12 @@ def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
     """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the usual one rounded."""
     exact = 1 / ((video.rate or video.base_rate or Fraction(25)) * time_base)
     return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
+
+
+def explained(output: str, error: BaseException) -> BaseException:
+    """What to raise for an error that came up while `output` was written: FFmpeg's and the system's in words, others as they are."""
+    import av
+
+    if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
+        return error
+    return write_problem(output, error) if isinstance(error, OSError) else MediaError(f"{output}: writing it failed ({error})")

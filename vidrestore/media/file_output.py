@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
+from vidrestore.files.atomic import partial_path, put_in_place
 from vidrestore.frames import Frame
 from vidrestore.media import streams
-from vidrestore.media.atomic import explained, partial_path, put_in_place
 from vidrestore.media.encoders import PIPE, SUFFIXES
-from vidrestore.media.encoding import add_encoder, full_duration, picture, repair_dts
+from vidrestore.media.encoding import add_encoder, explained, full_duration, picture, repair_dts
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
 from vidrestore.media.span import WHOLE, Cut, Span, moved

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
-from vidrestore.media.atomic import explained
-from vidrestore.media.encoding import full_duration
+from vidrestore.media.encoding import explained, full_duration
 from vidrestore.media.file_output import FileOutput
 from vidrestore.media.segment_file import SegmentFacts, StoredPacket, head_digest
 from vidrestore.media.span import WHOLE, Span

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from vidrestore.errors import MediaError
+from vidrestore.files.atomic import sync_folder
 from vidrestore.frames import Frame
-from vidrestore.media.atomic import explained, sync_folder
-from vidrestore.media.encoding import add_encoder, check_frame, full_duration, picture
+from vidrestore.media.encoding import add_encoder, check_frame, explained, full_duration, picture
 from vidrestore.media.file_output import nearest_tick, same_tick
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from vidrestore.errors import MediaError
+from vidrestore.files.atomic import check_output
 from vidrestore.frames import Frame
-from vidrestore.media.atomic import check_output
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import check_frame
 from vidrestore.media.file_output import FileOutput

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.strips import Span, window
+from vidrestore.models.fast.strips import Span, window
 
 TAPS = 9
 

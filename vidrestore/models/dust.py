@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.linear import Linear, PackedLinear
+from vidrestore.models.fast.linear import Linear, PackedLinear
 
 HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
 NORM_EPS = 1e-5

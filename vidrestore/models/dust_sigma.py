@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.dust import HEAD_SPREAD, check_sizes, dct_dictionary, soft_threshold
-from vidrestore.models.linear import Linear, on_tokens
+from vidrestore.models.fast.linear import Linear, on_tokens
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
 SIGMA_RANGE = (1.0, 75.0)
@@ -181,7 +181,7 @@ class _SoftThreshold(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         (result,) = ctx.saved_tensors
         above = torch.ops.aten.threshold_backward(gradient, result, 0)
         below = torch.ops.aten.threshold_backward(gradient, -result, 0)
@@ -235,7 +235,7 @@ class LevelDust:
         if torch.is_grad_enabled():
             values = code * block.carried + data * block.attended
             mixed = torch.baddbmm(pull, mixing, values) + data * block.own
-            return cast("Tensor", _SoftThreshold.apply(mixed, left))
+            return cast("Tensor", _SoftThreshold.apply(mixed, left))  # type: ignore[no-untyped-call]
         spare, result = code, pull
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -62,7 +63,7 @@ class Block(nn.Module):
 
 
 class Finisher(nn.Module):
-    """forward: packed frames on the 0-255 scale, each (B, 6, h, w), and sigma (B, 2) of luma and chroma -> corrected estimates (B, 6, h, w).
+    """forward: packed frames on the 0-255 scale, each (B, 6, h, w), and sigma (B, 2) of luma and chroma -> the estimates, corrected.
 
     Sides are multiples of `config.multiple`.
     """
@@ -72,8 +73,8 @@ class Finisher(nn.Module):
         self.config = config
         widths, blocks = config.widths, config.blocks
         self.head = nn.Conv2d(CHANNELS * (2 + 2 * config.neighbours) + 2, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(nn.Conv2d(before, after, 2, stride=2) for before, after in zip(widths, widths[1:], strict=False))
-        self.up = nn.ModuleList(nn.Conv2d(after, 4 * before, 1) for before, after in zip(widths, widths[1:], strict=False))
+        self.down = nn.ModuleList(nn.Conv2d(before, after, 2, stride=2) for before, after in pairwise(widths))
+        self.up = nn.ModuleList(nn.Conv2d(after, 4 * before, 1) for before, after in pairwise(widths))
         self.before = nn.ModuleList(
             nn.Sequential(*(Block(width) for _ in range(count))) for width, count in zip(widths, blocks, strict=True)
         )
@@ -92,7 +93,8 @@ class Finisher(nn.Module):
         level = (sigma.clamp(min=LEAST).log() - 2)[:, :, None, None].expand(-1, -1, *source.shape[2:])
         maps = torch.cat([*seen, level], 1).to(self.head.weight.dtype).contiguous(memory_format=torch.channels_last)
         correction = self.tail(F.relu(self.body(self._scales(F.relu(self.head(maps)), 0))))
-        return estimate + correction.float() * units
+        corrected: Tensor = estimate + correction.float() * units
+        return corrected
 
     def _scales(self, maps: Tensor, scale: int) -> Tensor:
         """The blocks of a scale, and of the coarser ones between them."""

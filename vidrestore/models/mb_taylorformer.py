@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.deform_conv import deformable_depthwise
+from vidrestore.models.fast.strips import Span, strip_spans, window
 from vidrestore.models.pixel_maps import depthwise, maps_of, normalised, pointwise, tokens_of, weight, within
-from vidrestore.models.strips import Span, strip_spans, window
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]

@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.fast.strips import Span, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
-from vidrestore.models.strips import Span, strip_spans
 from vidrestore.models.vsr_attention import GAIN, SIDE, Attention, Locality, layer_norm, near_zero, normalised, positional_encoding
 
 SCALE = 4

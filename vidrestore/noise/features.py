@@ -106,4 +106,5 @@ def band_means() -> NDArray[np.float32]:
     index = np.add.outer(3 * band, band).reshape(-1)
     member = np.equal.outer(index, np.arange(9)).astype(np.float32)
     member[0] = 0
-    return member / member.sum(0)
+    means: NDArray[np.float32] = member / member.sum(0)
+    return means

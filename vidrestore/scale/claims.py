@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vidrestore.engine.lock import here, try_lock
-from vidrestore.media.atomic import write_problem
+from vidrestore.files.atomic import write_problem
+from vidrestore.files.lease import here, try_lock
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0

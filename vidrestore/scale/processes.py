@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
-from vidrestore.engine.devices import torch_device
-from vidrestore.engine.job import available_cores
-from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.segments import Segment
 from vidrestore.errors import OptionError, VidRestoreError
+from vidrestore.jobs.job import available_cores
+from vidrestore.jobs.segments import Segment
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.team import News
 from vidrestore.scale.worker import Film, Worker
 

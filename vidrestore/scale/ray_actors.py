@@ -13,9 +13,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.segments import Segment
 from vidrestore.errors import OptionError, VidRestoreError
+from vidrestore.jobs.segments import Segment
+from vidrestore.options import RestoreOptions
 from vidrestore.scale.team import News
 from vidrestore.scale.worker import Film, Worker, WorkerError
 

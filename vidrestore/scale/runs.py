@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vidrestore.engine.segments import Segment
+from vidrestore.jobs.segments import Segment
 
 SHARE = 4  # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
 LONGEST = 16  # segments; what is lost in waiting grows with it, and a clip restored twice at its end is then 1 % or less

@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from vidrestore.engine.finished import done_before, finished_before, named_film
-from vidrestore.engine.job import Job, RestorerLoader, Summary, check_request, left_alone
-from vidrestore.engine.lock import BusyError
-from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.run import join, kept, prepared, told, warn
-from vidrestore.engine.segmented import SegmentedWork
-from vidrestore.engine.segments import Segment
-from vidrestore.engine.work_folder import WorkFolder
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Started
+from vidrestore.files.atomic import own_partial_path, remove_partials, write_problem
+from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
-from vidrestore.media.atomic import own_partial_path, remove_partials, write_problem
+from vidrestore.jobs.finished import done_before, finished_before, named_film
+from vidrestore.jobs.job import Job, RestorerLoader, Summary, check_request, left_alone
+from vidrestore.jobs.run import join, kept, prepared, told, warn
+from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.reader import VideoReader
+from vidrestore.options import RestoreOptions
 from vidrestore.scale import claims as leases
 from vidrestore.scale.claims import Claims
-from vidrestore.scale.progress import Progress
 from vidrestore.scale.runs import from_home, run_length
+from vidrestore.scale.team_progress import Progress
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
 
@@ -66,7 +66,7 @@ def restore_shard(
     """Do what a shard can for one film, and give what was done once the film is there, whoever joined it.
 
     With `wait` that is when this returns; otherwise None means that others are at all that is left. Raises VidRestoreError as
-    `engine.run.restore_source` does, OptionError where the options are none for shards.
+    `jobs.run.restore_source` does, OptionError where the options are none for shards.
     """
     check_options(options)
     check_files(source, output)

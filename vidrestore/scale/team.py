@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from vidrestore.engine.segmented import SegmentedWork
-from vidrestore.engine.segments import Segment, consecutive
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Warned
-from vidrestore.scale.progress import Progress
+from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.segments import Segment, consecutive
 from vidrestore.scale.runs import run_length
+from vidrestore.scale.team_progress import Progress
 from vidrestore.scale.worker import Film, WorkerError
 
 DEATHS = 3  # of workers at the same segment, after which it is not tried again

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from vidrestore.engine.job import ignore, prepare
-from vidrestore.engine.options import RestoreOptions
-from vidrestore.engine.plan import Plan
-from vidrestore.engine.segmented import SegmentedWork
-from vidrestore.engine.segments import Segment
-from vidrestore.engine.tasks import Restorer, load_restorer
-from vidrestore.engine.work_folder import WorkFolder
 from vidrestore.errors import PlanError, VidRestoreError
 from vidrestore.frames import Frame
+from vidrestore.jobs.job import ignore, prepare
+from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import Span
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.plan import Plan
+from vidrestore.restorers.base import Restorer, load_restorer
 
 
 class WorkerError(VidRestoreError):

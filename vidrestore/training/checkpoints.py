@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from vidrestore.engine.lock import BEAT, BusyError, Lock
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.files.lease import BEAT, BusyError, Lock
 
 
 @contextmanager

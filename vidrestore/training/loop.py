@@ -16,18 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
-from vidrestore.training.batches import WorkerError, workers_watched
 from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig
-from vidrestore.training.events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
-from vidrestore.training.interrupts import interrupts_held
+from vidrestore.training.data.batches import WorkerError, workers_watched
+from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.networks import check_sizes, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
-from vidrestore.training.records import CurvePicture, StepLog
+from vidrestore.training.run_records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
-from vidrestore.training.sources import IN_MEMORY, Reading, make_data
+from vidrestore.training.stopping import interrupts_held
 from vidrestore.training.tensorboard import tensorboard_listener
+from vidrestore.training.training_events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
 from vidrestore.weights.checkpoint import save_model
 
 SMALLEST_SCALE = 2.0**-10  # of losses in fp16: where gradients overflow even so, training has diverged

@@ -11,11 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise, imresize
-from vidrestore.models.linear import Linear, PlainLinear
+from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.batches import WHOLE, Share
 from vidrestore.training.config import (
     ClipTrainingConfig,
     FinishTrainingConfig,
@@ -24,10 +23,11 @@ from vidrestore.training.config import (
     RunConfig,
     TrainingConfig,
 )
-from vidrestore.training.events import Figures
-from vidrestore.training.finishing import FinishWindow
-from vidrestore.training.pairs import HeldOutPairs
-from vidrestore.training.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.data.batches import WHOLE, Share
+from vidrestore.training.data.finish_windows import FinishWindow
+from vidrestore.training.data.pairs import HeldOutPairs
+from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.training_events import Figures
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHROMA_WEIGHT, SMALL_ERROR = 0.5, 1.0  # of planes in a finisher's loss, and the squared error below which little is to be had

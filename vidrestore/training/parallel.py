@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from vidrestore.engine.devices import torch_device
 from vidrestore.errors import VidRestoreError
-from vidrestore.training.batches import WHOLE, Share
+from vidrestore.restorers.devices import torch_device
+from vidrestore.training.data.batches import WHOLE, Share
 
 T = TypeVar("T")
 PATIENCE = timedelta(hours=6)  # of those that wait while the first one decodes all clips, or judges

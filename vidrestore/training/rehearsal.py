@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from vidrestore.engine.devices import torch_device
-from vidrestore.engine.progress import peak_memory
-from vidrestore.training.batches import workers_watched
+from vidrestore.jobs.frame_progress import peak_memory
+from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
+from vidrestore.training.data.batches import workers_watched
+from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.loop import Run, memory_watched, on_device
-from vidrestore.training.sources import IN_MEMORY, Reading, make_data
 from vidrestore.weights import load_model
 
 

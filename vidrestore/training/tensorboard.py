@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import OptionError
-from vidrestore.training.events import Began, Event, Listener, Progress, Stepped
+from vidrestore.training.training_events import Began, Event, Listener, Progress, Stepped
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

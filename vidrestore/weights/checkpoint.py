@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
 FAMILIES: dict[str, str] = {
-    "algorithm1": "vidrestore.models.algorithm1:build",
+    "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
     "finisher": "vidrestore.models.finisher:build",
-    "l1-l1-rnn": "vidrestore.models.l1_l1_rnn:build",
+    "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
-    "reweighted-rnn": "vidrestore.models.reweighted_rnn:build",
-    "sista": "vidrestore.models.sista:build",
-    "sista-rnn": "vidrestore.models.sista:build_rnn",
-    "spynet": "vidrestore.models.vsr_family:build_flow",
-    "unfolded-transformer": "vidrestore.models.unfolded_transformer:build",
-    "vit": "vidrestore.models.vit:build",
-    "vsr-transformer": "vidrestore.models.vsr_family:build",
+    "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
+    "sista": "vidrestore.models.baselines.sista:build",
+    "sista-rnn": "vidrestore.models.baselines.sista:build_rnn",
+    "spynet": "vidrestore.models.vsr_transformer_family:build_flow",
+    "unfolded-transformer": "vidrestore.models.baselines.unfolded_transformer:build",
+    "vit": "vidrestore.models.baselines.vit:build",
+    "vsr-transformer": "vidrestore.models.vsr_transformer_family:build",
 }
 
 _HALVES = ("F16", "BF16")

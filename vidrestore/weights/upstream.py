@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
-from vidrestore.media.atomic import check_output
+from vidrestore.files.atomic import check_output
 from vidrestore.weights.adopted import Adopted
 from vidrestore.weights.checkpoint import FAMILIES, build_network, check_names, check_tensor, dtype_name, opened, save_model
 from vidrestore.weights.manifest import Card
@@ -22,9 +22,9 @@ _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")  # what DataParallel
 
 # Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the config that it is given.
 ADOPTERS: dict[str, str] = {
-    "mb-taylorformer": "vidrestore.weights.mb_taylorformer:adopt",
-    "spynet": "vidrestore.weights.vsr_transformer:adopt_flow",
-    "vsr-transformer": "vidrestore.weights.vsr_transformer:adopt",
+    "mb-taylorformer": "vidrestore.weights.mb_taylorformer_release:adopt",
+    "spynet": "vidrestore.weights.vsr_transformer_release:adopt_flow",
+    "vsr-transformer": "vidrestore.weights.vsr_transformer_release:adopt",
 }
 
 

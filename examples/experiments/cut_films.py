@@ -1,0 +1,237 @@
+"""Films joined from the shared clips, with known cuts, and a table of how well they are found.
+
+    PYTHONPATH=.:tests/helpers python examples/experiments/cut_films.py ../shared/data
+
+What is expected: a cut is the first frame of the new scene, to the frame. Flashes of 1 to 3 frames, fades to and from black, dissolves,
+whip pans and pictures shown three times give no cut. `alike` joins shots of one place, some of them hardly to be told apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.scenes import SceneDetector
+
+Pictures = NDArray[np.float32]  # (frames, height, width), grey levels
+SIZE = (180, 320)
+EVAL = ("car-shadow", "dog", "kite-surf")
+TRAIN = (
+    *("davis_bmx-trees", "davis_camel", "davis_dance-twirl", "davis_horsejump-high", "davis_soapbox", "davis_tennis", "intel_person"),
+    *(
+        "exo_kingscross_a",
+        "exo_kingscross_b",
+        "exo_kingscross_c",
+        "exo_roof360_a",
+        "exo_roof360_b",
+        "hhoppe_palmtrees_loop_512",
+        "nasa_13013",
+    ),
+    *("gopro_hero7_a", "gopro_hero7_b", "gopro_karma_a", "gopro_karma_b", "gopro_maxhero_a", "gopro_maxhero_b"),
+    *("sam2_coffee", "sam2_dog_a", "sam2_dog_b", "sam2_juggle_a", "sam2_juggle_b"),
+)
+
+
+@dataclass
+class Film:
+    frames: list[NDArray[np.float32]] = field(default_factory=list)
+    cuts: set[int] = field(default_factory=set)
+
+    def cut_to(self, scene: Pictures) -> None:
+        if self.frames:
+            self.cuts.add(len(self.frames))
+        self.frames += list(scene)
+
+
+def pictures(path: Path, limit: int, size: tuple[int, int] = SIZE) -> Pictures:
+    """Luma of the first frames of a video, or of a folder of pictures, averaged down to `size`."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    found: list[NDArray[np.uint8]] = []
+    for file in files:
+        with av.open(str(file)) as container:
+            for frame in container.decode(video=0):
+                found.append(frame.reformat(width=size[1], height=size[0], format="gray8", interpolation="AREA").to_ndarray())
+                if len(found) == limit:
+                    return np.stack(found).astype(np.float32)
+    return np.stack(found).astype(np.float32)
+
+
+def scenes_of(data: Path, names: Sequence[str], limit: int = 50) -> dict[str, Pictures]:
+    folder = data / "eval" / "davis480p_heldout"
+    return {name: pictures(folder / name if name in EVAL else data / "train" / f"{name}.mp4", limit) for name in names}
+
+
+def whip_pans(data: Path, count: int) -> dict[str, Pictures]:
+    """A window that speeds up to 10-30 % of its width per frame and stops again, over photos, with motion blur."""
+    photos = sorted((data / "stills").glob("*.jpg"))[:: max(1, 60 // count)][:count]
+    return {f"pan{at}": whip_pan(pictures(photo, 1, (360, 640))[0], (0.1, 0.2, 0.3)[at % 3]) for at, photo in enumerate(photos)}
+
+
+def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pictures:
+    height, width = SIZE
+    steps = speed * width * np.sin(np.pi * np.clip((np.arange(frames) - 3) / (frames - 6), 0, 1)) ** 2
+    mirrored = np.concatenate([photo, photo[:, ::-1]], axis=1)
+
+    def window(x: float) -> NDArray[np.float32]:
+        columns = (np.arange(width) + round(x)) % mirrored.shape[1]
+        return mirrored[60 : 60 + height, columns]
+
+    blurred = [
+        np.mean([window(x + step * 0.5 * part / 6) for part in range(6)], axis=0) for x, step in zip(np.cumsum(steps), steps, strict=True)
+    ]
+    return np.stack(blurred).astype(np.float32)
+
+
+class FilmMaker:
+    """Joins random parts of `scenes`; the same `seed` gives the same film."""
+
+    def __init__(self, scenes: dict[str, Pictures], pans: dict[str, Pictures], seed: int) -> None:
+        self.scenes, self.pans = scenes, pans
+        self.random = np.random.default_rng(seed)
+
+    def part(self, shortest: int, longest: int = 36) -> Iterator[Pictures]:
+        """Parts of scenes, never twice the same place in a row."""
+        last = ""
+        while True:
+            name = str(self.random.choice(list(self.scenes)))
+            scene = self.scenes[name]
+            if place(name) != last and len(scene) >= shortest:
+                last = place(name)
+                length = int(self.random.integers(shortest, min(longest, len(scene)) + 1))
+                start = int(self.random.integers(0, len(scene) - length + 1))
+                yield scene[start : start + length]
+
+    def hard(self, change: Callable[[Pictures], Pictures] = lambda scene: scene, shortest: int = 5) -> Film:
+        film = Film()
+        parts = self.part(shortest)
+        for _ in range(6):
+            film.cut_to(change(next(parts)))
+        return film
+
+    def flash(self) -> Film:
+        return self.hard(self.flashed, shortest=14)
+
+    def flashed(self, scene: Pictures) -> Pictures:
+        """1 to 3 frames brighter by 80 to 200 levels, evenly or from one side."""
+        scene, length = scene.copy(), int(self.random.integers(1, 4))
+        start = int(self.random.integers(5, len(scene) - length - 4))
+        side = np.linspace(0, 1, SIZE[1], dtype=np.float32) if self.random.random() < 0.4 else np.ones(SIZE[1], np.float32)
+        scene[start : start + length] += np.float32(self.random.uniform(80, 200)) * side
+        return scene.clip(0, 255)
+
+    def dark(self) -> Film:
+        return self.hard(lambda scene: scene * np.float32(self.random.uniform(0.12, 0.25)) + 16)
+
+    def repeated(self) -> Film:
+        return self.hard(lambda scene: np.repeat(scene[::3], 3, axis=0), shortest=15)
+
+    def whip_pan(self) -> Film:
+        film = Film()
+        parts = self.part(5)
+        for pan in self.random.choice(list(self.pans), 3, replace=False):
+            film.cut_to(next(parts))
+            film.cut_to(self.pans[pan])
+        return film
+
+    def alike(self) -> Film:
+        film = Film()
+        pairs = [(one, other) for one in self.scenes for other in self.scenes if one < other and place(one) == place(other)]
+        for at in self.random.choice(len(pairs), min(3, len(pairs)), replace=False):
+            for name in pairs[at]:
+                film.cut_to(self.scenes[name][:20])
+        return film
+
+    def fade(self) -> Film:
+        """Each scene fades to black, some black frames, the next fades in: no hard cut."""
+        film = Film()
+        parts = self.part(40, 50)
+        for _ in range(3):
+            scene, length = next(parts), int(self.random.integers(8, 19))
+            ramp = np.ones(len(scene), np.float32)
+            ramp[:length] = np.arange(1, length + 1) / length
+            ramp[-length:] = np.arange(length, 0, -1) / length - 1 / length
+            film.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(self.random.integers(0, 8))
+        return film
+
+    def dissolve(self) -> Film:
+        film = Film()
+        parts = self.part(40, 50)
+        film.frames += list(next(parts))
+        for _ in range(2):
+            scene, length = next(parts), int(self.random.integers(8, 19))
+            for at in range(length):
+                share = (at + 1) / (length + 1)
+                film.frames[at - length] = film.frames[at - length] * (1 - share) + scene[at] * share
+            film.frames += list(scene[length:])
+        return film
+
+
+KINDS = ("hard", "flash", "fade", "dissolve", "whip_pan", "dark", "repeated", "alike")
+
+
+def place(name: str) -> str:
+    """What the parts a, b, c of one shot have in common."""
+    return name[:-2] if name[-2:] in ("_a", "_b", "_c") else name
+
+
+def found_cuts(frames: list[NDArray[np.float32]], sigma: float, seed: int) -> set[int]:
+    noise = np.random.default_rng(seed)
+    detector = SceneDetector()
+    for frame in frames:
+        noisy = frame + noise.normal(0, sigma, frame.shape) if sigma else frame
+        detector.add(np.rint(noisy).clip(0, 255).astype(np.uint8))
+    detector.finish()
+    return set(detector.cuts())
+
+
+@dataclass
+class Score:
+    cuts: int = 0
+    right: int = 0
+    wrong: int = 0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.cuts if self.cuts else 1.0
+
+    @property
+    def precision(self) -> float:
+        return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(self.cuts + other.cuts, self.right + other.right, self.wrong + other.wrong)
+
+
+def score(make: Callable[[int], Film], sigma: float, seeds: range) -> Score:
+    total = Score()
+    for seed in seeds:
+        film = make(seed)
+        found = found_cuts(film.frames, sigma, seed)
+        total += Score(len(film.cuts), len(found & film.cuts), len(found - film.cuts))
+    return total
+
+
+def make_film(scenes: dict[str, Pictures], pans: dict[str, Pictures], kind: str, seed: int) -> Film:
+    film: Film = getattr(FilmMaker(scenes, pans, seed), kind)()
+    return film
+
+
+def main(data: Path, films: int) -> None:
+    pans = whip_pans(data, 12)
+    for title, scenes in (("train", scenes_of(data, TRAIN)), ("eval", scenes_of(data, EVAL))):
+        sys.stdout.write(f"| {title} | sigma | cuts | recall | precision | false |\n|---|---|---|---|---|---|\n")
+        for kind in KINDS if title == "train" else KINDS[:-1]:
+            for sigma in (0, 20, 50):
+                got = score(partial(make_film, scenes, pans, kind), sigma, range(1000, 1000 + films))
+                sys.stdout.write(f"| {kind} | {sigma} | {got.cuts} | {got.recall:.3f} | {got.precision:.3f} | {got.wrong} |\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 6)

@@ -1,0 +1,212 @@
+"""Degraded frames of the shared clips, restored by networks and by what one could run instead.
+
+    PYTHONPATH=.:tests/helpers python examples/experiments/held_out_table.py
+
+Prints a table in Markdown. Nothing was trained or tuned with the frames or with the models that degrade them; see `held_out_degradations`.
+A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them, the mean of all clips.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+
+import av
+import torch
+from classical_restoration import FRAMES, METHODS, TUNED
+from held_out_degradations import MODELS, degraded_clips
+from torch import Tensor
+
+from vidrestore.errors import VidRestoreError
+from vidrestore.metrics import psnr, ssim
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.mb_taylorformer_restorer import FAMILY, ImageRestorer
+from vidrestore.weights import read_manifest
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+SEQUENCES = ("car-shadow", "dog", "kite-surf")
+GAP = 4  # pixels between pictures side by side
+
+Restorer = Callable[[Tensor], Tensor]  # a degraded clip (T, 3, H, W) to its middle frame (3, H, W)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """PSNR (dB) and SSIM, means over the judged frames."""
+
+    psnr: float
+    ssim: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the frames of a task came out: as given, by classical methods, by networks."""
+
+    task: str
+    given: Figures
+    classical: Mapping[str, Figures]
+    networks: Mapping[str, Figures]
+
+    @property
+    def strongest(self) -> str:
+        """The classical method of the highest PSNR."""
+        return max(self.classical, key=lambda name: self.classical[name].psnr)
+
+    def rows(self) -> Iterator[str]:
+        """Of the table; the best classical figures are bold."""
+        best = Figures(*(max(getattr(figures, key) for figures in self.classical.values()) for key in ("psnr", "ssim")))
+        yield _row(self.task, "degraded", self.given)
+        for name, figures in self.classical.items():
+            yield _row(self.task, name, figures, figures.psnr == best.psnr, figures.ssim == best.ssim)
+        for name, figures in self.networks.items():
+            yield _row(self.task, name, figures)
+
+
+def _row(task: str, name: str, figures: Figures, *bold: bool) -> str:
+    cells = [f"{figures.psnr:.2f}", f"{figures.ssim:.4f}"]
+    cells = [f"**{cell}**" if marked else cell for cell, marked in zip(cells, bold or (False, False), strict=True)]
+    return f"| {task} | {name} | {' | '.join(cells)} |"
+
+
+@dataclass
+class Gallery:
+    """Every judged frame of a task in all its versions, on disk once it is known which classical method is the strongest."""
+
+    folder: Path
+    frames: list[tuple[str, dict[str, Tensor]]] = field(default_factory=list)
+
+    def add(self, name: str, versions: Mapping[str, Tensor]) -> None:
+        self.frames.append((name, {version: picture.mul(255).round().byte() for version, picture in versions.items()}))
+
+    def write(self, verdict: Verdict) -> None:
+        """degraded | strongest classical | networks | clean, a PNG for each frame."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, versions in self.frames:
+            shown = [versions[version] for version in ("degraded", verdict.strongest, *verdict.networks, "clean")]
+            write_png(self.folder / f"{verdict.task}-{name}.png", beside(shown))
+
+
+def eval_clips(data: Path, count: int) -> list[tuple[str, Tensor]]:
+    """Clips (FRAMES, 3, H, W) around `count` evenly spread frames of every sequence, each with the name of its middle frame."""
+    clips = []
+    for number in range(count):
+        for sequence in SEQUENCES:
+            files = sorted((data / "eval" / "davis480p_heldout" / sequence).iterdir())
+            first = round((len(files) - FRAMES) * (number + 1) / (count + 1))
+            clips.append(
+                (f"{sequence}-{files[first + FRAMES // 2].stem}", torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]]))
+            )
+    return clips
+
+
+def rgb_picture(path: Path) -> Tensor:
+    """(3, H, W) in [0, 1]."""
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+    return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).float() / 255
+
+
+def judge(task: str, clips: Sequence[tuple[str, Tensor]], networks: Mapping[str, Restorer], gallery: Gallery | None = None) -> Verdict:
+    """All methods on all clips degraded for a task."""
+    classical: dict[str, Restorer] = {method.name: _settled(task, method.name) for method in METHODS[task]}
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for (name, _), (degraded, clean) in zip(clips, degraded_clips([clip for _, clip in clips], task), strict=True):
+        versions = {"degraded": degraded[FRAMES // 2]}
+        versions |= {label: restore(degraded) for label, restore in (classical | dict(networks)).items()}
+        for label, picture in versions.items():
+            scores.setdefault(label, []).append(_scores(picture, clean[FRAMES // 2]))
+        if gallery:
+            gallery.add(name, versions | {"clean": clean[FRAMES // 2]})
+    means = {label: Figures(*map(fmean, zip(*values, strict=True))) for label, values in scores.items()}
+    return Verdict(task, means["degraded"], {name: means[name] for name in classical}, {name: means[name] for name in networks})
+
+
+def _settled(task: str, name: str) -> Restorer:
+    """A classical method with the settings that were found for the task."""
+    (method,) = (method for method in METHODS[task] if method.name == name)
+    return lambda degraded: method.middle(degraded, TUNED[task][name])
+
+
+def _scores(picture: Tensor, clean: Tensor) -> tuple[float, float]:
+    pair = picture.permute(1, 2, 0), clean.permute(1, 2, 0)
+    return psnr(*pair, 1), ssim(*pair, 1)
+
+
+def network(task: str, source: str) -> Restorer:
+    """Weights by name or path, as the command runs them: whole frames as long as memory allows. Raises CheckpointError."""
+    restorer = ImageRestorer(task, RestoreOptions(model=source))
+    middle = FRAMES // 2
+
+    def restore(degraded: Tensor) -> Tensor:
+        (picture,) = restorer.frames(degraded, (middle, middle + 1))
+        return picture.clamp(0, 1).mul(255).round().div(255)
+
+    return restore
+
+
+def bundled(task: str) -> str | None:
+    """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
+    name = f"{FAMILY}-t-{task}"
+    return name if name in read_manifest() else None
+
+
+def beside(pictures: Sequence[Tensor]) -> Tensor:
+    """(3, H, W) uint8 each -> (3, H, sum of W) with white between."""
+    gap = torch.full((3, pictures[0].shape[1], GAP), 255, dtype=torch.uint8)
+    return torch.cat([part for picture in pictures for part in (gap, picture)][1:], 2)
+
+
+def write_png(path: Path, picture: Tensor) -> None:
+    """Write (3, H, W) uint8."""
+    frame = av.VideoFrame.from_ndarray(picture.permute(1, 2, 0).contiguous().numpy(), format="rgb24")
+    encoder = av.CodecContext.create("png", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = frame.width, frame.height, "rgb24", Fraction(1, 24)
+    path.write_bytes(b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)]))
+
+
+def networks_of(task: str, weights: Sequence[str]) -> dict[str, Restorer]:
+    """The bundled network and those given as NAME=FILE. SystemExit for one that can't be had."""
+    sources = dict(given.split("=", 1) for given in weights)
+    if name := bundled(task):
+        sources = {name: name} | sources
+    elif not weights:
+        print(f"{task}: no weights are bundled; the rest follows", file=sys.stderr)
+    found = {}
+    for name, source in sources.items():
+        try:
+            found[name] = network(task, source.replace("{task}", task))
+        except (VidRestoreError, OSError) as error:
+            sys.exit(f"{task}: {name}: {error}")
+    return found
+
+
+def main(options: Namespace) -> None:
+    clips = eval_clips(options.data, options.frames)
+    print(f"{len(clips)} frames: {', '.join(name for name, _ in clips)}", file=sys.stderr)
+    sys.stdout.write("| task | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
+    for task in options.task or MODELS:
+        gallery = Gallery(options.pictures) if options.pictures else None
+        verdict = judge(task, clips, networks_of(task, options.weights), gallery)
+        sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
+        sys.stdout.flush()
+        if gallery:
+            gallery.write(verdict)
+
+
+def options() -> Namespace:
+    parser = ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--task", action="append", choices=list(MODELS), help="one of the tasks; may be given again (all)")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE", help="more networks; {task} in FILE is replaced")
+    parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write degraded | strongest classical | networks | clean here")
+    parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main(options())

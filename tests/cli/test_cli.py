@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vidrestore
+from vidrestore.cli import app as command_line
+from vidrestore.cli import main, progress
+from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.cli.restoring import TileOverlap
+from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.shared_options import Crf, EncoderName
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
+from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
+from vidrestore.weights import Card, manifest, write_manifest
+
+
+def run(*arguments: str) -> int:
+    """Exit code of the command in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"vidrestore {vidrestore.__version__}\n"
+
+
+def test_the_module_is_the_command() -> None:
+    result = subprocess.run([sys.executable, "-m", "vidrestore", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == f"vidrestore {vidrestore.__version__}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert "weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join)
+def test_wrong_syntax_ends_with_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments) == 2
+
+
+def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("weights", "pull", "no-such-weights") == 1
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("vidrestore: no weights named 'no-such-weights'; the manifest has: ")
+    assert written.err.count("\n") == 1
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(arguments: list[str] | None) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(command_line, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
+def test_an_interrupted_command_ends_with_130() -> None:
+    code = """
+import time
+from vidrestore.cli import app, main
+@app.app.command()
+def wait():
+    print("ready", flush=True)
+    time.sleep(60)
+main(["wait"])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(descriptor: int, text: bytes) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, "write", gone)
+    with pytest.raises(KeyboardInterrupt), stops_cleanly():
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
+    command = [sys.executable, "-m", "vidrestore", "weights", "list"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
+    assert result.returncode == 1
+    assert result.stderr == "vidrestore: standard output can't be written (No space left on device); make room, or send it elsewhere\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes that break")
+def test_a_reader_that_has_left_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    code = "from vidrestore.cli import app, main; app.app.command('say')(lambda: print('a word')); main(['say'])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
+    )
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# weights
+
+
+def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys: pytest.CaptureFixture[str], repository: Path) -> None:
+    assert run("weights", "list", "--json") == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
+    assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
+
+
+def test_weights_list_says_what_each_is_for_and_where_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = Card("dust-denoise", "dust", {}, "denoise", "0" * 64, 3_147_776, {"sigma": [1, 75]}, file="dust-denoise.safetensors")
+    away = Card(
+        "dust-cs20", "dust", {}, "cs", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
+    )
+    write_manifest([here, away], tmp_path)
+    monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
+    assert run("weights", "list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "name          task     parameters           size    place",
+        "dust-denoise  denoise  sigma 1-75           3.1 MB  bundled",
+        "dust-cs20     cs       rate 0.2, mode gray  0.0 MB  to pull",
+    ]
+
+
+def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "broken.safetensors"
+    path.write_bytes(b"nothing")
+    assert run("weights", "verify", str(path)) == 1
+    assert f"{path}: damaged" in capsys.readouterr().out
+
+
+def test_weights_import_wants_its_config_as_a_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("weights", "import", "a.pth", "-o", str(tmp_path / "a.safetensors"), "--family", "dust", "--task", "denoise", "--config")
+    assert run(*arguments, "{patch: 16}") == 2
+    assert run(*arguments, "[16]") == 2
+    assert run(*arguments, str(tmp_path / "none.json")) == 2
+    assert "--config" in capsys.readouterr().err
+    (tmp_path / "list.json").write_text("[16]")
+    assert run(*arguments, str(tmp_path / "list.json")) == 2
+
+
+# How events are shown
+
+JOB: list[Event] = [
+    Started("in.mp4", output="out.mp4", task="denoise", model="dust-denoise", device="cpu"),
+    Planned("in.mp4", frames=60, scenes=1, clips=4),
+    Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=1_500_000_000),
+    Warned("in.mp4", "captions are dropped", frame=7),
+    Progressed("in.mp4", done=60, total=60, seconds=6.0),
+    Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"),
+]
+
+
+def show(events: list[Event], *, json: bool = False, quiet: bool = False) -> None:
+    with progress.listening(json=json, quiet=quiet) as tell:
+        for event in events:
+            tell(event)
+
+
+def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show(JOB)
+    written = capsys.readouterr()
+    assert written.out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
+    assert written.err.splitlines() == [
+        "in.mp4: denoise with dust-denoise on cpu",
+        "in.mp4: 60 frames, 1 scene, 4 clips",
+        "in.mp4, frame 7: warning: captions are dropped",
+        "in.mp4: restore 60/60 frames, 10.0 fps, 0.0 s left",
+        "in.mp4: warning: the source is damaged: frame 9 is missing",
+    ]
+
+
+def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    tell = progress.PlainLines(stream)
+    for second in range(35):
+        clock[0] = float(second)
+        tell(Progressed("-", done=second, seconds=float(second)))
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10", "20", "30"]
+
+
+def test_quiet_leaves_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    show([*JOB, Failed("b.mp4", "b.mp4: no video")], quiet=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "in.mp4, frame 7: warning: captions are dropped",
+        "in.mp4: warning: the source is damaged: frame 9 is missing",
+        "vidrestore: b.mp4: no video",
+    ]
+
+
+def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    show(JOB, json=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["start", "plan", "progress", "warning", "progress", "done"]
+
+
+def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show([Finished("in.mp4", output="-", frames=1, seconds=0.0)])
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "in.mp4 -> stdout: 1 frame in 0.0 s" in written.err
+
+
+def test_on_a_terminal_a_bar_shows_position_speed_and_time_left() -> None:
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    stream = io.StringIO()
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[text]}", markup=False))
+    bar = Progress(*columns, console=Console(file=stream, force_terminal=True, width=120), auto_refresh=False)
+    tell = progress.BarListener(bar)
+    for event in [Warned("[red].mp4", "odd [name]"), *JOB[:3]]:
+        tell(event)
+    bar.stop()
+    shown = stream.getvalue()
+    assert "[red].mp4: warning: odd [name]" in shown
+    assert "20/60 frames, 10.0 fps, 4.0 s left, 1.50 GB" in shown
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_bar_on_the_terminal_leaves_stdout_to_the_result(json_lines: bool) -> None:
+    code = f"""
+from vidrestore.cli.progress import listening
+from vidrestore.events import Finished, Progressed
+with listening(json={json_lines}) as tell:
+    tell(Progressed("a.mp4", done=1, total=2, seconds=1.0))
+    tell(Finished("a.mp4", output="b.mp4", frames=2, seconds=2.0))
+"""
+    terminal, stderr = os.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    result = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, env=environment, timeout=60, check=True)
+    os.close(stderr)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    events = [json.loads(line)["event"] for line in result.stdout.splitlines()] if json_lines else []
+    assert events == (["progress", "done"] if json_lines else [])
+    assert json_lines or result.stdout == b"a.mp4 -> b.mp4: 2 frames in 2.0 s, 1.0 fps\n"
+    assert "1/2 frames" in shown
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")])
+def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
+    assert progress._span(seconds) == text
+
+
+# Several inputs
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([0], 0),
+        ([4], 4),
+        ([0, 4, 0], 4),
+        ([MediaError("x")], 1),
+        ([OptionError("x")], 2),
+        ([0, MediaError("x"), 4], 3),
+        ([MediaError("x")] * 2, 3),
+    ],
+    ids=str,
+)
+def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception], code: int) -> None:
+    told: list[Event] = []
+
+    def work(source: str) -> int:
+        outcome = outcomes[int(source)]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert run_each([str(number) for number in range(len(outcomes))], work, told.append) == code
+    assert [event.source for event in told] == [str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
+
+
+def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:
+    told: list[Event] = []
+
+    def work(source: str) -> int:
+        raise OptionError("sigma must be positive")
+
+    run_each(["a", "b"], work, told.append)
+    assert told[0] == Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)
+
+
+def test_the_help_names_the_defaults_that_the_library_has() -> None:
+    written = {
+        EncoderName: list(ENCODERS),
+        Crf: [f"{DEFAULT_CRF:g}"],
+        TileOverlap: [str(mb_taylorformer_restorer.OVERLAP), str(vsr_restorer.OVERLAP)],
+    }
+    for option, facts in written.items():
+        (told,) = option.__metadata__
+        assert all(re.search(rf"\b{re.escape(fact)}\b", f"{told.help} {told.show_default}") for fact in facts)

@@ -1,0 +1,90 @@
+"""`vidrestore bench`: figures that fit together, not figures of a certain height."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vidrestore.cli import main
+from vidrestore.cli.bench_commands import default_sigma
+from vidrestore.errors import OptionError
+from vidrestore.jobs import bench as benchmarks
+from vidrestore.jobs.bench import Benchmark, Rate, Stage, network_rate
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.restorers.base import Sample
+from vidrestore.restorers.dust_restorer import DenoiseRestorer
+
+
+@pytest.fixture(autouse=True)
+def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarks, "PEAK_SIZE", 64)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "--task", "<identity>", "--size", "64x48", "--frames", "25", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [stage["name"] for stage in found["stages"]] == ["decode", "plan", "model", "encode"]
+    assert all(stage["cpu"] > 0 and stage["seconds"] > 0 for stage in found["stages"])
+    assert {"fp32", "bf16", "int8"} == set(found["peaks"])
+    assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
+
+
+def test_the_noise_is_that_of_the_film_unless_the_weights_take_none() -> None:
+    assert default_sigma(None) == default_sigma("dust-denoise") == benchmarks.NOISE
+    assert default_sigma("mb-taylorformer-t-denoise") == "auto"
+
+
+def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    text = capsys.readouterr().out
+    assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
+
+
+def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmarks.write_film(str(tmp_path / "film.mkv"), 64, 48, 5)
+    clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)  # a second from each look to the next
+    monkeypatch.setattr(benchmarks, "time", clock)
+    options = RestoreOptions(encoder=EncoderOptions(lossless=True))
+    found = benchmarks.bench(str(tmp_path / "film.mkv"), task="<identity>", options=options, size=(64, 48), frames=50)
+    assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
+
+
+def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
+    stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
+    found = Benchmark("film", "dust", 2, {"fp32": 1e9, "bf16": 2e9}, stages, Stage("whole", 0.045, 0.025), Rate(1.5e9, "bf16"), None, 0.5)
+    assert found.bound == pytest.approx(50)
+    assert found.share == pytest.approx(0.8)
+    assert found.network_share == pytest.approx(0.75)
+
+
+def test_the_rate_of_the_network_alone_counts_every_call_once() -> None:
+    calls: list[int] = []
+    found = network_rate(Sample(lambda: (time.sleep(0.002), calls.append(1)), 6e6, "bf16"), 2)
+    per_thread = len(calls) / benchmarks.PEAK_TRIES / 2
+    assert per_thread == benchmarks.NETWORK_CALLS
+    assert 1e9 < found.operations <= 2 * 6e6 / 0.002 and found.numbers == "bf16"
+
+
+def test_the_network_of_denoising_is_measured_alone() -> None:
+    sample = DenoiseRestorer(RestoreOptions(device="cpu")).sample()
+    sample.work()
+    macs = 4 * 256 * 1024 + 20 * (256 + 256 + 1024)  # V, D, P, D of every token; similarities and two mixes with 20 tokens
+    assert sample.operations == 2 * macs * 32 * 20
+
+
+def test_a_pipe_can_t_be_measured() -> None:
+    with pytest.raises(OptionError, match="bench reads its film more than once: name a file instead of a pipe"):
+        benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)

@@ -1,0 +1,357 @@
+"""`vidrestore denoise` from the command line, with a model that changes nothing in the place of the real one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+from sample_videos import write_video
+from with_identity import WITH_IDENTITY, frames_of
+from written_videos import Extras, rich_video
+
+from vidrestore.cli import main
+from vidrestore.events import SCHEMA_VERSION
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs import job as jobs
+from vidrestore.jobs.preview import side_by_side
+from vidrestore.media.probe import probe
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import TASKS
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    write_video(tmp_path / "film.mkv", 5)
+    return tmp_path / "film.mkv"
+
+
+def run(*arguments: object) -> int:
+    """Exit code of `vidrestore denoise ...` in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def test_the_output_is_named_after_the_input_and_the_summary_says_so(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    assert frames_of(film.with_name("film.denoised.mkv")) == 5
+    assert "film.denoised.mkv: 5 frames in" in capsys.readouterr().out
+
+
+def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
+    write_video(tmp_path / "old.avi", 5)
+    assert run(tmp_path / "old.avi") == 0
+    assert frames_of(tmp_path / "old.denoised.mkv") == 5
+
+
+def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = film.with_name("out.mkv")
+    output.write_text("precious")
+    assert run(film, "-o", output) == 1
+    assert "already exists; add --overwrite" in capsys.readouterr().err
+    assert output.read_text() == "precious"
+    assert run(film, "-o", output, "--overwrite", "--quiet") == 0
+    assert frames_of(output) == 5
+
+
+def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(film: Path) -> None:
+    broken = film.with_name("broken.mp4")
+    broken.write_bytes(b"")
+    assert run(broken, film, "-q") == 3
+    assert frames_of(film.with_name("film.denoised.mkv")) == 5
+    assert run(broken, "-q") == 1
+
+
+def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(film, 40)
+    whole = film.read_bytes()
+    film.write_bytes(whole[: len(whole) // 2])
+    assert run(film) == 4
+    assert "damaged" in capsys.readouterr().err
+    assert 0 < frames_of(film.with_name("film.denoised.mkv")) < 40
+
+
+def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = film.parent
+    assert run(folder, "-q") == 0
+    assert run(folder, "-q") == 0
+    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+    assert run(folder, "-q", "--skip-existing") == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
+
+
+def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (film.parent / "list").write_text(f"{film}\n")
+    assert [run("--from-list", film.parent / "list", "-q") for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--sigma", "loud"), "a number such as 20, or auto"),
+        (("--sigma", "-3"), "sigma must be"),
+        (("--fast", "--best"), "exclude each other"),
+        (("--strength", "2"), "strength must be in [0, 1]"),
+        (("--precision", "fp8"), "fp8"),
+        (("--drop", "everything"), "drop must be one of audio"),
+        (("--encoder-option", "crf"), "KEY=VALUE"),
+        (("--json", "-o", "-"), "both need stdout"),
+        (("--cfr", "25"), "is for a pipe"),
+        (("--preview", "soon"), "a time such as 5s"),
+        (("--preview", "5", "--dry-run"), "leave one out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
+    film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(film, *arguments) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[RestoreOptions] = []
+
+    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object, **more: object) -> jobs.Summary:
+        seen.append(options)
+        return jobs.Summary(source, output, 0, 0.0)
+
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
+    assert run(film, *given.split()) == 0
+    (options,) = seen
+    assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (20, "best", False, False, 3)
+    assert options.drop == {"audio", "data"}
+    assert (options.encoder.encoder, options.encoder.crf, options.encoder.options) == ("libx265", 20, {"a": "b=c"})
+    assert run(film) == 0
+    assert seen[1] == RestoreOptions()
+
+
+def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--json", "--quiet") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"]
+    assert {event["version"] for event in events} == {SCHEMA_VERSION}
+    assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "source", "kind", "code"),
+    [
+        (["missing.mkv"], "missing.mkv", "MediaError", 1),
+        (["empty"], "empty", "MediaError", 1),
+        (["--from-list", "no.txt"], "", "MediaError", 1),
+        (["film.mkv", "film.mkv", "empty"], "", "MediaError", 1),
+        (["film.mkv", "--segment-frames", "0"], "film.mkv", "OptionError", 2),
+    ],
+)
+def test_an_error_before_work_begins_is_one_event_and_told_once(
+    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], inputs: list[str], source: str, kind: str, code: int
+) -> None:
+    monkeypatch.chdir(film.parent)
+    (film.parent / "empty").mkdir()
+    assert run(*inputs, "--json") == code
+    said = capsys.readouterr()
+    (event,) = map(json.loads, said.out.splitlines())
+    assert (event["event"], event["source"], event["kind"], event["exit_code"]) == ("error", source, kind, code)
+    assert said.err == f"vidrestore: {event['message']}\n"
+
+
+def test_an_input_that_is_left_out_has_no_event(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film.with_name("film.denoised.mkv").touch()
+    assert run(film, "--skip-existing", "--json") == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
+@pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
+def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(film: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
+    assert run(film.rename(film.with_name(name))) == 0
+    sys.stdout.flush()
+    assert b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
+
+
+def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
+    film = tmp_path / "film.mkv"
+    write_video(film, 60, size=(65, 48))
+    assert run(film, "--preview", "1s", "--lossless", "-q") == 0
+    with av.open(str(film)) as before, av.open(str(tmp_path / "film.preview.mkv")) as after:
+        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][20:45]  # from a third of the film on
+        shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
+    assert len(shown) == 25
+    for picture, original in zip(shown, wanted, strict=True):
+        np.testing.assert_array_equal(picture, np.hstack([original, original]))
+
+
+def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    made = film.with_name("film.denoised.mkv")
+    assert run(film, made) == 0
+    assert f"{made}: warning: left out: named like what is made of {film}, which is restored, too" in capsys.readouterr().err
+    assert run(made, "-o", film.with_name("again.mkv")) == 0
+
+
+# As FFmpeg's display matrices have it: what turns the stored picture clockwise, and mirrors it.
+TURNS = {"half": (-1, 0, 0, -1), "mirrored": (-1, 0, 0, 1), "clockwise": (0, 1, -1, 0), "back": (0, -1, 1, 0), "upside down": (1, 0, 0, -1)}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_preview_reads_from_left_to_right_however_the_film_is_turned(turn: str) -> None:
+    a, b, c, d = TURNS[turn]
+    video = SimpleNamespace(format=PixelFormat("gray", "gray", 8), display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30))
+    one, two = (Frame((np.full((4, 6), value, np.uint8),), 0, 1) for value in (1, 2))
+    stored = side_by_side(one, two, video).planes[0]  # type: ignore[arg-type]
+    rows, columns = np.mgrid[: stored.shape[0], : stored.shape[1]]
+    across = a * columns + c * rows  # the place of each pixel from left to right as it is shown
+    assert across[stored == 1].max() < across[stored == 2].min()
+
+
+def test_a_preview_needs_no_container_for_the_other_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
+    arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
+    assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
+    assert run(*arguments, "--preview", "1s") == 0
+    assert [stream.kind for stream in probe(str(tmp_path / "out.mp4")).streams] == ["video"]
+
+
+def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:
+    assert run(film, "--preview", "1:00", "-q") == 0
+    assert frames_of(film.with_name("film.preview.mkv")) == 5
+    assert run(film, "--preview", "1:00", "-q") == 1  # it exists
+    assert run(film, "--preview", "1:00", "-q", "--skip-existing") == 0
+
+
+def test_a_preview_is_found_in_a_film_whose_sound_goes_on_after_its_picture(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 25, "libx264", sound=Fraction(8))
+    assert run(tmp_path / "in.mp4", "--preview", "0.4", "-q") == 0
+    assert frames_of(tmp_path / "in.preview.mp4") == 10
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--dry-run", "-q") == 0
+    text = capsys.readouterr().out
+    assert "5 frames, 1 scenes, 1 clips" in text and "encoder ffv1" in text and "MB of video" in text
+    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(film: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "--dry-run", "-q") == 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["film.mkv", "there"]
+    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "-q") == 0
+    assert (tmp_path / "there/not/yet/film.denoised.mkv").is_file()
+
+
+def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(film.with_name("other.mkv"), 2)
+    films = film, film.with_name("other.mkv"), "-o", f"{film.parent}/out/"
+    assert run(*films) == 0
+    capsys.readouterr()
+    assert run(*films, "--dry-run") == 0
+    assert capsys.readouterr().out.count("done before") == 2
+    assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
+    assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
+    assert "there is no such folder for the work" in capsys.readouterr().err
+
+
+CLOSED = {"stdin": ("- -o a.mkv <&-", "standard input is closed"), "stdout": ("film.mkv -o - >&-", "standard output is closed")}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+@pytest.mark.parametrize("which", CLOSED)
+def test_a_pipe_that_is_closed_is_an_error(film: Path, which: str) -> None:
+    words, message = CLOSED[which]
+    done = shell(f"{{denoise}} {words}", film.parent)
+    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_films_are_not_given_up_because_nobody_reads_about_them(film: Path) -> None:
+    write_video(film.with_name("other.mkv"), 2)
+    done = shell("{denoise} film.mkv other.mkv -o out/ >/dev/full", film.parent)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert done.stderr.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
+    assert len(list(film.with_name("out").glob("*.denoised.mkv"))) == 2
+    assert shell("{denoise} film.mkv -o silent.mkv 2>&-", film.parent).returncode == 0
+    assert film.with_name("silent.mkv").is_file()
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = f"{shlex.quote(sys.executable)} -c {shlex.quote(WITH_IDENTITY + 'main()')} denoise"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        command.format(denoise=program), shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_json_is_json_on_a_terminal_without_its_letters(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = film.rename(film.with_name("schön.mkv"))
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert run(odd, "--json", "-q") == 0
+    sys.stdout.flush()
+    assert {json.loads(line)["source"] for line in output.getvalue().splitlines()} == {str(odd)}
+
+
+def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film, "--dry-run", "--json") == 0
+    (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (event["event"], event["frames"], event["clips"]) == ("plan", 5, 1)
+    assert len(event["details"]["plan"]["timeline"]["pts"]) == 5
+
+
+def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    code = WITH_IDENTITY + f"main({['denoise', *arguments]!r})"
+    return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False)
+
+
+def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
+    stream = io.BytesIO()
+    write_video(Path("in.y4m"), 30, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
+    result = pipe(stream.getvalue(), "-", "-o", "-", "--quiet")
+    assert result.returncode == 0, result.stderr.decode()
+    with av.open(io.BytesIO(result.stdout)) as after, av.open(io.BytesIO(stream.getvalue())) as before:
+        for found, expected in zip(after.decode(video=0), before.decode(video=0), strict=True):
+            assert (found.to_ndarray() == expected.to_ndarray()).all()
+
+
+def test_a_pipe_without_an_output_is_refused() -> None:
+    result = pipe(b"", "-")
+    assert result.returncode == 2 and b"-o FILE" in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    write_video(tmp_path / "film.mkv", 20)
+    slow = "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: time.sleep(2) or a[1]; "
+    code = WITH_IDENTITY + slow + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*.vidrestore")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert b"Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]

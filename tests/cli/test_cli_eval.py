@@ -1,0 +1,291 @@
+"""`vidrestore eval` as it is typed: what is printed, written and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eval_command import VID4, run, write_vid4
+from sample_pictures import write_rgb
+
+from vidrestore.evaluation import evaluate, suite_names
+from vidrestore.evaluation.contestants import system_of
+from vidrestore.evaluation.papers.published import read_table
+from vidrestore.evaluation.results import ClipFigures, Result, Row
+from vidrestore.evaluation.suites import UNFOLDING
+from vidrestore.weights import Model, build_network, load_model, save_model
+from vidrestore.weights.manifest import Card
+
+SET8 = ("tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard")
+
+
+def write_avenue(folder: Path) -> None:
+    rows, columns = np.mgrid[:180, :320] / 20
+    for number in range(3):
+        picture = [128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns) for channel in range(3)]
+        write_rgb(folder / "testing" / "frames" / "01" / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
+
+
+def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    files = tmp_path / "found.json", tmp_path / "found.csv"
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic,edvr-l", "--json", files[0], "--csv", files[1]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
+    assert lines[1].split() == ["system", "on", "psnr", "published", "ssim", "published"]
+    found = json.loads(files[0].read_text())
+    average = next(row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    assert f"Bicubic  Vid4, clip average   {average['measured']['psnr']:.2f}  23.78" in said.out
+    assert any(line.startswith("EDVR-L") and "27.35" in line for line in lines)
+    assert "- frames cut to multiples of 4" in said.out
+    assert [clip["clip"] for clip in found["clips"]] == list(VID4)
+    assert len(found["clips"][0]["frames"]["psnr"]) == 1
+    line = next(row for row in csv.DictReader(files[1].open()) if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    assert (float(line["psnr"]), float(line["psnr_published"])) == (average["measured"]["psnr"], 23.78)
+    assert said.err == "Vid4: calendar (1 of 4)\n"  # the others follow at once
+
+
+def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_vid4(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic") == 0
+    said = capsys.readouterr()
+    assert "┃" in said.out and "│ Bicubic" in said.out and "23.78" in said.out
+    assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
+
+
+def test_names_with_brackets_are_drawn_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("denoise", "film [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
+    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run("--suite", "quick", "film [raw].mkv") == 0
+    assert "│ denoise │ [red]   │ film [raw].mkv │ 2.00" in capsys.readouterr().out
+
+
+def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
+    assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
+    assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
+    assert "no such folder" in capsys.readouterr().err
+    assert run("--suite", "vsr-table30") == 2
+    assert "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table2" in capsys.readouterr().err
+    assert run("--suite", "bundled", "--systems", "dust") == 2
+    assert "choose rows of a paper's table" in capsys.readouterr().err
+
+
+def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--json", tmp_path / "no" / "found.json") == 1
+    said = capsys.readouterr()
+    assert f"there is no folder {tmp_path / 'no'}; name a file in a folder that is there" in said.err
+    assert not said.out and "Vid4" not in said.err  # before anything is measured
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--html", tmp_path) == 1
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_what_would_be_written_over_a_film_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film = tmp_path / "a.mp4"
+    film.write_bytes(b"a film")
+    assert run("--suite", "quick", "--json", film, tmp_path / "b.mp4") == 1
+    assert f"{film}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
+    assert film.read_bytes() == b"a film"
+
+
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
+    files[0].symlink_to("/dev/full")
+    options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", *options) == 1
+    assert f"{files[0]}: can't be written (No space left on device)" in capsys.readouterr().err
+    assert files[1].stat().st_size and files[2].stat().st_size
+
+
+def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_json_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("denoise", "film\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
+    clip = ClipFigures("denoise", "films", "", "film\udcff.mkv", {"psnr": (math.inf, 30.0)})
+    made = Result("quick", "Films", "before", (row,), clips=(clip,))
+    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
+    files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
+    assert run("--suite", "quick", "film", *(part for file in files for part in (f"--{file.suffix[1:]}", file))) == 0
+    found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("film\udcff.mkv", {"psnr": None})
+    assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
+    assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
+
+
+def test_one_folder_does_not_pass_for_several_test_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("input", "target"):
+        write_rgb(tmp_path / folder / "1.png", np.zeros((3, 16, 16), np.uint8))
+    arguments = ("--suite", "mbt-table4", "--data", tmp_path, "--systems", "given")
+    assert run(*arguments) == 1
+    assert f"{tmp_path}: taken for " in capsys.readouterr().err
+    assert run(*arguments, "--sets", "rain100l") == 0
+
+
+def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:
+    settings = ({"atoms": 256} if family == "dust" else {}) | {"patch": 16, "measurements": 51} | config
+    path = folder / f"{name}.safetensors"
+    network = build_network(family, settings)
+    save_model(path, network, family=family, config=settings, task="recover")
+    return path
+
+
+def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    files = [tiny_dust(tmp_path, "one", kind="printed"), tiny_dust(tmp_path, "four", kind="printed", heads=4)]
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=list(map(str, files)))
+    rows = {(row.system, row.on): row for row in found.rows}
+    for system, weights in (("DUST", "one"), ("MH-DUST", "four")):
+        row = rows[system, "Avenue, CS rate 0.2"]
+        assert row.weights == weights and row.count == 3 and row.measured["psnr"] > 5
+        assert not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
+    assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
+    assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
+
+
+def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    files = [tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks) for folder, blocks in (("a", 1), ("b", 2))]
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
+    rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
+    assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
+    alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
+    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {"own": rows[str(files[1])]}
+
+
+def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "vidrestore.evaluation.papers.sensed_patches.gray_video", lambda sequence, lines: pytest.fail("a video was decoded")
+    )
+    write_avenue(tmp_path)
+    arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
+    assert run(*arguments, "--weights", "dust-denoise") == 2
+    assert (
+        "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16); name"
+        in capsys.readouterr().err
+    )
+    assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
+    assert "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others" in capsys.readouterr().err
+
+
+def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_avenue(tmp_path)
+    small = tiny_dust(tmp_path, "small", kind="printed", patch=8, measurements=13)
+    assert run("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue", "--weights", small) == 2
+    assert "(CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16)" in capsys.readouterr().err
+    write_vid4(tmp_path / "Set8")
+    for clip, name in zip(VID4, SET8, strict=False):
+        (tmp_path / "Set8" / "GT" / clip).rename(tmp_path / "Set8" / name)
+    for name in SET8[4:]:
+        write_rgb(tmp_path / "Set8" / name / "0.png", np.zeros((3, 32, 40), np.uint8))
+    printed = tmp_path / "printed.safetensors"
+    settings = {"kind": "printed", "patch": 16, "atoms": 256}
+    save_model(printed, build_network("dust", settings), family="dust", config=settings, task="denoise", parameters={"sigma": [20.0]})
+    assert run("--suite", "awgn-rgb", "--data", tmp_path, "--sets", "set8", "--weights", printed) == 2
+    assert "one network for every sigma" in capsys.readouterr().err
+
+
+def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    folder = tmp_path / "lr=1e-4"
+    folder.mkdir()
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(tiny_dust(folder, "own", kind="printed"))])
+    assert [row.weights for row in found.rows if row.measured] == ["own"]
+
+
+LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
+
+
+@pytest.mark.parametrize("family", [family for family in UNFOLDING if family != "dust"])
+def test_every_family_that_dust_is_held_against_takes_part(tmp_path: Path, family: str) -> None:
+    write_avenue(tmp_path)
+    path = tiny_dust(tmp_path, "own", family, **LAYERS.get(family, {}))
+    found = evaluate("dust-table6", data=tmp_path, weights=[str(path)])
+    rows = [row for row in found.rows if row.measured]
+    assert [row.on for row in rows] == [f"Avenue, sigma {sigma}" for sigma in (10, 20, 50, 100)]
+    published = read_table("dust-table6").sets[0].published
+    assert rows[0].reference == (published[family][0] if family in published else {})
+    assert rows[0].weights == "own" and rows[0].measured != rows[-1].measured  # the noise reaches it
+
+
+def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"])
+    assert found.notes == ("dust-denoise: not the printed network, but its relative for every sigma",)
+    gains = {row.on: row.measured["psnr"] for row in found.rows if row.system == "DUST" and row.measured}
+    given = {row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"}
+    assert set(gains) == {f"Avenue, sigma {sigma}" for sigma in (10, 20, 50)}  # it is for 1 to 75
+    assert all(gains[on] > given[on] + 3 for on in gains)
+
+
+def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) -> None:
+    write_avenue(tmp_path)
+    write_rgb(tmp_path / "testing" / "frames" / "02" / "000.png", np.full((3, 180, 320), 250, np.uint8))
+    found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["given"])
+    frames = [value for clip in found.clips if clip.column == "50" for value in clip.frames["psnr"]]
+    (row,) = (row for row in found.rows if row.on == "Avenue, sigma 50")
+    assert row.count == len(frames) == 4
+    assert row.measured["psnr"] == pytest.approx(np.mean(frames), abs=1e-3)
+
+
+ABLATIONS: dict[str, dict[str, object]] = {
+    "": {"offset_limit": [-3, 3]},
+    "-plain-p": {"embedding": "plain", "chain": False},
+    "-dilated-p": {"embedding": "dilated", "chain": False},
+    "-plain": {"embedding": "plain"},
+    "-no-cpe": {"attention": {"position": "none"}},
+    "-any-offset": {"offset_limit": []},
+    "-offset-2": {"offset_limit": [-2, 2]},
+    "-p4": {"attention": {"focus_power": 4}},
+}
+
+
+def test_ablations_are_rows_of_the_papers_tables() -> None:
+    rows = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
+    assert {f"mb-taylorformer-b{told}" for told in ABLATIONS} <= rows
+    assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(read_table("vsr-table6").systems)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "system"),
+    [
+        ("dust", {"kind": "printed", "heads": 4}, "mh-dust"),
+        ("dust", {"kind": "printed", "correlation": True}, "dust-f"),
+        ("dust", {"kind": "printed", "normalise": False}, "dust-not-normalised"),
+        ("unfolded-transformer", {"normalise": False}, "unfolded-transformer-not-normalised"),
+        ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
+        ("vsr-transformer", {"size": "t"}, "vsr-transformer-t"),
+        ("vsr-transformer", {"size": "t", "attention": False}, "vsr-transformer-t-no-stcsa"),
+        *(("mb-taylorformer", config, f"mb-taylorformer-b{told}") for told, config in ABLATIONS.items()),
+    ],
+)
+def test_a_network_is_the_system_that_its_configuration_says(family: str, config: dict[str, object], system: str) -> None:
+    model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
+    assert system_of(model) == system
+
+
+def test_the_released_forms_have_the_papers_names() -> None:
+    assert "vsr-transformer" in read_table("vsr-table3").systems
+    assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
+    assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems
+
+
+def test_suites_are_listed_bundled_first() -> None:
+    assert suite_names()[0] == "bundled" and "vsr-table3" in suite_names()

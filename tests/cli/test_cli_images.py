@@ -1,0 +1,111 @@
+"""`vidrestore dehaze`, `derain`, `desnow`, `deblur` and `sr` from the command line."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from rgb_networks import doubling, keeping, write_weights
+from sample_videos import write_video
+
+from vidrestore.cli import main
+from vidrestore.jobs import job as jobs
+from vidrestore.options import RestoreOptions
+
+IMAGE_TASKS = {"denoise": "denoised", "dehaze": "dehazed", "derain": "derained", "desnow": "desnowed", "deblur": "deblurred"}
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    write_video(tmp_path / "film.mkv", 2)
+    return tmp_path / "film.mkv"
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([*map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    return " ".join((captured.out + captured.err).replace("│", " ").split())
+
+
+@pytest.mark.parametrize("task, suffix", IMAGE_TASKS.items())
+def test_each_image_task_restores_a_film_with_an_imported_file(film: Path, task: str, suffix: str) -> None:
+    weights = write_weights(film.parent, keeping(), task)
+    assert run(task, film, "--model", weights, "--tile", "64", "--threads", "1", "-q") == 0
+    with av.open(str(film.with_name(f"film.{suffix}.mkv"))) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 2
+
+
+@pytest.mark.parametrize("spelling", ["-x4", "--scale=4"])
+def test_sr_makes_a_film_four_times_larger(film: Path, spelling: str) -> None:
+    weights = write_weights(film.parent, doubling(), "sr")
+    assert run("sr", film, spelling, "--model", weights, "--threads", "1", "-q") == 0
+    with av.open(str(film.with_name("film.x4.mkv"))) as container:
+        assert [(frame.width, frame.height) for frame in container.decode(video=0)] == [(256, 192)] * 2
+
+
+def test_another_scale_is_refused_and_says_which_there_is(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sr", film, "-x3") == 2
+    assert "scale must be 4, the networks' own (-x4), got 3" in said(capsys)
+
+
+@pytest.mark.parametrize("task", ["derain", "sr"])
+def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
+    film: Path, task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
+    assert run(task, film) == 1
+    assert f"no weights for '{task}' are bundled" in (text := said(capsys))
+    assert "vidrestore weights import FILE" in text and "--model OUT.safetensors" in text
+    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--tile", "large"), "expected auto, or a whole number of pixels"),
+        (("--tile", "16"), "tile must be 64 pixels or more"),
+        (("--tile", "64", "--tile-overlap", "60"), "at most half a tile"),
+        (("--sigma", "20"), "No such option"),
+        (("--preview", "5", "--dry-run"), "leave one out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_wrong_option_ends_with_2(film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("dehaze", film, *arguments) == 2
+    assert message in said(capsys)
+
+
+def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, RestoreOptions]] = []
+
+    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: Any, **more: Any) -> jobs.Summary:
+        seen.append((task, options))
+        return jobs.Summary(source, output, 0, 0.0)
+
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    given = "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data --crf 20 --threads 3 --overwrite"
+    assert run("desnow", film, *given.split()) == 0
+    ((task, options),) = seen
+    assert (task, options.tile, options.tile_overlap, options.steady, options.model) == ("desnow", 512, 64, True, "m.safetensors")
+    assert (options.strength, options.drop, options.encoder.crf) == (0.5, {"audio", "data"}, 20)
+    assert (options.threads, options.overwrite) == (3, True)
+    for command in ("dehaze", "sr", "denoise"):
+        assert run(command, film, "--tile", "auto") == 0
+        assert seen[-1] == (command, RestoreOptions())
+
+
+def test_an_enlarged_film_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 2, "libx264", settings={"sample_aspect_ratio": Fraction(2)})
+    weights = write_weights(tmp_path, doubling(), "sr")
+    assert run("sr", tmp_path / "in.mp4", "-x4", "-o", tmp_path / "out.mkv", "--model", weights, "-q") == 0
+    data = (tmp_path / "out.mkv").read_bytes()
+    place = data.index(b"\x54\xb0") + 2  # DisplayWidth, behind which are its length and its number
+    assert int.from_bytes(data[place + 1 : place + 1 + (data[place] & 0x7F)]) == 4 * 64 * 2

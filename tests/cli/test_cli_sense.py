@@ -1,0 +1,163 @@
+"""`vidrestore sense` and `vidrestore recover` from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from fresh_interpreter import HEAVY, command, loaded_by
+from sample_videos import write_video
+from sensing_networks import exact_network, save_network
+
+from vidrestore.cli import main
+from vidrestore.jobs.job import Summary
+from vidrestore.options import RecoverOptions, SenseOptions
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "weights").mkdir()
+    save_network(tmp_path / "weights" / "exact.safetensors", exact_network())
+    return tmp_path / "weights" / "exact.safetensors"
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    write_video(tmp_path / "film.mkv", 5, size=(22, 18))
+    return tmp_path / "film.mkv"
+
+
+def run(*arguments: object) -> int:
+    """Exit code of `vidrestore ...` in this process."""
+    with pytest.raises(SystemExit) as end:
+        main([*map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def pictures(path: Path) -> list[Any]:
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray() for frame in container.decode(video=0)]
+
+
+def test_a_film_goes_out_and_comes_back(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
+    assert run("sense", film, "--model", model, "-o", between) == 0
+    assert "m.safetensors: 5 frames in" in capsys.readouterr().out
+    assert run("recover", between, "--model", model, "-o", output, "--lossless", "--precision", "fp32") == 0
+    assert "out.mkv: 5 frames in" in capsys.readouterr().out
+    for found, wanted in zip(pictures(output), pictures(film), strict=True):
+        assert (found == wanted).all()
+
+
+def test_json_is_one_event_per_line(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    between = film.with_name("m.safetensors")
+    assert run("sense", film, "--model", model, "-o", between, "--json", "-q") == 0
+    assert run("recover", between, "--model", model, "-o", film.with_name("out.mkv"), "--json", "-q") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"] * 2
+    assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
+
+
+def test_refused_options_are_an_event_too(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sense", film, "-o", film.with_name("m.safetensors"), "--json", "-q") == 2
+    (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
+
+
+def test_existing_outputs_end_with_1_unless_they_may_be_replaced(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
+    for arguments in (("sense", film, "--model", model, "-o", between), ("recover", between, "--model", model, "-o", output)):
+        assert run(*arguments) == 0
+        assert run(*arguments) == 1
+        assert "already exists; add --overwrite" in capsys.readouterr().err
+        assert run(*arguments, "--overwrite", "-q") == 0
+
+
+def test_a_damaged_source_ends_with_4(film: Path, model: Path) -> None:
+    write_video(film, 40)
+    whole = film.read_bytes()
+    film.write_bytes(whole[: len(whole) // 2])
+    assert run("sense", film, "--model", model, "-o", film.with_name("m.safetensors"), "-q") == 4
+    assert film.with_name("m.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (("sense", "FILM", "-o", "m.safetensors"), 2, "a rate such as 0.2 is needed"),
+        (("sense", "FILM", "--rate", "2", "-o", "m.safetensors"), 2, "rate must be in (0, 1]"),
+        (("sense", "FILM", "--rate", "0.77", "-o", "m.safetensors"), 2, "no weights for a rate of 0.77; there are:"),
+        (("sense", "FILM", "--rate", "0.2"), 2, "--output"),
+        (("sense", "nothing.mkv", "--model", "MODEL", "-o", "m.safetensors"), 1, "no such file"),
+        (("sense", "FILM", "--model", "MODEL", "-o", "m.mkv"), 1, "written as .safetensors"),
+        (("recover", "FILM", "-o", "out.mkv"), 1, "not a file of measurements"),
+        (("recover", "MODEL", "-o", "out.mkv"), 1, "not a file of measurements"),
+        (("recover", "MODEL", "-o", "-", "--json"), 2, "both need stdout"),
+        (("recover", "MODEL", "-o", "out.mkv", "--cfr", "25"), 2, "is for a pipe"),
+        (("recover", "MODEL", "-o", "out.mkv", "--threads", "-1"), 2, "threads must be"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_is_wrong_is_told_with_its_exit_code(
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+    film: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(film.parent)
+    assert run(*({"FILM": film, "MODEL": model}.get(argument, argument) for argument in arguments)) == code
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert sorted(path.name for path in film.parent.iterdir()) == ["film.mkv", "weights"]
+
+
+def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def note(source: str, output: str, *, options: Any, on_event: Any) -> Summary:
+        seen.append(options)
+        return Summary(source, output, 0, 0.0)
+
+    for name in ("sense", "recover"):
+        monkeypatch.setattr(f"vidrestore.sensing.{name}.{name}", note)
+    assert run("sense", film, "-o", "m.safetensors", "--rate", "0.3", "--sigma", "2.5", "--seed", "7", "--model", "x", "--overwrite") == 0
+    assert seen.pop() == SenseOptions(0.3, "x", 2.5, 7, True)
+    assert run("recover", "m.safetensors", "-o", "-") == 0
+    assert seen.pop() == RecoverOptions()
+    given = "--model x --precision bf16 --threads 3 --cfr 25 --encoder libx265 --crf 20 --preset slow --encoder-option a=b --overwrite"
+    assert run("recover", "m.safetensors", "-o", "-", *given.split()) == 0
+    (options,) = seen
+    assert (options.model, options.precision, options.threads, options.cfr, options.overwrite) == ("x", "bf16", 3, 25, True)
+    encoder = options.encoder
+    assert (encoder.encoder, encoder.crf, encoder.preset, encoder.options) == ("libx265", 20, "slow", {"a": "b"})
+
+
+def test_pipes_at_both_ends(model: Path) -> None:
+    stream = io.BytesIO()
+    write_video(Path("in.y4m"), 23, "wrapped_avframe", size=(24, 18), file=stream, format="yuv4mpegpipe")
+    between = model.with_name("m.safetensors")
+    piped("sense", "-", "--model", str(model), "-o", str(between), "-q", data=stream.getvalue())
+    result = piped("recover", str(between), "--model", str(model), "-o", "-", "-q", "--precision", "fp32")
+    with av.open(io.BytesIO(result)) as after, av.open(io.BytesIO(stream.getvalue())) as before:
+        for found, wanted in zip(after.decode(video=0), before.decode(video=0), strict=True):
+            assert (found.to_ndarray() == wanted.to_ndarray()).all()
+
+
+def piped(*arguments: str, data: bytes = b"") -> bytes:
+    code = f"from vidrestore.cli import main; main({list(arguments)!r})"
+    result = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", ["sense", "recover"])
+def test_the_help_loads_nothing_heavy(name: str) -> None:
+    assert not loaded_by(command(name, "--help")) & HEAVY

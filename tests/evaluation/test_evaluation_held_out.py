@@ -1,0 +1,214 @@
+"""Figures on a card are measured again: every kind of training, on its own held-out clips, and on clips of one's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clip_runs import clip_run
+from pair_runs import pair_run
+from sample_videos import write_video
+from set_runs import configured
+from training_runs import tiny_run
+
+from vidrestore import weights as weights_package
+from vidrestore.cli import main
+from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
+from vidrestore.evaluation import Result, Row, evaluate
+from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
+from vidrestore.training.config import RunConfig, read_config
+from vidrestore.training.data import sources
+from vidrestore.training.loop import train
+from vidrestore.weights import load_model, read_card, write_manifest
+from vidrestore.weights import manifest as manifests
+
+SENSING = {
+    "": {"task": "recover"},
+    "model": {"kind": "printed", "degree": None, "temperature": True, "measurements": 6},
+    "training": {"sigma": [0.0]},
+}
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+
+
+def trained(folder: Path, changes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[RunConfig, Path]:
+    """A recipe and the weights that it makes."""
+    config = tiny_run(folder, changes)
+    return config, train(config, folder / "runs", device="cpu")
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+RUNS = {
+    "denoising": tiny_run,
+    "compressed sensing": lambda folder: tiny_run(folder, SENSING),
+    "pictures": pair_run,
+    "super-resolution": lambda folder: clip_run(folder, "vsr-transformer"),
+    "flow": lambda folder: clip_run(folder, "spynet"),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_training_measured_is_measured_again(tmp_path: Path, kind: str) -> None:
+    config = RUNS[kind](tmp_path)
+    path = train(config, tmp_path / "runs", device="cpu")
+    rows = list(held_out_rows(config, load_model(path)))
+    card = read_card(path)
+    assert {row.on for row in rows} == set(card.measured) and rows
+    for row in rows:
+        assert row.verdict == "agrees"
+        assert row.reference == card.measured[row.on]
+        assert row.measured == pytest.approx(card.measured[row.on], abs=0.02)
+
+
+def test_a_figure_that_is_off_by_more_than_a_fiftieth_of_a_decibel_differs() -> None:
+    assert agree({"psnr": 30.019}, {"psnr": 30.0})
+    assert not agree({"psnr": 30.03}, {"psnr": 30.0})
+    assert not agree({"psnr": 30.0}, {"psnr": 30.0, "psnr_before": 20.0})
+    assert agree({"psnr": 30.0, "psnr_before": 20.0}, {"psnr": 30.0})
+
+
+def bundle(folder: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """A manifest of one file, which eval then takes for what ships."""
+    shutil.copy(weights, folder / weights.name)
+    write_manifest([replace(read_card(weights), licence="CC0", **changes)], folder)
+    for module in (manifests, weights_package):
+        monkeypatch.setattr(module, "weights_folder", lambda: folder)
+
+
+def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, weights = trained(tmp_path)
+    monkeypatch.chdir(tmp_path)  # where the card's command finds tiny.toml
+    bundle(tmp_path, weights, monkeypatch)
+    assert run("--suite", "bundled", "--json", tmp_path / "found.json", "--csv", tmp_path / "found.csv") == 0
+    printed = capsys.readouterr().out
+    assert "agrees" in printed and "differs" not in printed
+
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["version"], found["suite"], found["against"]) == (1, "bundled", "manifest")
+    (row,) = found["rows"]
+    assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
+    assert f"{row['measured']['psnr']:.2f}" in printed
+    (line,) = csv.DictReader((tmp_path / "found.csv").open())
+    assert (float(line["psnr"]), float(line["psnr_manifest"])) == (row["measured"]["psnr"], row["reference"]["psnr"])
+
+    better = {name: {"psnr": value["psnr"] + 0.05} for name, value in read_card(weights).measured.items()}
+    bundle(tmp_path, weights, monkeypatch, measured=better)
+    assert run("--suite", "bundled", "--weights", "tiny") == 1
+    said = capsys.readouterr()
+    assert "differs" in said.out and "1 of 1 figures differ from the manifest's" in said.err
+
+
+def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, weights = trained(tmp_path)
+    with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with --weights"):
+        evaluate(config=config.path)
+    named = evaluate(config=config.path, weights=[str(weights)])
+    bundle(tmp_path, weights, monkeypatch)
+    assert evaluate(config=config.path).rows == named.rows
+    assert [row.verdict for row in named.rows] == ["agrees"]
+
+
+def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_own(tmp_path: Path) -> None:
+    config, weights = trained(tmp_path)
+    shutil.copytree(tmp_path / "clips", tmp_path / "copied")
+    (tmp_path / "others").mkdir()
+    write_video(tmp_path / "others" / "one.mkv", frames=20, size=(80, 48))
+    inside = replace(config, path=tmp_path / "elsewhere" / "tiny.toml")
+    (same,) = held_out_rows(inside, load_model(weights), tmp_path / "copied")
+    assert same.verdict == "agrees"
+    (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
+    assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
+    with pytest.raises(ConfigError, match="no such folder, where tiny.toml has its clips; name another with --data"):
+        list(held_out_rows(inside, load_model(weights)))
+
+
+def test_of_a_folder_without_the_held_out_clips_all_are_judged_and_the_result_says_so(tmp_path: Path) -> None:
+    config, weights = trained(tmp_path)
+    (tmp_path / "others").mkdir()
+    write_video(tmp_path / "others" / "any.mkv", frames=20)
+    found = evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "others")
+    assert any("clips of your own" in note for note in found.notes)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match="holds no clips"):
+        evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
+
+
+def test_a_recipe_on_a_dataset_is_judged_there_or_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    config = read_config(configured(tmp_path, "pairs"))
+    path = train(config, tmp_path / "runs", device="cpu")
+    (tmp_path / "sets").rename(tmp_path / "moved")
+    with pytest.raises(DatasetError):
+        list(held_out_rows(config, load_model(path)))
+    rows = list(held_out_rows(config, load_model(path), tmp_path / "moved"))
+    assert rows and {row.verdict for row in rows} == {"agrees"}
+
+
+def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
+    config, weights = trained(tmp_path)
+    with pytest.raises(CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"):
+        list(held_out_rows(replace(config, task="recover", model=config.model | {"measurements": 6}), load_model(weights)))
+    with pytest.raises(CheckpointError, match="weights of the family 'dust', but .* is for 'spynet'"):
+        list(held_out_rows(replace(config, family="spynet", task="flow"), load_model(weights)))
+
+
+def test_a_card_that_names_no_recipe_or_a_missing_one_is_an_error(tmp_path: Path) -> None:
+    card = read_card(trained(tmp_path)[1])
+    with pytest.raises(ConfigError, match="names no configuration; give --config"):
+        recipe_of(replace(card, training={"command": "by hand"}))
+    with pytest.raises(ConfigError, match="nowhere.toml.*run this in a checkout, or give --config"):
+        recipe_of(replace(card, training={"command": "vidrestore train --config nowhere.toml"}))
+    bundled = replace(card, training={"command": "vidrestore train --config dust-denoise.toml"})
+    assert recipe_of(bundled).path.name == "dust-denoise.toml"
+
+
+def test_what_a_run_set_in_place_of_its_recipe_is_set_again_to_judge_it(tmp_path: Path) -> None:
+    written, _ = trained(tmp_path)
+    config = read_config(written.path, ["data.still_share=0.25", "training.steps=2"])
+    card = read_card(train(config, tmp_path / "set", device="cpu"))
+    assert recipe_of(card, config.path) == config != written
+    other = tmp_path / "other.toml"
+    other.write_text(config.path.read_text())
+    assert recipe_of(card, other).settings == ()
+    assert {
+        row.verdict for row in held_out_rows(recipe_of(card, config.path), load_model(tmp_path / "set" / f"{config.name}.safetensors"))
+    } == {"agrees"}
+    assert {row.verdict for row in held_out_rows(written, load_model(tmp_path / "set" / f"{config.name}.safetensors"))} == {""}
+
+
+def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
+    for given in ({}, {"suite": "bundled", "config": "any.toml"}):
+        with pytest.raises(OptionError, match="give a suite"):
+            evaluate(**given)
+    with pytest.raises(OptionError, match="no suite named 'bundle'; there are: bundled, quick"):
+        evaluate("bundle")
+
+
+def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_not() -> None:
+    rows = (Row("dust", "a", {"psnr": 30.0}, {}, verdict="not listed"), Row("dust", "b", {}, {"psnr": 30.0}, verdict="differs"))
+    assert [row.on for row in Result("bundled", "", "manifest", rows).differing] == ["b"]
+
+
+@pytest.mark.data
+def test_a_bundled_network_comes_to_the_figure_in_the_manifest(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    found = evaluate("bundled", weights=["dust-cs10"], device="cpu")
+    assert [row.verdict for row in found.rows] == ["agrees"]
+    assert found.rows[0].measured["psnr"] == pytest.approx(28.908, abs=0.02)

@@ -1,0 +1,190 @@
+"""The page: its numbers are the JSON's, it needs no network, its pictures are the pictures; and a browser shows it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from eval_command import run, write_vid4
+
+from vidrestore.charts import chart
+from vidrestore.evaluation import page as pages
+from vidrestore.evaluation.page import COMPARISONS, page
+from vidrestore.evaluation.png import error_map, png
+from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell", "microsoft-edge")
+
+
+class Parsed(HTMLParser):
+    """What stands in a page: rows of its table, texts of its scripts, attributes of all elements by tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[tuple[dict[str, str | None], str]]] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: dict[str, str] = {}
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        tag, attributes = self.open[-1] if self.open else ("", {})
+        if tag == "td":
+            self.rows[-1][-1] = (attributes, self.rows[-1][-1][1] + data)
+        if tag == "script":
+            self.scripts[attributes.get("id") or "code"] = data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def decoded(content: bytes) -> np.ndarray:
+    with av.open(io.BytesIO(content), format="png_pipe") as container:
+        return next(container.decode(video=0)).to_ndarray(format="rgb24")
+
+
+def picture(seed: int, height: int = 40, width: int = 52) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def result(clips: int = 1, **shown: Any) -> Result:
+    figures = tuple(
+        ClipFigures("dust", "avenue", "0.2", f"{number:02d}", {"psnr": (30.12345, 31.5)}, "weights", Shown(1, **shown) if shown else None)
+        for number in range(clips)
+    )
+    rows = (Row("DUST <b>", "Avenue, CS rate 0.2", {"psnr": 30.812}, {"psnr": 37.95, "ssim": 0.9766}, "weights", "differs", 2),)
+    return Result("dust-table4", "</script><script>alert(1)</script>", "published", rows, ("a & b",), source="paper", clips=figures)
+
+
+def table_of(text: str) -> list[dict[str, Any]]:
+    """The rows of the page's table as the JSON has them."""
+    rows = []
+    for cells in Parsed(text).rows[1:]:
+        found: dict[str, Any] = {"system": cells[0][1], "weights": cells[1][1], "on": cells[2][1], "measured": {}, "reference": {}}
+        for attributes, value in cells[3:-1]:
+            if value:
+                found[str(attributes["data-side"])][str(attributes["data-metric"])] = json.loads(value)
+        rows.append(found | {"verdict": cells[-1][1]})
+    return rows
+
+
+def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path: Path) -> None:
+    write_vid4(tmp_path, frames=2)
+    html, found = tmp_path / "page.html", tmp_path / "found.json"
+    assert run("--suite", "vsr-table3", "--systems", "bicubic", "--data", tmp_path, "--html", html, "--json", found) == 0
+    text, expected = html.read_text(), json.loads(found.read_text())
+    assert table_of(text) == [{key: value for key, value in row.items() if key != "count"} for row in expected["rows"]]
+    assert json.loads(Parsed(text).scripts["result"]) == expected
+    curves = [list(map(float, str(curve["data-values"]).split())) for curve in Parsed(text).all("polyline")]
+    assert curves == [clip["frames"][metric] for clip in expected["clips"] for metric in clip["frames"]]
+    assert any(row["measured"] for row in expected["rows"]) and len(curves) == 8
+
+
+def test_the_page_needs_no_network_and_no_other_file() -> None:
+    text = page(result(given=picture(1), restored=picture(2), clean=picture(3)))
+    parsed = Parsed(text)
+    assert not parsed.all("link") and not [script for script in parsed.all("script") if "src" in script]
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
+    policy = next(meta["content"] for meta in parsed.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None and "default-src 'none'" in policy and "img-src data:" in policy
+    assert all(uri.startswith("data:image/png;base64,") for uri in json.loads(parsed.scripts["pictures"]).values())
+
+
+def test_what_names_say_is_text_and_never_code() -> None:
+    text = page(result())
+    assert len(Parsed(text).all("script")) == 3
+    assert "alert(1)</script>" not in text and "DUST &lt;b&gt;" in text and "a &amp; b" in text
+
+
+def test_pictures_are_the_frames_bit_by_bit_and_kept_once() -> None:
+    given, restored, clean = picture(1), picture(2), picture(3)
+    parsed = Parsed(page(result(clips=2, given=given, restored=restored, clean=clean)))
+    pictures = {key: decoded(base64.b64decode(uri.partition(",")[2])) for key, uri in json.loads(parsed.scripts["pictures"]).items()}
+    shown = [image["data-picture"] for image in parsed.all("img")]
+    assert len(shown) == 10 and len(pictures) == 5  # both clips show the same five
+    for key, expected in zip(shown, (restored, given, clean, error_map(given, clean, 32), error_map(restored, clean, 32)), strict=False):
+        assert np.array_equal(pictures[str(key)], expected)
+    assert [image.get("class") for image in parsed.all("img")][:2] == [None, "over"]
+
+
+def test_without_a_clean_frame_the_map_shows_what_was_changed() -> None:
+    given, restored = picture(1), picture(2)
+    text = page(result(given=given, restored=restored))
+    assert "what was changed" in text and "error after" not in text
+
+
+def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LARGEST", (40, 50))
+    large = picture(4, 60, 60)
+    text = page(result(clips=COMPARISONS + 3, given=large, restored=large, clean=large))
+    parsed = Parsed(text)
+    assert len([attributes for attributes in parsed.all("div") if attributes.get("class") == "slider"]) == COMPARISONS
+    assert f"The first {COMPARISONS} of {COMPARISONS + 3}." in text
+    first = json.loads(parsed.scripts["pictures"])[str(parsed.all("img")[0]["data-picture"])]
+    assert np.array_equal(decoded(base64.b64decode(first.partition(",")[2])), large[10:-10, 5:-5])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (40, 52)])
+def test_png_files_hold_every_sample(shape: tuple[int, int]) -> None:
+    noise = picture(7, *shape)
+    assert np.array_equal(decoded(png(noise)), noise)
+    ramp = np.add.outer(np.arange(shape[0]), np.arange(shape[1])).astype(np.uint8)[..., None].repeat(3, 2)
+    assert np.array_equal(decoded(png(ramp)), ramp)
+
+
+def test_an_error_map_runs_from_purple_to_yellow() -> None:
+    reference = np.zeros((1, 3, 3), np.uint8)
+    found = error_map(np.array([[[0, 0, 0], [16, 16, 16], [255, 200, 90]]], np.uint8), reference, 32)
+    assert found.tolist() == [[[68, 1, 84], [33, 145, 140], [253, 231, 37]]]
+
+
+def test_a_curve_stands_where_its_values_say() -> None:
+    text = chart("clip", "PSNR, dB", {"DUST": [30.0, 40.0, 35.0], "ViT": [30.0, 30.0, 30.0]})
+    points = [tuple(map(float, point.split(","))) for point in re.findall(r'points="([^"]*)"', text)[0].split()]
+    (left, bottom), (middle, top), (right, between) = points
+    assert middle == pytest.approx((left + right) / 2, abs=0.1) and between == pytest.approx((top + bottom) / 2, abs=0.1)
+    assert top < between < bottom  # upwards
+    assert "<li>" in text and "ViT" in text
+
+
+def browser() -> str:
+    """A browser that runs without a screen; skips where none is installed."""
+    for name in BROWSERS:
+        if path := shutil.which(name):
+            return path
+    pytest.skip(f"needs a browser: one of {', '.join(BROWSERS)}")
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_pictures_and_the_slider(tmp_path: Path) -> None:
+    found = result(clips=2, given=picture(1), restored=picture(2), clean=picture(3))
+    (tmp_path / "page.html").write_text(page(found), encoding="utf-8")
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom"]
+    shown = subprocess.run([*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    parsed = Parsed(shown)
+    assert parsed.all("html")[0]["data-pictures"] == "10"  # each one decoded
+    assert all(str(image["src"]).startswith("data:image/png;base64,") for image in parsed.all("img"))
+    assert ["--at: 50%" in str(slider["style"]) for slider in parsed.all("div") if slider.get("class") == "slider"] == [True, True]
+    assert table_of(shown)[0]["measured"] == {"psnr": 30.812}

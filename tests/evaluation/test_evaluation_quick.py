@@ -1,0 +1,151 @@
+"""Films without reference: flicker of known size, motion that is no flicker, and a restoration from end to end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from vidrestore.cli import main
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.evaluation import evaluate
+from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, SECONDS, Side, flicker, note_flicker, sides
+from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.noise import NoiseEstimator
+from vidrestore.options import RestoreOptions
+from vidrestore.weights import locate, read_manifest
+
+
+def texture(height: int = 96, width: int = 128) -> np.ndarray:
+    smooth = np.random.default_rng(2).normal(0, 1, (height // 4, width // 4)).repeat(4, 0).repeat(4, 1)
+    return 128 + 30 * smooth
+
+
+def write_film(path: Path, frames: list[np.ndarray]) -> None:
+    """Gray frames, stored without loss."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.height, stream.width, stream.pix_fmt = *frames[0].shape, "gray"
+        for frame in frames:
+            stored = av.VideoFrame.from_ndarray(frame.round().clip(0, 255).astype(np.uint8), "gray")
+            container.mux(stream.encode(stored))
+        container.mux(stream.encode(None))
+
+
+def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
+    still = torch.from_numpy(texture()).float()
+    pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
+    places = fixed_places(4, Grid(96, 128, 16, 16))
+    assert flicker(pulsing, places) == pytest.approx([3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4)
+
+
+def test_of_normal_changes_it_is_their_standard_deviation() -> None:
+    draw = torch.Generator().manual_seed(3)
+    noise = torch.randn(2, 320, 480, generator=draw) * 16  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
+
+
+def test_what_moves_does_not_flicker() -> None:
+    large = texture(128, 256)
+    moving = [torch.from_numpy(large[8:104, 3 * time : 128 + 3 * time]).float() for time in range(6)]
+    side = Side(NoiseEstimator())
+    note_flicker([side, side], [list(moving), list(moving)])
+    assert len(side.flicker) == 10 and max(side.flicker) < 0.2
+    at_one_place = flicker(torch.stack(moving), fixed_places(6, Grid(96, 128, 16, 16)))
+    assert min(at_one_place) > 2
+
+
+def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
+    frames = [torch.from_numpy(texture()).float() + offset for offset in (0.0, 2.0)]
+    held = [list(frames), list(frames)]
+    sides = [Side(NoiseEstimator()), Side(NoiseEstimator())]
+    note_flicker(sides, held)
+    assert [len(planes) for planes in held] == [1, 1] and torch.equal(held[0][0], frames[1])
+    assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
+
+
+def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
+    write_film(tmp_path / "noisy.mkv", [clean + draw.normal(0, 20, clean.shape) for _ in range(23)])
+    found = evaluate("quick", films=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
+    (row,) = found.rows
+    assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
+    assert row.reference["noise"] == pytest.approx(20, rel=0.1) and row.measured["noise"] < 4
+    assert row.measured["flicker"] < row.reference["flicker"] == pytest.approx(2**0.5 * 20 / 16, rel=0.15)
+    given, restored = found.clips
+    assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
+    assert restored.shown is not None and restored.shown.given.shape == (96, 128, 3) and restored.shown.clean is None
+    assert found.against == "before"
+
+
+def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -> None:
+    films = [tmp_path / folder / "film.mkv" for folder in ("a", "b")]
+    for path in films:
+        path.parent.mkdir()
+        write_film(path, [texture()] * 8)
+    whole = films[1].read_bytes()
+    films[1].write_bytes(whole[: len(whole) * 3 // 4])
+    found = evaluate("quick", films=films, device="cpu")
+    assert [row.on for row in found.rows] == list(dict.fromkeys(clip.clip for clip in found.clips)) == [str(path) for path in films]
+    (note,) = found.notes
+    assert note.startswith(f"{films[1]}: the source is damaged")
+
+
+def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_path: Path) -> None:
+    write_film(tmp_path / "film.mkv", [texture()] * 3)
+    bundled = locate(read_manifest()["dust-denoise"])
+    assert bundled is not None
+    copy = shutil.copy(bundled, tmp_path)
+    found = evaluate("quick", films=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu")
+    assert [row.weights for row in found.rows] == ["dust-denoise", str(copy)]
+    assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
+
+
+def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
+    draw = np.random.default_rng(6)
+    first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
+    write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
+    before, after = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
+    assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker
+    (with_cut, _) = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
+    assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
+
+
+def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="name at least one film"):
+        evaluate("quick")
+    with pytest.raises(OptionError, match="films are for --suite quick"):
+        evaluate("bundled", films=["film.mp4"])
+    with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
+        evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
+    for seconds in (float("nan"), float("inf"), 0.0):
+        with pytest.raises(OptionError, match="--seconds must be a number above 0, got"):
+            evaluate("quick", films=["film.mp4"], seconds=seconds)
+
+
+def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--data is for the other suites; name films"):
+        evaluate("quick", films=["film.mp4"], data=tmp_path)
+    for other in ({"suite": "bundled"}, {"suite": "vsr-table3", "data": tmp_path}, {"config": tmp_path / "a.toml"}):
+        with pytest.raises(OptionError, match="--seconds is for --suite quick"):
+            evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
+
+
+def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RestoreOptions] = []
+
+    def restore(*films: Path, task: str, options: RestoreOptions) -> None:
+        asked.append(options)
+        raise MediaError("enough")
+
+    monkeypatch.setattr("vidrestore.restore", restore)
+    before = torch.get_num_threads()
+    with pytest.raises(SystemExit):
+        main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
+    torch.set_num_threads(before)
+    assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]  # as the help says

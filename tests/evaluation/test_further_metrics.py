@@ -1,0 +1,309 @@
+"""MS-SSIM, VIF and VMAF: what they are computed of, against their formulas written out, and what is said where they can't be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sample_pictures import write_rgb
+
+from vidrestore.cli import main
+from vidrestore.datasets import FrameSequence, Pair
+from vidrestore.degrade import add_gaussian_noise
+from vidrestore.errors import DatasetError, MediaError, OptionError
+from vidrestore.evaluation import evaluate
+from vidrestore.evaluation.contestants import BICUBIC, GIVEN, Contestant, seed_of
+from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics
+from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.evaluation.papers.published import Table, TableSet, read_table
+from vidrestore.evaluation.sequence_frames import eight_bits
+from vidrestore.media.vmaf import ffmpeg_with_vmaf
+
+ROOT = Path(__file__).parents[2]
+GRAY = np.array([0.299, 0.587, 0.114])
+
+
+def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
+    """(T, C, H, W) uint8: waves that move."""
+    draw = np.random.default_rng(8)
+    rows, columns = np.mgrid[:height, :width] / 7
+    made = [
+        [128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2)) for channel in range(channels)]
+        for number in range(frames)
+    ]
+    return torch.from_numpy(
+        (np.array(made) + draw.normal(0, noise, (frames, channels, height, width))).round().clip(0, 255).astype(np.uint8)
+    )
+
+
+def measured(name: str, restored: torch.Tensor, clean: torch.Tensor) -> tuple[float, ...]:
+    with FurtherMetrics([name], clean.shape) as metrics:
+        for pair in zip(restored, clean, strict=True):
+            metrics.add(*pair)
+        return metrics.frames()[name]
+
+
+def gray(frame: torch.Tensor) -> np.ndarray:
+    picture = frame.numpy().astype(np.float64)
+    return np.tensordot(GRAY, picture, 1) if len(picture) == 3 else picture[0]
+
+
+def blurred(picture: np.ndarray, size: int, sigma: float) -> np.ndarray:
+    """Gaussian means where the window fits."""
+    window = np.exp(-((np.arange(size) - size // 2) ** 2) / (2 * sigma**2))
+    for axis in range(2):
+        picture = np.apply_along_axis(lambda line: np.convolve(line, window / window.sum(), "valid"), axis, picture)
+    return picture
+
+
+def moments(a: np.ndarray, b: np.ndarray, size: int, sigma: float) -> tuple[np.ndarray, ...]:
+    mean_a, mean_b = blurred(a, size, sigma), blurred(b, size, sigma)
+    squares = blurred(a * a, size, sigma) - mean_a**2, blurred(b * b, size, sigma) - mean_b**2
+    return mean_a, mean_b, *squares, blurred(a * b, size, sigma) - mean_a * mean_b
+
+
+def ms_ssim(a: np.ndarray, b: np.ndarray) -> float:
+    """Wang et al. 2003, equation 7; on the coarsest scale torchmetrics reflects the picture at its borders."""
+    total, c1, c2 = 1.0, (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    for scale, power in enumerate((0.0448, 0.2856, 0.3001, 0.2363, 0.1333)):
+        a, b = (np.pad(part, 5 * (scale == 4), mode="reflect") for part in (a, b))
+        mean_a, mean_b, variance_a, variance_b, covariance = moments(a, b, 11, 1.5)
+        structure = (2 * covariance + c2) / (variance_a + variance_b + c2)
+        luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1) if scale == 4 else 1.0
+        total *= float((luminance * structure).mean()) ** power
+        a, b = (part[: part.shape[0] // 2 * 2, : part.shape[1] // 2 * 2] for part in (a, b))
+        a, b = ((part[::2, ::2] + part[1::2, ::2] + part[::2, 1::2] + part[1::2, 1::2]) / 4 for part in (a, b))
+    return total
+
+
+def vif(restored: np.ndarray, clean: np.ndarray) -> float:
+    """Sheikh and Bovik 2006 in the pixel domain: four scales, noise of variance 2 in the eye."""
+    told, known = 0.0, 0.0
+    for scale in range(4):
+        size = 2 ** (4 - scale) + 1
+        if scale:
+            restored, clean = (blurred(part, size, size / 5)[::2, ::2] for part in (restored, clean))
+        _, _, variance, seen, covariance = moments(clean, restored, size, size / 5)
+        gain = covariance / variance
+        left = seen - gain * covariance
+        told += np.log2(1 + gain**2 * variance / (left + 2)).sum()
+        known += np.log2(1 + variance / 2).sum()
+    return float(told / known)
+
+
+def test_ms_ssim_and_vif_are_their_formulas_on_gray() -> None:
+    clean = film(2, 180, 200)
+    restored = film(2, 180, 200, noise=12)
+    grays = [(gray(one), gray(other)) for one, other in zip(restored, clean, strict=True)]
+    assert measured("ms-ssim", restored, clean) == pytest.approx([ms_ssim(*pair) for pair in grays], abs=2e-5)
+    assert measured("vif", restored, clean) == pytest.approx([vif(*pair) for pair in grays], abs=2e-4)
+    assert measured("vif", clean[:, :1], clean[:, :1]) == pytest.approx([1, 1], abs=1e-4)
+
+
+def y4m(path: Path, frames: torch.Tensor) -> None:
+    """Gray levels in the range of video, 4:2:0."""
+    height, width = frames.shape[-2:]
+    chroma = bytes([128]) * (((height + 1) // 2) * ((width + 1) // 2) * 2)
+    with path.open("wb") as file:
+        file.write(f"YUV4MPEG2 W{width} H{height} F25:1 C420jpeg\n".encode())
+        for frame in frames:
+            luma = np.round(16 + gray(frame) * 219 / 255).astype(np.uint8)
+            file.write(b"FRAME\n" + luma.tobytes() + chroma)
+
+
+@pytest.fixture
+def ffmpeg() -> str:
+    try:
+        return ffmpeg_with_vmaf()
+    except OptionError as error:
+        pytest.skip(str(error))
+
+
+def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> None:
+    clean, restored = film(4, 70, 90), film(4, 70, 90, noise=25)
+    y4m(tmp_path / "clean.y4m", clean)
+    y4m(tmp_path / "restored.y4m", restored)
+    graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
+    subprocess.run(
+        [ffmpeg, "-v", "error", "-i", "restored.y4m", "-i", "clean.y4m", "-lavfi", graph, "-f", "null", "-"], cwd=tmp_path, check=True
+    )
+    expected = [frame["metrics"]["vmaf"] for frame in json.loads((tmp_path / "log.json").read_text())["frames"]]
+    found = measured("vmaf", restored, clean)
+    assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal() -> None:
+    small, large = (film(3, side, side) for side in (SMALLEST["vmaf"], 64))
+    assert measured("vmaf", small, small) == pytest.approx(measured("vmaf", large, large), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_frames_that_are_too_small_for_a_metric_are_refused(name: str) -> None:
+    with pytest.raises(
+        DatasetError, match=f"frames of 200x{SMALLEST[name] - 1} are too small for {name}, which needs {SMALLEST[name]} lines"
+    ):
+        FurtherMetrics([name], (3, SMALLEST[name] - 1, 200))
+
+
+@pytest.mark.parametrize("name", ["ms-ssim", "vif"])
+def test_the_smallest_frames_are_those_that_the_library_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    least = film(1, SMALLEST[name], SMALLEST[name])
+    assert measured(name, least, least) == pytest.approx([1], abs=1e-4)
+    monkeypatch.setitem(SMALLEST, name, 1)
+    with pytest.raises(ValueError):
+        measured(name, least[..., 1:], least[..., 1:])
+
+
+def write_clip(folder: Path, frames: torch.Tensor) -> FrameSequence:
+    for number, frame in enumerate(frames):
+        write_rgb(folder / f"{number:03d}.png", frame.numpy())
+    return FrameSequence(folder.name, folder, tuple(f"{number:03d}.png" for number in range(len(frames))))
+
+
+def table(column: str, *columns: str, **settings: object) -> Table:
+    part = TableSet("set", "Set", "set8", "test", columns, {})
+    return Table("made-up", "", "", "", column, {}, (part,), settings)
+
+
+def test_every_protocol_measures_what_it_restored_in_eight_bits(tmp_path: Path) -> None:
+    clean = film(2, 44, 48)
+    clip = write_clip(tmp_path / "clip", clean)
+    given = [Contestant(GIVEN)]
+
+    made = table("sigma", "30")
+    (found,) = awgn.judge(made, made.sets[0], [clip], given, 0, ["vif"])
+    noisy = awgn.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
+    assert found.frames["vif"] == measured("vif", eight_bits(noisy), clean)
+
+    made = table("sigma", "30", stride=16)
+    (found,) = sensed_patches.judge(made, made.sets[0], [clip], given, 0, ["vif"])
+    grays = sensed_patches.gray_video(clip, 0)
+    noisy = add_gaussian_noise(grays.float(), 30.0, seed_of("set", "clip", "sigma 30"), clip_and_round=False)
+    assert found.frames["vif"] == measured("vif", noisy.round().clamp(0, 255).to(torch.uint8)[:, None], grays[:, None])
+
+    made = table("clip", "average", channels=["RGB", "Y"], made=True)
+    rgb, luma = enlarged.judge(made, made.sets[0], [clip], [Contestant(BICUBIC)], 0, ["vif"])
+    large = [enlarged.bicubic(frame) for frame in enlarged.small_frames(clip, clean, made=True)]
+    assert rgb.frames["vif"] == luma.frames["vif"] == measured("vif", torch.stack(large), clean)
+
+    mbt = read_table("mbt-table2")
+    pair = Pair(tmp_path / "clip" / "001.png", tmp_path / "clip" / "000.png")
+    (found,) = whole_pictures.judge(mbt, mbt.sets[0], [pair], given, 0, ["vif"])
+    assert found.frames["vif"] == measured("vif", clean[1:], clean[:1])
+
+
+def write_vid4(folder: Path) -> None:
+    for clip in ("calendar", "city", "foliage", "walk"):
+        write_clip(folder / "GT" / clip, film(2, 44, 48))
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_they_stand_in_the_table_beside_psnr_and_ssim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_vid4(tmp_path)
+    files = tmp_path / "found.json", tmp_path / "found.html"
+    options = ["--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--metrics", "vif,vmaf"]
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, options), "--json", str(files[0]), "--html", str(files[1])])
+    said = capsys.readouterr().out
+    assert not end.value.code and said.splitlines()[1].split()[-2:] == ["vif", "vmaf"]
+    assert "- vmaf: libvmaf's default model" in said
+    (row,) = (row for row in json.loads(files[0].read_text())["rows"] if row["on"].endswith("average"))
+    assert 0 < row["measured"]["vif"] < 1 and 0 < row["measured"]["vmaf"] < 100
+    assert "<th>VMAF</th>" in files[1].read_text()
+
+
+def refused(**options: object) -> str:
+    with pytest.raises(OptionError) as error:
+        evaluate(**{"suite": "vsr-table3", "data": "nowhere"} | options)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+def test_metrics_that_can_t_be_had_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(metrics=["lpips"]) == "no metric lpips besides PSNR and SSIM; there are: ms-ssim, vif, vmaf"
+    assert refused(suite="bundled", metrics=["vif"]).startswith("further metrics (vif) are for the papers' tables")
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.image", None)
+    assert refused(metrics=["vif"]) == 'vif needs torchmetrics, which is not installed: pip install "vidrestore[metrics]"'
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
+    expected = "vmaf is for films, but {} judges single pictures; leave it out of --metrics"
+    assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
+    folder = tmp_path / "sequences" / "00001" / "0001"
+    for number in range(1, 8):
+        write_rgb(folder / f"im{number}.png", film(1, 40, 48)[0].numpy())
+    (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
+    assert refused(suite="vsr-table2", data=tmp_path, metrics=["vmaf"]) == expected.format("vsr-table2")
+
+
+def test_a_test_set_that_is_judged_too_small_for_a_metric_is_refused_at_once() -> None:
+    said = refused(suite="dust-table4", sets=["avenue"], metrics=["ms-ssim"])
+    assert said == "Avenue is judged at 160 lines, too few for ms-ssim, which needs 176 lines and columns; leave it out of --metrics"
+
+
+def test_vif_of_a_clean_frame_without_information_is_1_where_it_is_kept_and_else_0() -> None:
+    black = torch.zeros(2, 1, 44, 48, dtype=torch.uint8)
+    assert measured("vif", torch.stack((black[0], black[0] + 1)), black) == (1, 0)
+
+
+@pytest.fixture
+def no_ffmpeg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder that is all of PATH; no imageio-ffmpeg."""
+    ffmpeg_with_vmaf.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    yield tmp_path
+    ffmpeg_with_vmaf.cache_clear()
+
+
+def write_ffmpeg(folder: Path, script: str) -> Path:
+    path = folder / "ffmpeg"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg: Path) -> None:
+    with pytest.raises(OptionError, match="needs an ffmpeg with libvmaf, and there is none on the PATH; put one on the PATH, or: pip"):
+        check_metrics(["vmaf"])
+    path = write_ffmpeg(no_ffmpeg, "echo ' .. psnr  VV->V  Calculate the PSNR'")
+    with pytest.raises(OptionError, match=f"and {path} has none"):
+        check_metrics(["vmaf"])
+
+
+def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) -> None:
+    listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
+    path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
+    clean = film(1, 40, 40)
+    with pytest.raises(MediaError, match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of --metrics"):
+        measured("vmaf", clean, clean)
+    write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
+    with pytest.raises(MediaError, match="ended with 0 while it measured VMAF: it said nothing"):
+        measured("vmaf", clean, clean)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
+    script = (
+        "import resource, numpy\n"
+        "from vidrestore.media.vmaf import Vmaf\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
+        "with Vmaf(64, 64) as metric:\n"
+        "    for _ in range(200):\n"
+        "        metric.add(*255 * numpy.random.rand(2, 64, 64))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
+    assert "can't hold the films that VMAF is measured of" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,38 @@
+"""Training runs of tiny networks for super-resolution and flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sample_videos import write_video
+from training_runs import CONFIG, write_config
+
+from vidrestore.training.config import RunConfig, read_config
+
+FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
+SMALL = {"size": "t", "features": 4, "blocks": 1, "extraction": 0, "propagation": 0, "reconstruction": 0, "flow": FLOW}
+FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
+    "vsr-transformer": {"": {"task": "sr"}, "model": SMALL, "data": {"frames": 3, "crop": 8}, "training": {}},
+    "spynet": {"": {"task": "flow"}, "model": FLOW, "data": {"crop": 16, "reach": 4}, "training": {}},
+}
+
+
+def clip_run(folder: Path, family: str, **changes: Mapping[str, Any]) -> RunConfig:
+    """A configuration of a tiny network, read, with its clips in place."""
+    given = FAMILIES[family]
+    common = {
+        "": {"family": family},
+        "data": {"clips": "clips", "validation": ["held.mkv"]},
+        "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
+    }
+    sections = {
+        name: dict.fromkeys(CONFIG[name] if name else (), None) | common.get(name, {}) | given[name] | dict(changes.get(name, {}))
+        for name in given
+    }
+    if not (folder / "clips").exists():
+        (folder / "clips").mkdir()
+        for name in ("one", "held"):
+            write_video(folder / "clips" / f"{name}.mkv", frames=6)
+    return read_config(write_config(folder, sections))

@@ -1,0 +1,198 @@
+"""The real command line in processes of its own that start in no time: forked from one that has imported everything and done nothing yet.
+
+Each command is a whole process: it can be killed, limited and waited for. Its model changes nothing, and takes its time where asked to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SERVER = """
+import json, os, resource, signal, socket, sys, threading, time, traceback
+import av, torch, rich.progress
+from vidrestore.cli import main
+from vidrestore.files import lease
+from vidrestore.jobs import batch, segmented, work_folder
+from vidrestore.media import encoders, file_output, joining, reader
+from vidrestore.restorers import base, no_change
+from vidrestore.scale import claims, shards, team_batch
+
+def slowed(home, name, seconds):
+    quick = getattr(home, name)
+    def slow(*arguments, **options):
+        if seconds:
+            print("slowly:", name, file=sys.stderr, flush=True)
+            time.sleep(seconds)
+        return quick(*arguments, **options)
+    setattr(home, name, slow)
+
+def marked(home, name):
+    plain = getattr(home, name)
+    def telling(*arguments, **options):
+        print("begins:", name, file=sys.stderr, flush=True)
+        return plain(*arguments, **options)
+    setattr(home, name, telling)
+
+def elsewhere(machine):
+    # Another machine: other names, and no lock of this one is seen there.
+    socket.gethostname = lambda: machine
+    lease._boot = lambda: machine
+    lease.fcntl = None
+
+def child(order):
+    os.setsid()
+    os.chdir(order["folder"])
+    if order["machine"]:
+        elsewhere(order["machine"])
+    claims.POLL, shards.PATIENCE = 0.02, 0.3
+    if order["lease"]:
+        claims.LEASE, claims.BEAT = order["lease"], order["lease"] / 5
+    for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    base.TASKS["denoise"] = base.TASKS["<identity>"]
+    slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
+    slowed(joining.JoinedFile, "put", order["slow_join"])
+    slowed(os, "link", order["slow_name"])
+    slowed(work_folder.WorkFolder, "remove", order["slow_name"])
+    marked(segmented.SegmentedWork, "run")
+    marked(segmented.SegmentedWork, "join")
+    if order["largest_file"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
+    main(order["arguments"])
+
+for line in sys.stdin:
+    order = json.loads(line)
+    if "wait" in order:
+        done, status = os.waitpid(order["wait"], 0 if order["block"] else os.WNOHANG)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if done else None), flush=True)
+        continue
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            child(order)
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            threading._shutdown()  # as Python does at its end: waits for threads
+            os._exit(code)
+    print(process, flush=True)
+"""
+
+
+@dataclass
+class Command:
+    """A command that was started. `said` is what stdout and stderr hold so far."""
+
+    commands: Commands
+    pid: int
+    folder: Path
+    code: int | None = None
+
+    @property
+    def said(self) -> str:
+        return "".join((self.folder / name).read_text(errors="replace") for name in ("output", "errors"))
+
+    @property
+    def own_frames(self) -> int:
+        """How many frames this process restored itself, of all films it told of with --json."""
+        told = [json.loads(line) for line in (self.folder / "output").read_text().splitlines()]
+        return sum(event["frames"] - event["details"]["reused"] for event in told if event["event"] == "done")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def is_done(self) -> bool:
+        if self.code is None:
+            self.code = self.commands.ask({"wait": self.pid, "block": False})
+        return self.code is not None
+
+    def wait(self, seconds: float = 120) -> int:
+        """The exit code."""
+        wait_for(self.is_done, seconds)
+        assert self.code is not None
+        return self.code
+
+    def until(self, condition: Callable[[], object]) -> Command:
+        """Wait until something is so; the command must still be at work then."""
+        wait_for(lambda: condition() or self.is_done())
+        assert condition(), f"ended with {self.code}: {self.said}"
+        return self
+
+
+@dataclass
+class Commands:
+    """Starts commands; `close` ends what they are forked from."""
+
+    folder: Path
+    count: int = 0
+    server: subprocess.Popen[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        code = [sys.executable, "-c", SERVER]
+        self.server = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, order: dict[str, Any]) -> Any:
+        assert self.server.stdin and self.server.stdout
+        print(json.dumps(order), file=self.server.stdin, flush=True)
+        return json.loads(self.server.stdout.readline())
+
+    def start(
+        self,
+        *arguments: object,
+        slow_clip: float = 0,
+        slow_join: float = 0,
+        slow_name: float = 0,
+        largest_file: int = 0,
+        machine: str | None = None,
+        lease: float = 0,
+    ) -> Command:
+        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined `slow_join`,
+        giving the film its name and clearing up `slow_name` each.
+
+        `machine` is another one that shares the files with this one and nothing else; `lease` that of claims, in seconds.
+        """
+        self.count += 1
+        folder = self.folder / str(self.count)
+        folder.mkdir()
+        order = {"arguments": [str(each) for each in arguments], "output": f"{folder}/output", "errors": f"{folder}/errors"}
+        order |= {"slow_name": slow_name, "folder": str(folder), "machine": machine, "lease": lease}
+        pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
+        wait_for(lambda: (folder / "errors").exists())
+        return Command(self, pid, folder)
+
+    def run(self, *arguments: object, **options: Any) -> tuple[int, str]:
+        """The exit code of a command, and what it said."""
+        command = self.start(*arguments, **options)
+        return command.wait(), command.said
+
+    def close(self) -> None:
+        assert self.server.stdin and self.server.stdout
+        self.server.stdin.close()
+        self.server.wait(timeout=60)
+        self.server.stdout.close()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.003)

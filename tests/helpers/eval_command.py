@@ -1,0 +1,27 @@
+"""The command `vidrestore eval` in this process, and a small dataset for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_pictures import write_rgb
+
+from vidrestore.cli import main
+
+VID4 = ("calendar", "city", "foliage", "walk")
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def write_vid4(folder: Path, frames: int = 1) -> None:
+    rows, columns = np.mgrid[:32, :40] / 5
+    for index, clip in enumerate(VID4):
+        for number in range(frames):
+            picture = [128 + 90 * np.sin(rows + index + number + channel) * np.cos(columns) for channel in range(3)]
+            write_rgb(folder / "GT" / clip / f"{number:08d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))

@@ -1,0 +1,69 @@
+"""Files of tiny RGB networks for tests: some give their input back, some have weights far from their start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from taylor_networks import small
+from torch import nn
+from vsr_networks import compact
+
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.mb_taylorformer_family import settings_of
+from vidrestore.models.spynet import SpynetConfig
+from vidrestore.models.vsr_transformer import VsrTransformer
+from vidrestore.models.vsr_transformer_family import config_of
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers.vsr_restorer import VsrRestorer
+from vidrestore.weights.checkpoint import save_model
+
+SMALL_FLOW = SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)
+
+
+def keeping() -> MBTaylorFormer:
+    """Gives every picture back: what it adds to its input is nothing."""
+    return without(small(), "head")
+
+
+def doubling() -> VsrTransformer:
+    """Enlarges bilinearly: what it adds is nothing."""
+    return without(compact().float(), "tail")
+
+
+def released_form() -> VsrTransformer:
+    """Tied to 64x64 pixels and 5 frames, as the release is, but tiny."""
+    network = compact(features=8, blocks=1, local=None, frames=5, heads=1, patch=8).float()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(0.3)
+    return network
+
+
+def without(network: Any, part: str) -> Any:
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith(part):
+                parameter.zero_()
+    return network
+
+
+def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any) -> str:
+    """The path of a file that holds the network; `parameters` for its card."""
+    path = folder / f"{task}-{len(list(folder.glob('*.safetensors')))}.safetensors"
+    if isinstance(network, MBTaylorFormer):
+        save_model(path, network, family="mb-taylorformer", config=settings_of(network.config), task=task, parameters=parameters)
+    else:
+        assert isinstance(network, VsrTransformer)
+        save_model(path, network, family="vsr-transformer", config=config_of(network), task=task, parameters=parameters)
+    return str(path)
+
+
+def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> ImageRestorer:
+    return ImageRestorer("dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **options))
+
+
+def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRestorer:
+    return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **options))

@@ -1,0 +1,59 @@
+"""Networks of MB-TaylorFormer for tests: the released code's golden numbers, and small ones of our own."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.mb_taylorformer_family import build
+from vidrestore.weights.mb_taylorformer_release import adopt
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+INPUTS = ("", "_odd", "_batch2")
+
+
+@cache
+def golden(branches: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The constructor's arguments and parameter count; weights (`w/<name>`), inputs and outputs of the released code."""
+    name = GOLDEN / f"mbt_tiny_{branches}branch"
+    return json.loads(name.with_suffix(".json").read_text()), load_file(name.with_suffix(".safetensors"))
+
+
+def their_weights(branches: int) -> dict[str, Tensor]:
+    return {name[2:]: tensor for name, tensor in golden(branches)[1].items() if name.startswith("w/")}
+
+
+def released(branches: int, dtype: torch.dtype = torch.float32, **changes: Any) -> MBTaylorFormer:
+    """The golden network; `changes` are arguments beside the authors', such as `attention`."""
+    adopted = adopt(their_weights(branches), golden(branches)[0]["config"] | changes)
+    network = build(dict(adopted.config))
+    network.load_state_dict(dict(adopted.tensors), strict=True)
+    return network.to(dtype).eval()
+
+
+def restored(network: MBTaylorFormer, images: Tensor) -> Tensor:
+    """As the released tests run it: reflected on the right and at the bottom to multiples of 8, and cut again."""
+    height, width = images.shape[2:]
+    padded = F.pad(images.to(network.head.dtype), (0, -width % 8, 0, -height % 8), mode="reflect")
+    with torch.no_grad():
+        return network(padded)[..., :height, :width]
+
+
+def small(**changes: Any) -> MBTaylorFormer:
+    """A tiny network whose weights are far from their symmetric start."""
+    torch.manual_seed(5)
+    sizes = {"widths": [4, 8, 12, 16], "blocks": [1, 1, 1, 1], "branches": [1, 2, 2, 2], "heads": [1, 2, 4, 8]}
+    network = build(sizes | changes).eval()
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if not name.endswith("one"):
+                parameter += 0.2 * torch.randn_like(parameter)
+    return network

@@ -1,0 +1,58 @@
+"""The tiny released network of the golden numbers, and compact ones."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vidrestore.models.spynet import SpynetConfig
+from vidrestore.models.vsr_attention import Locality
+from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
+from vidrestore.models.vsr_transformer_family import build
+from vidrestore.weights.vsr_transformer_release import adopt
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ARGUMENTS: dict[str, Any] = json.loads((GOLDEN / "vsr_tiny.json").read_text())["config"]
+
+
+@cache
+def golden(name: str) -> dict[str, Tensor]:
+    """The tensors of a golden file; weights ("w/...") are halves that are exact in single precision."""
+    return {key: tensor.float() if tensor.dtype == torch.float16 else tensor for key, tensor in load_file(GOLDEN / name).items()}
+
+
+def spynet_tensors() -> dict[str, Tensor]:
+    """Weights of a SPyNet as mmediting names them."""
+    return {key.removeprefix("w/"): tensor for key, tensor in golden("spynet_tiny.safetensors").items() if key.startswith("w/")}
+
+
+def released_tensors() -> dict[str, Tensor]:
+    """A state dict of the release, with few channels and blocks."""
+    own = {key.removeprefix("w/"): tensor for key, tensor in golden("vsr_tiny.safetensors").items() if key.startswith("w/")}
+    return own | {f"spynet.spynet.{key}": tensor for key, tensor in spynet_tensors().items()}
+
+
+def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:
+    """The network of the golden numbers."""
+    adopted = adopt(released_tensors(), ARGUMENTS)
+    network = build(dict(adopted.config))
+    network.load_state_dict(dict(adopted.tensors))
+    return network.to(dtype).eval()
+
+
+def compact(**changes: Any) -> VsrTransformer:
+    """A small network of the compact form in double precision, with weights that let every part be seen."""
+    settings: dict[str, Any] = {"features": 8, "blocks": 2, "heads": 2, "patch": 4, "extraction": 1, "propagation": 1, "reconstruction": 1}
+    settings |= {"tail": 0, "local": Locality(window=3, reach=1), "flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)}
+    torch.manual_seed(0)
+    network = VsrTransformer(VsrConfig(**(settings | changes))).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(0, 0.15)
+    return network

@@ -1,0 +1,14 @@
+"""Code that puts a model that changes nothing in the place of the real one, and the frames of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+
+WITH_IDENTITY = "from vidrestore.restorers.base import TASKS; TASKS['denoise'] = TASKS['<identity>']; from vidrestore.cli import main; "
+
+
+def frames_of(path: Path) -> int:
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))

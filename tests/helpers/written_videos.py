@@ -1,0 +1,190 @@
+"""Sources that exist only as a description, frames for them, and what a written file says when FFmpeg reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.stream import Disposition
+
+from vidrestore.frames import Frame
+from vidrestore.media.encoders import EncoderChoice, choose_encoder
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import SourceInfo, VideoInfo, probe
+from vidrestore.media.writer import VideoWriter
+from vidrestore.options import EncoderOptions
+
+FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast", "libsvtav1": "12", "libvpx-vp9": "8"}
+CONSTANT = tuple((number * 1001, 1001) for number in range(6))
+VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
+
+
+def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **facts: Any) -> SourceInfo:
+    """A source of 24000/1001 frames per second without a file behind it (as a pipe), so with nothing to copy."""
+    usual = {"index": 0, "codec": "h264", "time_base": Fraction(1, 24000), "rate": Fraction(24000, 1001)}
+    video = VideoInfo(width=width, height=height, format=layout_of(pix_fmt).format, **(usual | facts))
+    return SourceInfo(path="-", container="test", video=video, streams=())
+
+
+def made_frames(source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT, scale: int = 1) -> list[Frame]:
+    """Frames of noise over the whole range, one for each (pts, duration)."""
+    pixels, (height, width) = source.video.format, (source.video.height * scale, source.video.width * scale)
+    kind = np.uint8 if pixels.depth == 8 else np.uint16
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    frames = []
+    for number, (pts, duration) in enumerate(times):
+        noise = np.random.default_rng(number)
+        planes = tuple(noise.integers(0, 2**pixels.depth, size).astype(kind) for size in sizes)
+        frames.append(Frame(planes, pts, duration))
+    return frames
+
+
+def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None = None) -> EncoderChoice:
+    """The choice for these options, with the encoder's fast preset in place of its own."""
+    options = options or EncoderOptions()
+    choice = choose_encoder(source, str(output), options)
+    preset = FAST.get(choice.encoder)
+    if preset is None:
+        return choice
+    name = "cpu-used" if choice.encoder == "libvpx-vp9" else "preset"
+    return EncoderChoice(**(vars(choice) | {"options": {**choice.options, name: preset}}))
+
+
+def write(
+    source: SourceInfo,
+    output: Path,
+    pictures: Sequence[Frame],
+    options: EncoderOptions | None = None,
+    choice: EncoderChoice | None = None,
+    **more: Any,
+) -> EncoderChoice:
+    """Write frames through a VideoWriter; `more` goes to it. Without a `choice`, a fast one is made from the options."""
+    choice = choice or fast_choice(source, output, options)
+    with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
+        for frame in pictures:
+            writer.write(frame)
+    return choice
+
+
+@dataclass
+class Found:
+    """A file as PyAV and our probe see it; `end` in seconds by the container."""
+
+    info: SourceInfo
+    frames: list[Frame]
+    end: float
+
+
+def read(path: Path) -> Found:
+    info = probe(str(path))
+    with av.open(str(path)) as container:
+        stream = container.streams.video[info.video.index]
+        frames = [Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration) for each in container.decode(stream)]
+        end = float(container.duration / 1_000_000) + float(max(0, (stream.start_time or 0)) * stream.time_base) * (
+            stream.duration is not None
+        )
+    return Found(info, frames, end)
+
+
+def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
+    """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that FFmpeg adds to mov_text."""
+    found: dict[int, list[tuple[bytes, Fraction | None]]] = {}
+    with av.open(str(path)) as container:
+        for packet in container.demux():
+            if packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
+                time = None if packet.pts is None else packet.pts * packet.time_base
+                found.setdefault(packet.stream.index, []).append((bytes(packet), time))
+    return found
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What rides beside the video of a made source."""
+
+    audio: tuple[str, ...] = ("aac",)
+    subtitles: tuple[str, ...] = ()
+    cover: bool = False
+    attachment: bool = False
+    metadata: tuple[tuple[str, str], ...] = (("title", "A film"), ("artist", "Somebody"))
+
+
+def rich_video(path: Path, extras: Extras) -> SourceInfo:
+    """Half a second of H.264 at 24 frames per second with sound, subtitles and the rest, two chapters, titles and languages."""
+    keep_keys = path.suffix in (".mp4", ".mov") and not extras.cover
+    with av.open(str(path), "w", container_options={"movflags": "+use_metadata_tags"} if keep_keys else {}) as output:
+        output.metadata.update(dict(extras.metadata))
+        video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
+        video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)
+        video.codec_context.time_base = Fraction(1, 12000)
+        video.disposition = Disposition.original
+        sounds = [_sound(output, codec) for codec in extras.audio]
+        texts = [_text(output, codec) for codec in extras.subtitles]
+        if extras.attachment:
+            output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
+        if extras.cover:
+            _cover(output)
+        chapter = {"time_base": Fraction(1, 1000)}
+        output.set_chapters(
+            [
+                {"id": 1, "start": 0, "end": 200, "metadata": {"title": "one"}, **chapter},
+                {"id": 2, "start": 200, "end": 500, "metadata": {"title": "two"}, **chapter},
+            ]
+        )
+        for number in range(12):
+            frame = av.VideoFrame.from_ndarray(np.full((72, 64), 16 + 9 * number, np.uint8), "yuv420p")
+            frame.pts, frame.time_base = 500 * number, Fraction(1, 12000)
+            output.mux(video.encode(frame))
+        output.mux(video.encode(None))
+        for sound in sounds:
+            _fill_sound(output, sound)
+        for text in texts:
+            _fill_text(output, text, b"\0\5hello" if "mov_text" in extras.subtitles else b"hello")
+    return probe(str(path))
+
+
+def _sound(output: Any, codec: str) -> Any:
+    stream = output.add_stream(codec, rate=48000, layout="stereo")
+    stream.metadata.update({"language": "ita", "title": "Suono"})
+    return stream
+
+
+def _text(output: Any, codec: str) -> Any:
+    stream = output.add_mux_stream(codec)
+    stream.time_base = Fraction(1, 1000)
+    stream.metadata.update({"language": "fra", "title": "Texte"})
+    stream.disposition = Disposition.forced
+    return stream
+
+
+def _cover(output: Any) -> None:
+    stream = output.add_stream("mjpeg", rate=1, width=16, height=16)
+    stream.pix_fmt, stream.disposition = "yuvj420p", Disposition.attached_pic
+    frame = av.VideoFrame.from_ndarray(np.full((24, 16), 99, np.uint8), "yuvj420p")
+    frame.pts = 0
+    pictures = [*stream.encode(frame), *stream.encode(None)]
+    output.start_encoding()
+    output.mux(pictures)
+
+
+def _fill_sound(output: Any, stream: Any) -> None:
+    for start in range(0, 24000, 1024):
+        frame = av.AudioFrame(stream.codec_context.format.name, "stereo", 1024)
+        frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
+        for plane in frame.planes:
+            plane.update(np.random.default_rng(start).integers(0, 2, plane.buffer_size, np.uint8).tobytes())
+        output.mux(stream.encode(frame))
+    output.mux(stream.encode(None))
+
+
+def _fill_text(output: Any, stream: Any, text: bytes) -> None:
+    for start in (50, 300):
+        packet = av.Packet(text)
+        packet.stream, packet.time_base = stream, Fraction(1, 1000)
+        packet.pts = packet.dts = start
+        packet.duration = 100
+        output.mux(packet)

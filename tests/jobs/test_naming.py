@@ -1,0 +1,157 @@
+"""Which files are inputs, and what outputs are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.naming import expand_sources, is_our_output, listed_sources, made_of_others, output_for
+from vidrestore.options import RestoreOptions
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.mp4", "a.mkv", "a.denoised.mkv", "a.preview.mkv", ".b.mp4.partial", "notes.txt", "odd[1].mp4"):
+        (tmp_path / name).touch()
+    (tmp_path / "below.mp4").mkdir()
+    return tmp_path
+
+
+def names(paths: Iterable[str]) -> list[str]:
+    return [Path(path).name for path in paths]
+
+
+def test_a_folder_means_its_videos_but_none_of_ours(folder: Path) -> None:
+    assert names(expand_sources([str(folder)])) == ["a.mkv", "b.mp4", "odd[1].mp4"]
+
+
+def test_a_pattern_means_what_it_matches_but_none_of_ours(folder: Path) -> None:
+    assert names(expand_sources([f"{folder}/*.mkv"])) == ["a.mkv"]
+
+
+@pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
+def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert names(expand_sources([str(tmp_path)])) == [name]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
+    assert names(expand_sources([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
+
+
+def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder: Path) -> None:
+    ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
+    assert list(expand_sources([ours])) == [ours]
+    assert list(expand_sources([ours, other])) == [ours, other]
+    assert list(expand_sources([origin, ours, other])) == [origin, other]  # as a shell gives *
+    assert made_of_others([origin, ours, other]) == {ours: origin}
+    assert made_of_others([ours, other, str(folder)]) == {}
+
+
+def test_an_input_given_twice_is_restored_once(folder: Path) -> None:
+    assert names(expand_sources([f"{folder}/b.mp4", str(folder)])) == ["b.mp4", "a.mkv", "odd[1].mp4"]
+
+
+def test_files_that_do_not_exist_are_kept_so_that_reading_them_fails() -> None:
+    assert list(expand_sources(["no.mp4", "none.mkv"])) == ["no.mp4", "none.mkv"]
+
+
+def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="the folder holds no video file"):
+        expand_sources([str(tmp_path)])
+    with pytest.raises(MediaError, match="the pattern holds no video file"):
+        expand_sources([f"{tmp_path}/*.mp4"])
+
+
+@pytest.mark.parametrize(
+    "name, ours",
+    [
+        ("a.denoised.mp4", True),
+        (".a.mp4.partial", True),
+        ("a.mkv.vidrestore", True),
+        ("denoised.mp4", False),
+        ("a.b.mp4", False),
+        ("the.bourne.identity.mp4", False),
+    ],
+)
+def test_our_outputs_are_known_by_their_names(name: str, ours: bool) -> None:
+    assert is_our_output(f"/some/{name}") is ours
+
+
+def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path: Path) -> None:
+    assert output_for("films/a.mp4", None, "denoised") == "films/a.denoised.mp4"
+    assert output_for("films/a.ts", None, "denoised") == "films/a.denoised.mkv"
+    assert output_for("films/a.mp4", str(tmp_path), "denoised") == str(tmp_path / "a.denoised.mp4")
+    assert output_for("films/a.mp4", "new/", "denoised") == "new/a.denoised.mp4"
+    assert output_for("films/a.mp4", "b.mkv", "denoised") == "b.mkv"
+
+
+@pytest.mark.parametrize("output", ["one.mkv", "-"])
+def test_several_inputs_do_not_go_into_one_file(output: str) -> None:
+    with pytest.raises(OptionError, match="several inputs can't"):
+        output_for("a.mp4", output, "denoised", several=True)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("a.mp4", "one/a.mp4", "one/two/b.avi", "one/two/b.denoised.mkv", ".hidden/c.mp4", "a.mp4.vidrestore/d.mp4"):
+        (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "films" / name).touch()
+    return tmp_path / "films"
+
+
+def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree: Path) -> None:
+    assert expand_sources([str(tree)]) == {f"{tree}/a.mp4": ""}
+    found = expand_sources([str(tree)], recursive=True)
+    assert found == {f"{tree}/a.mp4": "", f"{tree}/one/a.mp4": "one", f"{tree}/one/two/b.avi": "one/two"}
+    assert names(expand_sources([f"{tree}/**/*.avi"], recursive=True)) == ["b.avi"]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_the_folders_of_the_inputs_are_made_again_in_the_output(tree: Path, tmp_path: Path, slash: str) -> None:
+    batch = Batch([str(tree)], f"{tmp_path}/out{slash}", "denoise", RestoreOptions(), recursive=True)
+    out = f"{tmp_path}/out"
+    assert list(batch.outputs.values()) == [f"{out}/a.denoised.mp4", f"{out}/one/a.denoised.mp4", f"{out}/one/two/b.denoised.mkv"]
+    assert (tmp_path / "out" / "one" / "two").is_dir()
+
+
+def test_without_an_output_each_film_stays_in_its_folder(tree: Path) -> None:
+    batch = Batch([str(tree)], None, "denoise", RestoreOptions(), recursive=True)
+    assert list(batch.outputs.values())[1] == f"{tree}/one/a.denoised.mp4"
+
+
+def test_two_films_for_one_name_are_refused_before_any_work(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"films/a\.mp4 and .*one/a\.mp4 would both become"):
+        Batch([f"{tree}/a.mp4", f"{tree}/one/a.mp4"], f"{tmp_path}/out/", "denoise", RestoreOptions())
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_folder_that_is_a_file_is_refused(tree: Path) -> None:
+    with pytest.raises(MediaError, match="this folder for the outputs can't be made"):
+        Batch([str(tree)], f"{tree}/a.mp4", "denoise", RestoreOptions(), recursive=True)
+
+
+@pytest.mark.parametrize("content", [b"a b.mp4\n\nc\xe9.mkv\n", b"a b.mp4\0c\xe9.mkv\0"])
+def test_a_list_names_one_input_in_each_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "list.txt").write_bytes(content)
+    assert listed_sources(f"{tmp_path}/list.txt") == ["a b.mp4", "c\udce9.mkv"]
+
+
+def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"\n")
+    with pytest.raises(MediaError, match="the list of inputs is empty"):
+        listed_sources(f"{tmp_path}/list.txt")
+    with pytest.raises(MediaError, match="can't be read"):
+        listed_sources(f"{tmp_path}/none.txt")
+
+
+def test_empty_names_are_refused() -> None:
+    for sources in ([""], ["a.mp4", ""]):
+        with pytest.raises(OptionError, match="an input has an empty name"):
+            expand_sources(sources)
+    with pytest.raises(OptionError, match="-o is empty"):
+        output_for("a.mp4", "", "denoised")

@@ -1,0 +1,300 @@
+"""Whole restorations: what comes out is the source with other pixels and nothing else changed, or there is no output at all."""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+from fake_restorer import Fake
+from sample_videos import write_video
+from torch import Tensor
+
+import vidrestore
+from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
+from vidrestore.events import Event, Progressed
+from vidrestore.jobs import frame_progress
+from vidrestore.jobs import job as jobs
+from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.job import prepare, restore_clips
+from vidrestore.jobs.run import restore_source
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.segment_file import SegmentWriter
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.restorers.base import load_restorer
+
+LOSSLESS = EncoderOptions(lossless=True)
+IDENTITY = "<identity>"
+
+
+class Overflowing(Fake):
+    """Gives NaN in one clip; in fp32 too if `hopeless`."""
+
+    def __init__(self, hopeless: bool = False) -> None:
+        super().__init__()
+        self.hopeless = hopeless
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        self.calls.append((sigma, precision))
+        if len(self.calls) == 2 or (self.hopeless and precision == "fp32"):
+            return tuple(plane * torch.nan for plane in clip)
+        return clip
+
+
+def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
+    chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
+    return restore_source(str(source), str(output), "denoise", chosen, lambda: restorer, jobs.ignore)
+
+
+def read(path: Path) -> list[tuple[int, list[np.ndarray]]]:
+    """(pts, planes) of every frame."""
+    with VideoReader(str(path)) as reader:
+        return [(frame.pts, list(frame.planes)) for frame in reader.frames()]
+
+
+def assert_same(found: list[tuple[int, list[np.ndarray]]], expected: list[tuple[int, list[np.ndarray]]]) -> None:
+    assert [pts for pts, _ in found] == [pts for pts, _ in expected]
+    for (_, planes), (_, others) in zip(found, expected, strict=True):
+        for plane, other in zip(planes, others, strict=True):
+            np.testing.assert_array_equal(plane, other)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+@pytest.mark.parametrize("times", [None, [0, 40, 41, 200, 233, 500, 501, 900]], ids=["steady", "varying"])
+def test_identity_keeps_every_sample_and_every_time(tmp_path: Path, suffix: str, times: list[int] | None) -> None:
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    settings: dict[str, Any] = {"codec": "libx264", "options": {"qp": "0"}}
+    write_video(source, 8, times=times, time_base=Fraction(1, 1000) if times else None, **settings)
+    summary = vidrestore.restore(source, output, task=IDENTITY, encoder=LOSSLESS)
+    assert (summary.frames, summary.exit_code) == (8, 0)
+    assert_same(read(output), read(source))
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gray", "yuva420p", "gbrp"])
+def test_identity_keeps_every_pixel_format_at_odd_sizes(tmp_path: Path, pix_fmt: str) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 3, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
+    vidrestore.restore(source, output, task=IDENTITY)
+    assert_same(read(output), read(source))
+
+
+def test_identity_keeps_rotation_and_sound(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
+    write_video(source, 25, "libx264", sound=Fraction(1), settings={"display": {"degrees": 90}})
+    vidrestore.restore(source, output, task=IDENTITY)
+    with VideoReader(str(source)) as before, VideoReader(str(output)) as after:
+        assert after.info.video.rotation == before.info.video.rotation != 0
+    packets = []
+    for path in (source, output):
+        with av.open(str(path)) as container:
+            packets.append([(packet.pts, bytes(packet)) for packet in container.demux(container.streams.audio[0]) if packet.size])
+    assert packets[0] == packets[1] != []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path: Path, threads: int) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 10, pix_fmt="gray10le")
+    restore_with(Fake(), source, output, sigma=5, threads=threads)
+    expected = [0, 1, 2, 3, 2, 3, 2, 3, 4, 5]  # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
+    for index, ((_, after), (_, before)) in enumerate(zip(read(output), read(source), strict=True)):
+        added = np.minimum(before[0].astype(int) + 4 * expected[index], 1023) if index not in (4, 5) else None
+        if added is not None:
+            np.testing.assert_array_equal(after[0], added)
+
+
+def test_any_range_of_clips_gives_the_frames_of_the_whole_run(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 23, "libx264", options={"g": "7", "bf": "2"}, pix_fmt="yuv420p10le")
+    restore_with(Fake(), source, output, sigma=5)
+    whole = read(output)
+    options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
+    with VideoReader(str(source)) as reader:
+        job = prepare(reader.info, str(tmp_path / "other.mkv"), "denoise", options, Fake)
+        jobs.plan_source(job, reader)
+        clips = len(job.plan.timeline.clips)
+        for first, stop in [(0, 1), (0, clips), (2, 4), (clips - 1, clips), (1, clips)]:
+            part = [(frame.pts, list(frame.planes)) for frame in restore_clips(job, reader, range(first, stop))]
+            at = next(index for index, (pts, _) in enumerate(whole) if pts == part[0][0])
+            assert_same(part, whole[at : at + len(part)])
+        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, reader, range(clip, clip + 1))]
+        assert parts == [pts for pts, _ in whole]
+
+
+def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_video(source, 23)
+    plans = []
+    with VideoReader(str(source)) as reader:
+        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, job.frames(reader), job.clip_restorer()))):
+            job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", RestoreOptions(), Fake)
+            work(job, reader)
+            plans.append(job.plan)
+    assert plans[0] == plans[1]
+
+
+def test_a_given_sigma_reaches_the_model_for_each_plane(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    restorer = Fake()
+    restore_with(restorer, tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=12.5)
+    assert restorer.calls == [((12.5, 12.5, 12.5), None)]
+
+
+def test_strength_mixes_with_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_video(source, 6, pix_fmt="gray10le")
+    before = read(source)
+    for strength, share in ((0.0, 0), (0.5, 2), (1.0, 4)):
+        output = tmp_path / f"{strength}.mkv"
+        restore_with(Fake(), source, output, sigma=5, strength=strength)
+        for index, ((_, after), (_, original)) in enumerate(zip(read(output), before, strict=True)):
+            np.testing.assert_array_equal(after[0], np.minimum(original[0].astype(int) + index * share, 1023))
+
+
+def test_alpha_passes_through(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 6, pix_fmt="yuva420p")
+    restore_with(Fake(), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
+    before, after = read(tmp_path / "in.mkv"), read(tmp_path / "out.mkv")
+    np.testing.assert_array_equal(after[5][1][3], before[5][1][3])
+    assert (after[5][1][0] != before[5][1][0]).any()
+
+
+def test_a_clip_beyond_half_precision_is_restored_again_in_fp32_and_counted(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 14)
+    restorer = Overflowing()
+    summary = restore_with(restorer, tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5, threads=1)
+    assert summary.retried == 1
+    assert [precision for _, precision in restorer.calls].count("fp32") == 1
+    assert_same(read(tmp_path / "out.mkv"), read(tmp_path / "in.mkv"))
+
+
+def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 14)
+    before = threading.active_count()
+    with pytest.raises(VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"):
+        restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+    assert threading.active_count() == before
+
+
+def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_video(tmp_path / "in.mkv", 30)
+    before, writes = threading.active_count(), iter(range(5))
+
+    def write(self: object, frame: object) -> None:
+        if next(writes, None) is None:
+            raise MediaError("the disk is full")
+
+    monkeypatch.setattr(SegmentWriter, "write", write)
+    with pytest.raises(MediaError, match="the disk is full"):
+        vidrestore.restore(tmp_path / "in.mkv", tmp_path / "out.mkv", task=IDENTITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+    assert threading.active_count() == before
+
+
+def test_a_damaged_source_is_restored_as_far_as_it_goes_and_says_so(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 40)
+    whole = source.read_bytes()
+    source.write_bytes(whole[: len(whole) * 2 // 3])
+    summary = vidrestore.restore(source, output, task=IDENTITY)
+    assert summary.exit_code == 4 and summary.damage
+    assert len(read(output)) == summary.frames == len(read(source)) < 40
+
+
+def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    (tmp_path / "out.mkv").write_text("precious")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv")
+    assert (tmp_path / "out.mkv").read_text() == "precious"
+    assert restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", skip_existing=True).skipped
+    restore_with(Fake(), tmp_path / "in.mkv", tmp_path / "out.mkv", overwrite=True)
+    assert len(read(tmp_path / "out.mkv")) == 3
+
+
+def test_the_source_is_never_the_output(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    with pytest.raises(MediaError, match="is the input"):
+        restore_with(None, tmp_path / "in.mkv", tmp_path / "in.mkv", overwrite=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"ffconcat version 1.0\nfile other.mkv\n", b"\0" * 5000], ids=["empty", "text", "zeros"])
+def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "in.mp4").write_bytes(content)
+    with pytest.raises(MediaError, match=r"in\.mp4"):
+        vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
+
+
+def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
+    with pytest.raises(PlanError, match="interlaced.*add --deinterlace"):
+        vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
+
+
+def test_a_still_picture_is_refused_with_a_way_to_make_a_film_of_it(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 1, "mjpeg", pix_fmt="yuvj420p", format="mjpeg")
+    with pytest.raises(MediaError, match=r"in\.mp4: .*a still picture \(JPEG\).*ffmpeg"):
+        vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
+
+
+def test_a_constant_rate_for_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is for a pipe"):
+        restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", cfr=Fraction(25))
+
+
+def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_video(tmp_path / "in.mkv", 5)
+    monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
+    events: list[Event] = []
+    vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
+    assert [event.name for event in events] == ["start", "plan", *["progress"] * 10, "done"]
+    stages = [(event.stage, event.done) for event in events if isinstance(event, Progressed)]
+    assert stages == [(stage, done) for stage in ("restore", "join") for done in (1, 2, 3, 4, 5)]
+
+
+def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, loaded = tmp_path / "films", list[str]()
+    folder.mkdir()
+    for name in ("a.mkv", "b.mkv", "old.denoised.mkv"):
+        write_video(folder / name, 3)
+    monkeypatch.setattr("vidrestore.jobs.batch.load_restorer", lambda task, options: loaded.append(task) or Fake())
+    batch = Batch([str(folder)], f"{tmp_path}/out/", "denoise", RestoreOptions())
+    assert [batch.restore(source).frames for source in batch.sources] == [3, 3]
+    assert loaded == ["denoise"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
+
+
+def test_two_inputs_for_one_output_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"a\.ts and .*a\.avi would both become .*a\.denoised\.mkv"):
+        Batch([f"{tmp_path}/a.ts", f"{tmp_path}/a.avi"], None, "denoise", RestoreOptions())
+
+
+def test_an_unknown_task_names_those_there_are() -> None:
+    with pytest.raises(OptionError, match="no task named 'colourize'; there are: denoise"):
+        load_restorer("colourize", RestoreOptions())
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
+def test_sound_that_an_edit_list_hides_is_not_heard_in_the_result(tmp_path: Path, name: str) -> None:
+    write_video(tmp_path / "whole.mkv", 50, "libx264", options={"bf": "0"}, sound=Fraction(2))
+    hidden = Fraction(1)
+    with av.open(str(tmp_path / "whole.mkv")) as source, av.open(str(tmp_path / "in.mp4"), "w") as output:
+        streams = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
+        for packet in source.demux():
+            if packet.size:
+                early = round(hidden / packet.time_base)
+                packet.pts, packet.dts = packet.pts - early, (packet.pts if packet.dts is None else packet.dts) - early
+                packet.stream = streams[packet.stream_index]
+                output.mux(packet)
+    vidrestore.restore(tmp_path / "in.mp4", tmp_path / name, task=IDENTITY)
+    with av.open(str(tmp_path / name)) as made:
+        heard = [(frame.time, frame.samples / frame.sample_rate) for frame in made.decode(audio=0)]
+    warm_up = 0.05  # a packet or two, which a decoder begins with
+    assert -warm_up < heard[0][0] and sum(length for _, length in heard) == pytest.approx(1, abs=2 * warm_up)

@@ -1,0 +1,506 @@
+"""Films restored in segments: whatever the length of a segment and whatever ends a run, the film is the one of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from fake_restorer import Fake
+from long_films import film as long_film
+from rgb_networks import write_weights
+from sample_videos import write_video
+from scenes_of_noise import film as frames_of_scenes
+from taylor_networks import small
+from vsr_networks import compact
+from written_videos import packets
+
+import vidrestore
+from vidrestore.errors import MediaError, OptionError, PlanError
+from vidrestore.events import Event, Planned, Warned
+from vidrestore.files import lease as locks
+from vidrestore.files.atomic import partial_path
+from vidrestore.files.lease import BusyError, Lock
+from vidrestore.jobs import segmented
+from vidrestore.jobs.job import ignore, prepare
+from vidrestore.jobs.run import restore_source
+from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
+from vidrestore.jobs.work_folder import DifferentJobError, WorkFolder
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.segment_file import SegmentWriter
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.pipeline.plan import Clip, Timeline
+
+FFV1 = EncoderOptions(lossless=True)
+X264 = EncoderOptions(encoder="libx264", preset="veryfast")
+IDENTITY = "<identity>"
+
+
+class Stopped(Exception):
+    """What ends a run in these tests."""
+
+
+def restore(source: Path, output: Path, told: list[Event] | None = None, **options: Any) -> vidrestore.Summary:
+    """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join shows."""
+    chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
+    return restore_source(str(source), str(output), "denoise", chosen, Fake, ignore if told is None else told.append)
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:
+    """End the run when so many segments are finished and `frames` of the next are written."""
+    finish, write = SegmentWriter.finish, SegmentWriter.write
+    finished = 0
+
+    def counting(self: SegmentWriter, *arguments: Any) -> Any:
+        nonlocal finished
+        finished += 1
+        return finish(self, *arguments)
+
+    def stopping(self: SegmentWriter, frame: Any) -> None:
+        if finished == segments and self.frames == frames:
+            raise Stopped
+        write(self, frame)
+
+    monkeypatch.setattr(SegmentWriter, "finish", counting)
+    monkeypatch.setattr(SegmentWriter, "write", stopping)
+
+
+def stop_run(source: Path, output: Path, segments: int, **options: Any) -> Path:
+    """Run until `segments` segments are finished; gives the work folder."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, segments)
+        restore(source, output, **options)
+    assert not output.exists()
+    return WorkFolder(str(output), options.get("work_dir")).path
+
+
+def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
+    with VideoReader(str(path)) as reader:
+        return [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+
+
+def everything(path: Path) -> tuple[Any, Any]:
+    return pictures(path), packets(path)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """46 frames of two scenes in H.264 with B-frames, at varying times, with sound."""
+    path = tmp_path / "in.mkv"
+    times = [frame * 40 + (frame % 3) * 7 for frame in range(46)]
+    scenes = frames_of_scenes([19, 27])
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"qp": "0", "g": "11", "bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        sound = output.add_stream("pcm_s16le", rate=16000, layout="mono")
+        made = []
+        for time, frame in zip(times, scenes, strict=True):
+            shown = av.VideoFrame.from_ndarray(np.concatenate([plane.reshape(-1, 64) for plane in frame.planes]), "yuv420p")
+            shown.pts, shown.time_base = time, Fraction(1, 1000)
+            made += stream.encode(shown)
+        made += stream.encode(None)
+        for start in range(0, 2 * 16000, 800):
+            samples = np.random.default_rng(start).integers(-9999, 9999, (1, 800)).astype(np.int16)
+            tone = av.AudioFrame.from_ndarray(samples, "s16", "mono")
+            tone.sample_rate, tone.pts = 16000, start
+            made += sound.encode(tone)
+        for packet in sorted(made + sound.encode(None), key=lambda packet: packet.dts * packet.time_base):
+            output.mux(packet)
+    return path
+
+
+# Where segments begin
+
+
+def timeline(stops: list[int], cuts: list[int] = []) -> Timeline:  # noqa: B006 (never altered)
+    clips = [Clip(max(0, stop - 6), stop, (0.0,)) for stop in stops]
+    return Timeline(6, 2, cuts=list(cuts), clips=clips)
+
+
+def test_a_segment_ends_with_the_clip_that_makes_it_long_enough() -> None:
+    found = list(segments_of(timeline([6, 10, 14, 18, 22]), 9))
+    assert found == [Segment(0, 0, 2, 0, 10), Segment(1, 2, 5, 10, 22)]
+
+
+def test_a_segment_ends_with_a_scene_that_makes_it_half_as_long() -> None:
+    assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6, 14]), 12)] == [6, 14, 22]
+    assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6]), 13)] == [14, 22]
+
+
+def test_where_a_segment_ends_is_known_when_its_last_clip_is() -> None:
+    whole = timeline([6, 10, 14, 18, 22, 26], cuts=[10, 18])
+    for segment in list(segments_of(whole, 8))[:-1]:
+        known = timeline([6, 10, 14, 18, 22, 26][: segment.stop_clip], cuts=[cut for cut in whole.cuts if cut <= segment.stop])
+        assert ends_segment(known, segment.first, segment.stop_clip - 1, 8)
+
+
+def test_segments_of_large_frames_are_shorter() -> None:
+    assert [usual_length(*size) for size in ((48, 64), (480, 854), (1080, 1920), (2160, 3840))] == [240, 240, 241 - 1, 96]
+
+
+def test_runs_are_segments_that_follow_each_other() -> None:
+    segments = [Segment(number, 0, 0, 0, 0) for number in (0, 1, 4, 6, 7)]
+    assert [[segment.number for segment in run] for run in consecutive(segments)] == [[0, 1], [4], [6, 7]]
+
+
+# The same film however it is cut
+
+
+@pytest.mark.parametrize("length", [1, 7, 12, 23])
+def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(tmp_path: Path, source: Path, length: int) -> None:
+    restore(source, tmp_path / "whole.mkv", segment_frames=1000)
+    restore(source, tmp_path / "cut.mkv", segment_frames=length)
+    assert everything(tmp_path / "cut.mkv") == (pictures(tmp_path / "whole.mkv"), packets(tmp_path / "cut.mkv"))
+    assert packets(tmp_path / "cut.mkv")[1] == packets(tmp_path / "whole.mkv")[1] != []
+    assert names(tmp_path) == ["cut.mkv", "in.mkv", "whole.mkv"]
+
+
+@pytest.mark.parametrize("sigma", [5, "auto"])
+@pytest.mark.parametrize("encoder, name", [(FFV1, "out.mkv"), (X264, "out.mkv"), (X264, "out.mp4")], ids=["ffv1", "x264-mkv", "x264-mp4"])
+def test_a_run_that_was_stopped_goes_on_to_the_file_of_an_undisturbed_one(
+    tmp_path: Path, source: Path, encoder: EncoderOptions, name: str, sigma: Any
+) -> None:
+    restore(source, tmp_path / f"whole.{name}", encoder=encoder, sigma=sigma)
+    for segments in (1, 3):
+        stop_run(source, tmp_path / name, segments, encoder=encoder, sigma=sigma)
+    told: list[Event] = []
+    summary = restore(source, tmp_path / name, told, encoder=encoder, sigma=sigma)
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole.{name}").read_bytes()
+    assert summary.frames == 46 and 0 < summary.reused < 46
+    assert [event.reused for event in told if isinstance(event, Planned)] == [summary.reused]
+    assert names(tmp_path) == sorted(["in.mkv", name, f"whole.{name}"])
+
+
+def test_only_what_is_missing_is_restored_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stop_run(source, tmp_path / "out.mkv", 4)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.segment")}
+    (folder / "000001.segment").unlink()
+    made: list[int] = []
+    finish = SegmentWriter.finish
+    monkeypatch.setattr(SegmentWriter, "finish", lambda self, label: made.append(int(self.path.stem)) or finish(self, label))
+    restore(source, tmp_path / "out.mkv")
+    assert len(before) == 4 and made[0] == 1 and not {0, 2, 3} & {*made}
+
+
+def test_encoders_hear_the_plans_durations_whatever_a_decoder_says_after_a_jump(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    frames, write, heard = VideoReader.frames, SegmentWriter.write, dict[int, int]()
+
+    def odd(self: VideoReader, start_pts: int | None = None, stop_pts: int | None = None) -> Iterator[Any]:
+        for frame in frames(self, start_pts, stop_pts):
+            frame.duration = frame.duration if start_pts is None else 400
+            yield frame
+
+    monkeypatch.setattr(VideoReader, "frames", odd)
+    monkeypatch.setattr(SegmentWriter, "write", lambda self, frame: heard.update({frame.pts: frame.duration}) or write(self, frame))
+    restore(source, tmp_path / "out.mkv")
+    expected = {pts: duration for pts, duration, _ in pictures(source)}
+    assert 20 < len(heard) < 46 and heard.items() <= expected.items()
+
+
+def test_pieces_of_a_film_are_restored_the_same_when_stopped(tmp_path: Path) -> None:
+    path = long_film(tmp_path / "in.mkv", times=[40 * number for number in range(60)])
+    part = {"start": Fraction(1, 2), "duration": Fraction(3, 2)}
+    restore(path, tmp_path / "whole.mkv", **part)
+    stop_run(path, tmp_path / "out.mkv", 2, **part)
+    restore(path, tmp_path / "out.mkv", **part)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_a_damaged_film_is_restored_the_same_when_stopped_and_says_so(tmp_path: Path, source: Path) -> None:
+    data = source.read_bytes()
+    source.write_bytes(data[: len(data) * 4 // 5])
+    whole = restore(source, tmp_path / "whole.mkv")
+    stop_run(source, tmp_path / "out.mkv", 2)
+    summary = restore(source, tmp_path / "out.mkv")
+    assert (summary.exit_code, summary.damage) == (4, whole.damage)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+# What is left behind
+
+
+def test_a_run_that_finished_no_segment_leaves_nothing(tmp_path: Path, source: Path) -> None:
+    stop_run(source, tmp_path / "out.mkv", 0)
+    assert names(tmp_path) == ["in.mkv"]
+
+
+def test_a_stopped_run_leaves_its_finished_segments_and_says_where(tmp_path: Path, source: Path) -> None:
+    told: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 2)
+        restore(source, tmp_path / "out.mkv", told)
+    folder = tmp_path / "out.mkv.vidrestore"
+    assert names(folder) == ["000000.segment", "000001.segment", "job.json", "lock"]
+    assert isinstance(told[-1], Warned)
+    assert told[-1].message == f"stopped; 2 finished segments are kept in {folder}, and the same command goes on from there"
+
+
+def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "work").mkdir()
+    folder = stop_run(source, tmp_path / "out.mkv", 2, work_dir=str(tmp_path / "work"))
+    assert folder.parent == tmp_path / "work" and folder.is_dir()
+    restore(source, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
+    assert names(tmp_path) == ["in.mkv", "out.mkv", "work"] and names(tmp_path / "work") == []
+    with pytest.raises(MediaError, match="there is no such folder for the work"):
+        restore(source, tmp_path / "other.mkv", work_dir=str(tmp_path / "none"))
+
+
+def test_what_others_put_into_the_work_folder_stays(tmp_path: Path, source: Path) -> None:
+    folder = stop_run(source, tmp_path / "out.mkv", 1)
+    (folder / "notes.txt").write_text("mine")
+    restore(source, tmp_path / "out.mkv")
+    assert names(folder) == ["notes.txt"]
+
+
+def test_work_folders_have_names_that_file_systems_take() -> None:
+    longest = WorkFolder("é" * 120 + ".mkv").path.name
+    assert len(os.fsencode(longest)) <= 255 and longest.endswith(".vidrestore")
+    assert WorkFolder("a/x.mkv", ".").path != WorkFolder("b/x.mkv", ".").path
+
+
+# The same command, and others
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"sigma": 6}, "sigma was 5, now 6"),
+        ({"encoder": X264}, r'encoder.encoder was "ffv1", now "libx264"'),
+        ({"segment_frames": 9}, "segment_frames was 8, now 9"),
+        ({"strength": 0.5}, "strength was 1, now 0.5"),
+        ({"scene_detect": False}, "scene_detect was true, now false"),
+        ({"drop": frozenset({"audio"})}, "drop was .*, now "),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
+    tmp_path: Path, source: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = stop_run(source, tmp_path / "out.mkv", 2)
+    before = names(folder)
+    with pytest.raises(DifferentJobError, match=f"{message}.*--restart"):
+        restore(source, tmp_path / "out.mkv", **changes)
+    assert names(folder) == before
+    assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
+
+
+@pytest.mark.parametrize("changes", [{"threads": 3}, {"overwrite": True}, {"device": "cpu"}], ids=str)
+def test_what_alters_no_pixel_does_not_make_it_another_job(tmp_path: Path, source: Path, changes: dict[str, Any]) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    assert restore(source, tmp_path / "out.mkv", **changes).reused > 0
+
+
+def test_a_source_that_has_changed_is_another_job(tmp_path: Path, source: Path) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    os.utime(source, (0, 0))
+    with pytest.raises(DifferentJobError, match="source.modified was"):
+        restore(source, tmp_path / "out.mkv")
+
+
+def test_a_source_that_changes_under_way_is_not_joined(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SegmentedWork.run
+    monkeypatch.setattr(SegmentedWork, "run", lambda self: (run(self), os.utime(source, (0, 0))))
+    with pytest.raises(PlanError, match="the source has changed since the work began"):
+        restore(source, tmp_path / "out.mkv")
+    assert not (tmp_path / "out.mkv").exists()
+
+
+def test_a_restart_discards_what_was_there(tmp_path: Path, source: Path) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    assert restore(source, tmp_path / "out.mkv", restart=True).reused == 0
+    assert names(tmp_path) == ["in.mkv", "out.mkv"]
+
+
+# Damage to the work itself
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_segment_that_is_cut_short_is_made_anew(tmp_path: Path, source: Path, share: float) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    path = stop_run(source, tmp_path / "out.mkv", 3) / "000001.segment"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    told: list[Event] = []
+    restore(source, tmp_path / "out.mkv", told)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert any(isinstance(event, Warned) and "000001.segment: not a whole segment" in event.message for event in told)
+
+
+def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    folder = stop_run(source, tmp_path / "out.mkv", 3)
+    shutil.copy(folder / "000000.segment", folder / "000001.segment")
+    restore(source, tmp_path / "out.mkv")
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["job.json", "plan.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_a_broken_file_of_the_job_costs_work_but_no_film(tmp_path: Path, source: Path, name: str, content: str) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    folder = stop_run(source, tmp_path / "out.mkv", 2)
+    (folder / name).write_text(content)
+    restore(source, tmp_path / "out.mkv")
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(segmented.JoinedFile, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
+        restore(source, tmp_path / "out.mkv")
+    assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
+    monkeypatch.setattr(Fake, "restore", None)
+    assert restore(source, tmp_path / "out.mkv").reused == 46
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_run_killed_when_its_film_had_its_name_is_done(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    output = tmp_path / "out.mkv"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Stopped))
+        restore(source, output)
+    if linked:  # between the two steps of naming
+        os.link(output, partial_path(str(output)))
+    assert (tmp_path / "out.mkv.vidrestore").is_dir()
+    assert restore(source, output).frames == 46
+    assert names(tmp_path) == ["in.mkv", "out.mkv"]
+    with pytest.raises(MediaError, match="already exists"):
+        restore(source, output)
+
+
+def test_the_rest_of_a_work_folder_that_was_being_removed_goes_too(tmp_path: Path, source: Path) -> None:
+    restore(source, tmp_path / "out.mkv")
+    (tmp_path / "out.mkv.vidrestore").mkdir()
+    (tmp_path / "out.mkv.vidrestore" / "lock").touch()
+    assert restore(source, tmp_path / "out.mkv", skip_existing=True).skipped
+    assert names(tmp_path) == ["in.mkv", "out.mkv"]
+
+
+# Real networks
+
+
+@pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
+def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.mkv"
+    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
+    write_video(path, {"denoise": 45, "sr": 20, "dehaze": 5}[task], size=(64, 48))
+    model = {"sr": ("sr", compact()), "dehaze": ("dehaze", small())}.get(task)
+    more: dict[str, Any] = {"model": write_weights(tmp_path, model[1].float(), model[0])} if model else {"sigma": 20, "quality": "fast"}
+    for name, length in (("whole.mkv", 1000), ("cut.mkv", 3), ("out.mkv", 3)):
+        if name == "out.mkv":
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+                stop_after(patch, 1, frames=1)
+                vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
+        vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
+    assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
+    assert (tmp_path / "cut.mkv").read_bytes() == (tmp_path / "out.mkv").read_bytes()
+
+
+# One at a time
+
+
+def test_a_second_process_is_refused_and_hears_who_works(tmp_path: Path, source: Path) -> None:
+    folder = WorkFolder(str(tmp_path / "out.mkv"))
+    with folder.locked(), pytest.raises(BusyError, match=rf"process {os.getpid()} on \S+ works on this already") as refused:
+        restore(source, tmp_path / "out.mkv")
+    assert refused.value.exit_code == 1
+    assert names(tmp_path) == ["in.mkv"]
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, source: Path) -> None:
+    folder = stop_run(source, tmp_path / "out.mkv", 2)
+    (folder / "lock").write_text(json.dumps({"host": next(iter(locks._here())), "pid": 1, "boot": None}))
+    assert restore(source, tmp_path / "out.mkv").reused > 0
+
+
+@pytest.mark.parametrize("silent, busy", [(5, True), (locks.LEASE + 5, False)])
+def test_a_process_on_another_machine_counts_as_dead_when_it_is_silent_for_long(tmp_path: Path, silent: float, busy: bool) -> None:
+    path = tmp_path / "lock"
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"}))
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - silent))
+    if busy:
+        with pytest.raises(BusyError, match="process 7 on elsewhere works on this already; last sign of life 5 s ago"):
+            Lock(path)
+    else:
+        Lock(path).release()
+    assert names(tmp_path) == ["lock"]
+
+
+def test_shared_locks_go_together_but_not_with_one_that_is_not(tmp_path: Path) -> None:
+    one, two = Lock(tmp_path / "lock", shared=True), Lock(tmp_path / "lock", shared=True)
+    with pytest.raises(BusyError):
+        Lock(tmp_path / "lock")
+    one.release()
+    two.release()
+    Lock(tmp_path / "lock").release()
+
+
+def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:
+    folder, got, start = tmp_path / "x.mkv", list[int](), threading.Barrier(8)
+
+    def come(number: int) -> None:
+        start.wait()
+        with suppress(BusyError), WorkFolder(str(folder)).locked():
+            got.append(number)
+            inside.wait(timeout=2)
+
+    inside = threading.Event()
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[:]:
+        thread.join(timeout=0.3)
+    assert len(got) == 1
+    inside.set()
+    for thread in threads:
+        thread.join()
+    assert names(tmp_path) == []
+
+
+# What shards build on
+
+
+def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: Path, source: Path) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    options = RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8)
+    folder = WorkFolder(str(tmp_path / "out.mkv"))
+    with folder.locked(shared=True):
+        with VideoReader(str(source)) as reader:
+            first = SegmentedWork(prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake), reader, folder, ignore)
+            first.plan()
+            segments = first.missing()
+        for segment in reversed(segments):
+            with VideoReader(str(source)) as reader:
+                job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake)
+                SegmentedWork(job, reader, folder, ignore).restore([segment])
+        with VideoReader(str(source)) as reader:
+            last = SegmentedWork(prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake), reader, folder, ignore)
+            assert last.missing() == [] and len(segments) > 3
+            last.join()
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_a_segment_length_below_one_is_refused() -> None:
+    with pytest.raises(OptionError, match="segment_frames must be 1 or more, got 0"):
+        RestoreOptions(segment_frames=0)

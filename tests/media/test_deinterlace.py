@@ -1,0 +1,218 @@
+"""Interlaced films: refused, or made progressive one frame for one, whatever tells the order of their fields."""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.filter import Graph
+from numpy.typing import NDArray
+from sample_videos import sample_planes, video_frame, write_video
+
+import vidrestore
+from vidrestore.errors import MediaError, PlanError
+from vidrestore.events import Event, Warned
+from vidrestore.frames import Frame
+from vidrestore.media.probe import probe
+from vidrestore.media.reader import VideoReader
+from vidrestore.options import EncoderOptions
+
+Plane = NDArray[Any]
+LOSSLESS = EncoderOptions(lossless=True)
+TICK = Fraction(1, 1000)
+SIZE = (64, 48)
+STILL = 24  # columns on the left where nothing moves
+
+
+def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
+    """A noise that stands still, and over its right part a bright bar that moves two columns from moment to moment."""
+    planes = [plane // 2 for plane in sample_planes(pix_fmt, 0, *size)]
+    height, width = planes[0].shape
+    bar = (np.arange(width) - STILL - 4 - 2 * time) % (width - STILL)
+    smooth = np.linspace(60, 100, height).astype(planes[0].dtype)[:, None] * (int(planes[0].max()) // 100)
+    planes[0][:, STILL:] = smooth
+    planes[0][:, (bar < 6) & (np.arange(width) >= STILL)] = 2 * planes[0].max()
+    return planes
+
+
+def woven(pix_fmt: str, number: int, size: tuple[int, int], top_first: bool) -> tuple[Plane, ...]:
+    """Frame `number` of an interlaced film: every other row comes half a frame later."""
+    first, second = moment(pix_fmt, 2 * number, size), moment(pix_fmt, 2 * number + 1, size)
+    for early, late in zip(first, second, strict=True):
+        early[top_first::2] = late[top_first::2]
+    return tuple(first)
+
+
+MARKED = ("libx264", {"qp": "0", "x264-params": "tff=1", "preset": "ultrafast"})
+CODECS = {
+    "marked, top first": (*MARKED, "yuv420p", True),
+    "marked, bottom first": ("libx264", {"qp": "0", "x264-params": "bff=1", "preset": "ultrafast"}, "yuv420p", False),
+    "marked, 10 bits": (*MARKED, "yuv420p10le", True),
+    "the stream says it, top first": ("ffv1", {"field_order": "tt"}, "yuv422p", True),
+    "the stream says it, bottom first": ("ffv1", {"field_order": "bb"}, "yuv422p10le", False),
+}
+
+
+def interlaced_film(path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE) -> None:
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
+        for number in range(9):
+            frame = video_frame(pix_fmt, woven(pix_fmt, number, size, top), number)
+            output.mux(stream.encode(marked(frame, top) if codec == "libx264" else frame))
+        output.mux(stream.encode(None))
+
+
+def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
+    """The frame with flags that say interlaced and which field is first; x264 writes those of the frame."""
+    graph, frame.time_base = Graph(), Fraction(1, 25)
+    source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base)
+    graph.link_nodes(source, graph.add("setfield", "tff" if top else "bff"), graph.add("buffersink")).configure()
+    graph.vpush(frame)
+    return graph.vpull()
+
+
+def read(path: Path, start: int | None = None, deinterlace: bool = True) -> list[Frame]:
+    with VideoReader(str(path), deinterlace=deinterlace) as reader:
+        return list(reader.frames(start))
+
+
+def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
+    """Mean distance of luma from the moments at which the frames' first fields were seen."""
+    differences = [np.abs(frame.planes[0] - moment(pix_fmt, 2 * at, size)[0].astype(float)) for at, frame in enumerate(planes)]
+    return float(np.mean(differences) / planes[0].planes[0].max())
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_path: Path, kind: str) -> None:
+    path, pix_fmt = tmp_path / "film.mkv", CODECS[kind][2]
+    interlaced_film(path, *CODECS[kind])
+    before, after = read(path, deinterlace=False), read(path)
+    assert [(frame.pts, frame.duration) for frame in after] == [(frame.pts, frame.duration) for frame in before]
+    assert not any(frame.interlaced for frame in after)
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(new.planes[0][:, : STILL - 4], old.planes[0][:, : STILL - 4])
+        for plane in (1, 2):
+            np.testing.assert_array_equal(new.planes[plane], old.planes[plane])
+    assert error(after, pix_fmt) < error(before, pix_fmt) / 4
+
+
+@pytest.mark.parametrize("size", [(63, 47), (33, 33)])
+def test_odd_sizes_are_deinterlaced(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = tmp_path / "film.mkv"
+    interlaced_film(path, "ffv1", {"field_order": "tt"}, "yuv420p", True, size)
+    before, after = read(path, deinterlace=False), read(path)
+    assert [plane.shape for plane in after[0].planes] == [plane.shape for plane in before[0].planes]
+    assert error(after, "yuv420p", size) < error(before, "yuv420p", size) / 3
+
+
+@pytest.mark.parametrize("kind", ["marked, top first", "the stream says it, bottom first"])
+def test_reading_from_the_middle_gives_the_frames_of_the_whole(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "film.mkv"
+    interlaced_film(path, *CODECS[kind])
+    whole = read(path)
+    for at in (0, 1, 4, 8):
+        part = read(path, whole[at].pts)
+        assert [frame.pts for frame in part] == [frame.pts for frame in whole[at:]]
+        for found, expected in zip(part, whole[at:], strict=True):
+            np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    with VideoReader(str(path), deinterlace=True) as reader:
+        (found,) = reader.frames(whole[3].pts, whole[4].pts)
+    np.testing.assert_array_equal(found.planes[0], whole[3].planes[0])
+    assert found.duration == whole[3].duration
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path: Path, suffix: str) -> None:
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
+    assert probe(str(source)).video.interlaced
+    events: list[Event] = []
+    summary = vidrestore.restore(source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append)
+    assert (summary.frames, summary.exit_code) == (6, 0)
+    assert not [event for event in events if isinstance(event, Warned)]
+    assert not probe(str(output)).video.interlaced
+    with av.open(str(output)) as found:
+        assert found.streams.video[0].codec_context.field_order == 1
+    assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
+
+
+def test_a_progressive_film_passes_untouched_and_is_said_to(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 4)
+    events: list[Event] = []
+    vidrestore.restore(source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append)
+    assert ["--deinterlace changed nothing" in event.message for event in events if isinstance(event, Warned)] == [True]
+    for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
+        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+
+
+def turning_film(path: Path) -> None:
+    """Six progressive pictures, then six interlaced ones, in one stream."""
+    packets: list[Any] = []
+    with av.open(str(path), "w") as output:
+        target: Any = None
+        for options in ({**MARKED[1], "x264-params": ""}, MARKED[1]):
+            with av.open(io.BytesIO(), "w", format="mpegts") as scratch:
+                stream = scratch.add_stream("libx264", rate=25, options=options)
+                stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+                for number in range(6):
+                    packets += stream.encode(video_frame("yuv420p", woven("yuv420p", number, SIZE, True)))
+                packets += stream.encode(None)
+                target = target or output.add_stream_from_template(stream)
+        for number, packet in enumerate(packets):
+            packet.stream, packet.pts, packet.dts, packet.duration, packet.time_base = target, number * 40, number * 40, 40, TICK
+            output.mux(packet)
+
+
+def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path) -> None:
+    source = tmp_path / "in.ts"
+    turning_film(source)
+    assert not probe(str(source)).video.interlaced
+    events: list[Event] = []
+    vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>", on_event=events.append)
+    assert [(event.frame, "see --deinterlace" in event.message) for event in events if isinstance(event, Warned)] == [(6, True)]
+    events.clear()
+    vidrestore.restore(source, tmp_path / "other.mkv", task="<identity>", deinterlace=True, on_event=events.append)
+    assert not [event for event in events if isinstance(event, Warned)]
+    before, after = read(source, deinterlace=False), read(source)
+    assert [bool((old.planes[0] != new.planes[0]).any()) for old, new in zip(before, after, strict=True)] == [False] * 6 + [True] * 6
+
+
+@pytest.mark.parametrize(
+    "pix_fmt, size, message",
+    [
+        ("yuv420p", (8, 6), "8x6 is too small to deinterlace yuv420p"),
+        ("gray10le", (64, 48), "gray10le can't be deinterlaced without a loss"),
+    ],
+)
+def test_what_the_filter_cannot_do_is_refused_before_any_work(tmp_path: Path, pix_fmt: str, size: tuple[int, int], message: str) -> None:
+    path = tmp_path / "film.mkv"
+    write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
+    with pytest.raises(MediaError, match=message):
+        VideoReader(str(path), deinterlace=True)
+    write_video(path, 2, pix_fmt=pix_fmt, size=size)  # progressive, so there is nothing to do
+    assert len(read(path)) == 2
+
+
+def test_an_interlaced_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with pytest.raises(MediaError, match="an interlaced pipe can't be deinterlaced here; do it before: ffmpeg"):
+        VideoReader("-", deinterlace=True)
+
+
+def test_an_interlaced_pipe_is_not_sent_to_an_option_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with pytest.raises(PlanError, match="interlaced.*do it before: ffmpeg"):
+        vidrestore.restore("-", "-", task="denoise", sigma=10)

@@ -1,0 +1,257 @@
+"""The table of encoders: each cell really encodes what it promises, each hole is a refusal that names a way which works."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from written_videos import CONSTANT, described, fast_choice, made_frames, read, write
+
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.media.encoders import ENCODERS, MUXERS, SUFFIXES, TABLE, choose_encoder, container_of
+from vidrestore.media.encoding import try_encoder
+from vidrestore.options import EncoderOptions
+
+CELLS = [(row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats]
+ORDINARY = [
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "gray",
+    "gbrp",
+    "yuv420p10le",
+    "yuv422p10le",
+    "yuv444p10le",
+    "gray10le",
+    "yuv420p12le",
+    "yuva420p",
+]
+
+
+def named(container: str) -> Path:
+    return Path(f"out{SUFFIXES[container]}")
+
+
+@pytest.mark.parametrize("encoder, container, pix_fmt", CELLS)
+def test_every_cell_of_the_table_gives_back_its_pixel_format(encoder, container, pix_fmt, tmp_path):
+    source = described(pix_fmt, 64, 24)
+    output = tmp_path / named(container)
+    write(source, output, made_frames(source, CONSTANT[:1]), EncoderOptions(encoder=encoder))
+    assert read(output).info.video.format == source.video.format
+
+
+@pytest.mark.parametrize("pix_fmt", ORDINARY)
+@pytest.mark.parametrize("container", list(SUFFIXES))
+@pytest.mark.parametrize("lossless", [False, True])
+@pytest.mark.parametrize("size", [(64, 48), (65, 49)])
+def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, container, lossless, size):
+    source = described(pix_fmt, *size)
+    output = named(container)
+    try:
+        choice = fast_choice(source, output, EncoderOptions(lossless=lossless))
+    except MediaError as error:
+        name = re.search(r"-o NAME(\.\w+) works", str(error))
+        assert name, error
+        choice = fast_choice(source, Path(f"out{name.group(1)}"), EncoderOptions(lossless=lossless))
+    try_encoder(choice, source.video, str(output))
+
+
+@pytest.mark.parametrize(
+    "codec, pix_fmt, name, encoder",
+    [
+        ("h264", "yuv420p", "a.mp4", "libx264"),
+        ("h264", "yuv420p10le", "a.mkv", "libx264"),
+        ("hevc", "yuv420p", "a.mp4", "libx265"),
+        ("vp9", "yuv420p", "a.webm", "libvpx-vp9"),
+        ("av1", "yuv420p10le", "a.mp4", "libsvtav1"),
+        ("prores", "yuv422p10le", "a.mov", "prores_ks"),
+        ("ffv1", "yuv420p", "a.mkv", "ffv1"),
+        ("ffv1", "yuv420p", "a.mp4", "libx264"),
+        ("mpeg2video", "yuv420p", "a.mkv", "libx264"),
+        ("mpeg2video", "yuv420p10le", "a.mov", "libx265"),
+        ("h264", "yuv420p", "a.webm", "libsvtav1"),
+        ("h264", "yuv444p", "a.webm", "libvpx-vp9"),
+        ("h264", "gray", "a.mp4", "libx265"),
+        ("png", "gbrp", "a.mp4", "libx264rgb"),
+        ("png", "gray16le", "a.mkv", "ffv1"),
+    ],
+)
+def test_the_default_is_the_sources_codec_or_the_usual_one_of_the_container(codec, pix_fmt, name, encoder):
+    assert fast_choice(described(pix_fmt, codec=codec), Path(name)).encoder == encoder
+
+
+@pytest.mark.parametrize(
+    "name, pix_fmt, encoder",
+    [
+        ("a.mkv", "yuv420p", "ffv1"),
+        ("a.mp4", "yuv420p", "libx264"),
+        ("a.mov", "yuv420p12le", "libx265"),
+        ("a.webm", "yuv420p", "libvpx-vp9"),
+    ],
+)
+def test_lossless_is_ffv1_in_mkv_and_the_usual_encoder_without_loss_elsewhere(name, pix_fmt, encoder):
+    assert fast_choice(described(pix_fmt), Path(name), EncoderOptions(lossless=True)).encoder == encoder
+
+
+@pytest.mark.parametrize("encoder", [row.name for row in TABLE if row.lossless is not None])
+def test_lossless_output_has_every_sample_of_its_input(encoder, tmp_path):
+    row = ENCODERS[encoder]
+    for pix_fmt in [name for name in row.formats if name in ORDINARY]:
+        source = described(pix_fmt, 64, 24)
+        output = tmp_path / f"{pix_fmt}{SUFFIXES[row.containers[0]]}"
+        frames = made_frames(source, CONSTANT[:3])
+        write(source, output, frames, EncoderOptions(encoder=encoder, lossless=True))
+        for made, found in zip(frames, read(output).frames, strict=True):
+            assert all((ours == theirs).all() for ours, theirs in zip(made.planes, found.planes, strict=True)), pix_fmt
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
+def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path):
+    source = described(pix_fmt, 33, 25)
+    output = tmp_path / name
+    write(source, output, made_frames(source))
+    video = read(output).info.video
+    assert (video.width, video.height, video.format.name) == (33, 25, pix_fmt)
+
+
+@pytest.mark.parametrize(
+    "name, options, pix_fmt, message",
+    [
+        ("a.webm", EncoderOptions(encoder="libx264"), "yuv420p", r"libx264: .webm can't hold h264; --encoder libsvtav1 can"),
+        ("a.mp4", EncoderOptions(encoder="libsvtav1"), "yuv444p", "can't keep the pixel format yuv444p; --encoder libx264 can"),
+        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; --encoder libx264 can"),
+        ("a.mov", EncoderOptions(encoder="prores_ks", lossless=True), "yuv422p10le", "no lossless mode; --encoder libx264 can"),
+        ("a.mp4", EncoderOptions(encoder="h265"), "yuv420p", "no encoder 'h265'; this version has: libx264, .*libx265"),
+        ("a.webm", EncoderOptions(), "yuv420p12le", r"no encoder for yuv420p12le at 64x48; -o NAME.mkv works \(with libx265\)"),
+        ("a.avi", EncoderOptions(), "yuv420p", "the suffix '.avi' is not one that can be written; expected .mp4, .mkv, .mov or .webm"),
+        ("a", EncoderOptions(), "yuv420p", "no suffix to say the container"),
+        ("-", EncoderOptions(), "gbrp", "a y4m pipe can't hold gbrp; write a file instead"),
+        ("-", EncoderOptions(encoder="libx264"), "yuv420p", "a y4m pipe holds raw frames only"),
+    ],
+)
+def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, message):
+    with pytest.raises(MediaError, match=message):
+        choose_encoder(described(pix_fmt), name, options)
+
+
+def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
+    with pytest.raises(MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; --encoder libsvtav1 can"):
+        choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
+
+
+@pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64)])
+def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
+    with pytest.raises(MediaError, match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can"):
+        choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (4, 4), (2, 4098), (4098, 2), (8, 15), (67, 48), (67, 67), (447, 319)])
+@pytest.mark.parametrize("pix_fmt", ["gray16le", "yuv410p", "yuv420p", "yuv422p", "yuv444p10le", "gbrp"])
+def test_ffv1_holds_every_size(pix_fmt, size):
+    choice = choose_encoder(described(pix_fmt, *size), "a.mkv", EncoderOptions(lossless=True))
+    assert choice.encoder == "ffv1"
+    assert choice.options == {"level": "1"} or choice.options["slicecrc"] == "1"
+
+
+def test_an_odd_source_is_even_at_twice_its_size():
+    assert choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(preset="ultrafast"), scale=2).encoder == "libx264"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (EncoderOptions(encoder="ffv1", crf=10), "ffv1 has no crf"),
+        (EncoderOptions(encoder="ffv1", preset="fast"), "ffv1 has no presets"),
+        (EncoderOptions(lossless=True, crf=10), "lossless output has no quality to set"),
+    ],
+)
+def test_quality_is_refused_where_there_is_none_to_set(options, message):
+    with pytest.raises(OptionError, match=message):
+        choose_encoder(described(), "a.mkv", options)
+
+
+def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
+    with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*preset=warp"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(preset="warp"))
+
+
+def test_the_users_options_come_last_and_lists_of_parameters_grow():
+    options = EncoderOptions(crf=20, options={"x264-params": "keyint=24", "tune": "grain"})
+    chosen = fast_choice(described(), Path("a.mp4"), options).options
+    assert chosen["crf"] == "20"
+    assert chosen["tune"] == "grain"
+    assert chosen["x264-params"].endswith("keyint=24")
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
+def test_options_that_the_encoder_does_not_know_are_named(encoder):
+    options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
+    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"):
+        choose_encoder(described(), "a.mkv", options)
+
+
+@pytest.mark.parametrize("settings", [{"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"}])
+def test_lossless_output_stays_lossless(settings):
+    with pytest.raises(OptionError, match="sets a quality, and lossless output has none"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", lossless=True, options=settings))
+
+
+def test_the_pixel_format_is_no_option():
+    with pytest.raises(OptionError, match="the pixel format is the source's own"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(options={"pix_fmt": "yuv444p"}))
+
+
+def test_a_quality_beyond_the_encoders_scale_is_refused():
+    with pytest.raises(OptionError, match="--crf 52: libx264's scale ends at 51"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", crf=52))
+
+
+@pytest.mark.parametrize("given", [{"crf": 20}, {"preset": "slow"}, {"options": {"g": "3"}}])
+def test_a_pipe_has_nothing_to_set(given):
+    with pytest.raises(OptionError, match="a y4m pipe holds raw frames, there is nothing to encode"):
+        choose_encoder(described(), "-", EncoderOptions(**given))
+
+
+def test_hevc_in_mp4_is_tagged_for_apple_players():
+    assert fast_choice(described(codec="hevc"), Path("a.mp4")).codec_tag == "hvc1"
+    assert fast_choice(described(codec="hevc"), Path("a.mkv")).codec_tag is None
+
+
+def moving_frames(source, count):
+    """A blurred texture that moves under fresh noise: frames that an encoder predicts from each other, as pure noise is not."""
+    rows, columns = np.mgrid[0 : source.video.height, 0 : source.video.width]
+    frames = made_frames(source, [(number * 1001, 1001) for number in range(count)])
+    for number, frame in enumerate(frames):
+        luma = 128 + 60 * np.sin((columns + number) / 9) * np.cos((rows - 2 * number) / 13) + frame.planes[0] / 16
+        frame.planes = (luma.astype(np.uint8), *(plane // 32 + 112 for plane in frame.planes[1:]))
+    return frames
+
+
+@pytest.mark.parametrize("name, rounds", [("libx264", 8), ("libx265", 3), ("libsvtav1", 3), ("libvpx-vp9", 3), ("ffv1", 2)])
+def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
+    source = described("yuv420p", 320, 192)
+    frames = moving_frames(source, 20 if name == "libx264" else 8)
+    output = tmp_path / named(ENCODERS[name].containers[0])
+    files = set()
+    for _ in range(rounds):
+        choice = choose_encoder(source, str(output), EncoderOptions(encoder=name)) if name == "libx264" else None
+        write(source, output, frames, EncoderOptions(encoder=name), overwrite=True, choice=choice)
+        files.add(output.read_bytes())
+    assert len(files) == 1
+
+
+def test_a_suffix_names_its_container_in_any_case():
+    assert {suffix: container_of(f"A{suffix.upper()}") for suffix in MUXERS} == MUXERS
+    assert container_of("-") == "yuv4mpegpipe"
+
+
+def test_a_choice_is_made_of_plain_values():
+    import json
+    from dataclasses import asdict
+
+    choice = fast_choice(described(rate=Fraction(25)), Path("a.mp4"))
+    assert json.loads(json.dumps(asdict(choice))) == asdict(choice)

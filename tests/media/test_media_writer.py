@@ -1,0 +1,491 @@
+"""VideoWriter: whole or not at all, the picture's times exact, everything else of the source copied packet for packet."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, made_frames, packets, read, rich_video, write
+
+from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.atomic import partial_path
+from vidrestore.frames import Frame
+from vidrestore.media import file_output
+from vidrestore.media.encoders import choose_encoder
+from vidrestore.media.encoding import full_duration, repair_dts
+from vidrestore.media.matroska import display_size
+from vidrestore.media.probe import probe
+from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
+from vidrestore.media.writer import VideoWriter
+from vidrestore.media.y4m_output import Y4mOutput
+from vidrestore.options import EncoderOptions
+
+
+def writer_for(output, source=None, **more):
+    source = source or described()
+    return VideoWriter(str(output), source=source, encoder=fast_choice(source, Path("x.mp4")), **({"copy": ()} | more))
+
+
+def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
+    with writer_for(tmp_path / "a.mp4") as writer:
+        for frame in made_frames(described()):
+            writer.write(frame)
+            assert [path.name for path in tmp_path.iterdir()] == [".a.mp4.partial"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+    assert writer.frames == len(CONSTANT)
+
+
+def test_an_error_on_the_way_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError, match="model"), writer_for(tmp_path / "a.mp4") as writer:
+        writer.write(made_frames(described())[0])
+        raise RuntimeError("the model failed")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_output_is_refused_before_work_and_kept(tmp_path):
+    output = tmp_path / "a.mp4"
+    output.write_text("mine")
+    with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
+        writer_for(output)
+    assert output.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_an_existing_output_is_replaced_when_asked(tmp_path):
+    output = tmp_path / "a.mp4"
+    output.write_text("old")
+    write(described(), output, made_frames(described()), overwrite=True)
+    assert len(read(output).frames) == len(CONSTANT)
+
+
+def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
+    output = tmp_path / "a.mp4"
+    with pytest.raises(OutputExistsError, match="appeared while it was being made"), writer_for(output) as writer:
+        writer.write(made_frames(described())[0])
+        output.write_text("theirs")
+    assert output.read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, lambda source, name: None])
+def test_the_input_is_never_the_output(link, tmp_path):
+    path = tmp_path / "in.mp4"
+    source = rich_video(path, Extras())
+    before = path.read_bytes()
+    name = tmp_path / "other.mp4"
+    link(path, name)
+    output = name if name.exists() else tmp_path / "." / "in.mp4"
+    with pytest.raises(MediaError, match="the output is the input"):
+        writer_for(output, source, overwrite=True)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(MediaError, match="there is no folder .*nowhere; create it first"):
+        writer_for(tmp_path / "nowhere" / "a.mp4")
+
+
+def test_an_output_that_is_a_folder_is_refused(tmp_path):
+    with pytest.raises(MediaError, match="a folder, but a file name was expected"):
+        writer_for(tmp_path, overwrite=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_named(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(MediaError, match="can't be written to; choose another with -o"):
+        writer_for(tmp_path / "a.mp4")
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+    source = described(width=320, height=240)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(MediaError, match=r"a.mp4: no space left to write it"):
+            write(source, tmp_path / "a.mp4", made_frames(source, VARYING), EncoderOptions(lossless=True))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count, message", [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")])
+def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
+    with pytest.raises(MediaError, match=message):
+        write(described(), tmp_path / "a.mp4", made_frames(described())[:count], frames=6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeypatch):
+    honest = file_output.read_times
+
+    def one_frame_less(path, container):
+        found = honest(path, container)
+        found.count -= 1
+        return found
+
+    monkeypatch.setattr(file_output, "read_times", one_frame_less)
+    with pytest.raises(MediaError, match="written 6 frames .* but the file reads as 5 frames"):
+        write(described(), tmp_path / "a.mp4", made_frames(described()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_ends_before_what_was_written_is_discarded(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_output, "read_times", lambda path, container: file_output.Times(1, 0, 0, 0, 10))
+    with pytest.raises(MediaError, match="written up to tick 1001, but the file ends at 10"):
+        write(described(), tmp_path / "a.mp4", made_frames(described(), CONSTANT[:1]))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "frame, message",
+    [
+        (Frame((np.zeros((48, 32), np.uint8),) + (np.zeros((24, 32), np.uint8),) * 2, 0), r"frame 0: planes of .*\(48, 32\).* expected"),
+        (Frame((np.zeros((48, 64), np.uint16),) + (np.zeros((24, 32), np.uint16),) * 2, 0), "frame 0: samples of uint16, .* 8 bits"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_named(frame, message, tmp_path):
+    with pytest.raises(MediaError, match=message), writer_for(tmp_path / "a.mp4") as writer:
+        writer.write(frame)
+
+
+def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
+    frames = made_frames(described(), [(0, 10), (10, 1001), (1011, 1001)])
+    with pytest.raises(
+        MediaError, match="frame 1: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts 1/1000 s, use -o"
+    ):
+        write(described(), tmp_path / "a.mkv", frames)
+    write(described(), tmp_path / "a.mp4", frames)
+    assert [frame.pts for frame in read(tmp_path / "a.mp4").frames] == [0, 10, 1011]
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
+def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
+    source = described()
+    choice = fast_choice(source, Path(name))
+    with VideoWriter(str(tmp_path / name), source=source, encoder=choice, copy=()) as writer:
+        for frame in made_frames(source, [(pts - 2400, duration) for pts, duration in CONSTANT]):
+            writer.write(frame)
+    assert writer.warnings == [f"{tmp_path / name}: the video begins 0.100 s before 0, so all times were moved by 0.100 s"]
+    found = read(tmp_path / name)
+    assert found.frames[0].pts == 0
+    assert len(found.frames) == len(CONSTANT)
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "libvpx-vp9", "ffv1"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_shortest_videos_are_whole(encoder, count, tmp_path):
+    choice = choose_encoder(described(), "a.mp4", EncoderOptions(encoder=encoder))
+    write(described(), tmp_path / "a.mp4", made_frames(described(), VARYING[:count]), choice=choice)
+    found = read(tmp_path / "a.mp4")
+    assert [frame.pts for frame in found.frames] == [pts for pts, _ in VARYING[:count]]
+    assert found.end == pytest.approx(sum(VARYING[count - 1]) / 24000, abs=1e-6)
+
+
+def test_only_x265s_made_up_decoding_times_are_repaired():
+    def repaired(encoder, frames):
+        packet = av.Packet(b"x")
+        packet.pts, packet.dts = 5, -(10**12)
+        repair_dts(packet, encoder, frames)
+        return packet.dts
+
+    assert repaired("libx265", 2) == 5
+    assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
+
+
+def test_the_partial_name_is_hidden_and_never_too_long():
+    assert partial_path("folder/film.mp4") == Path("folder/.film.mp4.partial")
+    longest = partial_path("é" * 125 + ".mp4").name
+    assert longest.startswith(".")
+    assert len(os.fsencode(longest)) <= 255
+
+
+def test_frames_of_twice_the_size_are_written_at_scale_2(tmp_path):
+    source = described()
+    write(source, tmp_path / "a.mp4", made_frames(source, scale=2), scale=2)
+    video = read(tmp_path / "a.mp4").info.video
+    assert (video.width, video.height) == (128, 96)
+
+
+def copied(source, output, drop=frozenset()):
+    """Write the source's own frames back, with all it carries."""
+    with av.open(source.path) as container:
+        stream = container.streams[source.video.index]
+        times = [(frame.pts, frame.duration) for frame in container.decode(stream)]
+    write(source, output, made_frames(source, times), copy=check_streams(source, str(output), drop), overwrite=True)
+    return packets(Path(source.path)), packets(output)
+
+
+PLAIN = Extras(audio=("aac", "flac"))
+LETTERS = Extras(audio=("aac", "libopus"), subtitles=("subrip",), attachment=True, metadata=(("title", "A film"), ("ODDITY", "kept")))
+
+
+@pytest.mark.parametrize(
+    "origin, extras, target",
+    [
+        ("in.mp4", PLAIN, "out.mp4"),
+        ("in.mp4", PLAIN, "out.mkv"),
+        ("in.mkv", PLAIN, "out.mp4"),
+        ("in.mkv", LETTERS, "out.mkv"),
+        ("in.mov", Extras(audio=("pcm_s16le", "aac")), "out.mov"),
+        ("in.mov", Extras(audio=("pcm_s16le",)), "out.mkv"),
+        ("in.mp4", Extras(subtitles=("mov_text",)), "out.mp4"),
+        ("in.mkv", Extras(audio=("libopus",)), "out.webm"),
+    ],
+)
+def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
+    source = rich_video(tmp_path / origin, extras)
+    before, after = copied(source, tmp_path / target)
+    tick = 0 if target.endswith(("mp4", "mov")) else Fraction(1, 2000)
+    for index in [info.index for info in source.streams if info.kind in ("audio", "subtitle")]:
+        assert [data for data, _ in before[index]] == [data for data, _ in after[index]]
+        assert all(abs(old - new) <= tick for (_, old), (_, new) in zip(before[index], after[index], strict=True))
+
+
+@pytest.mark.parametrize("origin, target", [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")])
+def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
+    source = rich_video(tmp_path / origin, Extras(metadata=(("title", "A film"), ("artist", "Somebody"), ("com.example.key", "odd"))))
+    copied(source, tmp_path / target)
+    with av.open(str(tmp_path / target)) as container:
+        metadata = {key.lower(): value for key, value in container.metadata.items()}
+        assert [chapter["metadata"]["title"] for chapter in container.chapters()] == ["one", "two"]
+        ends = [(chapter["start"] * chapter["time_base"], chapter["end"] * chapter["time_base"]) for chapter in container.chapters()]
+        sound = container.streams.audio[0]
+        assert sound.metadata["language"] == "ita"
+        assert sound.metadata.get("title", sound.metadata.get("name")) == "Suono"
+    assert ends == [(0, Fraction(1, 5)), (Fraction(1, 5), Fraction(1, 2))]
+    assert (metadata["title"], metadata["artist"], metadata["com.example.key"]) == ("A film", "Somebody", "odd")
+
+
+@pytest.mark.parametrize("targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")])
+def test_cover_art_stays_cover_art(targets, tmp_path):
+    source = rich_video(tmp_path / "in.mp4", Extras(cover=True))
+    picture = [data for data, time in packets(tmp_path / "in.mp4")[3]]
+    for target in targets:
+        copied(source, tmp_path / target)
+        source = read(tmp_path / target).info
+    cover = next(info for info in source.streams if info.attached_picture)
+    assert [data for data, _ in packets(tmp_path / targets[-1])[cover.index]] == picture
+    assert len(read(tmp_path / targets[-1]).frames) == 12
+
+
+def test_dispositions_are_kept_as_they_are(tmp_path):
+    source = rich_video(tmp_path / "in.mkv", LETTERS)
+    copied(source, tmp_path / "out.mkv")
+    with av.open(source.path) as before, av.open(str(tmp_path / "out.mkv")) as after:
+        kept = [stream.disposition for stream in before.streams]
+        assert [stream.disposition for stream in after.streams] == kept
+    assert [int(disposition) for disposition in kept] == [4, 0, 0, 64, 0]
+
+
+def test_attachments_are_kept_in_mkv(tmp_path):
+    copied(rich_video(tmp_path / "in.mkv", LETTERS), tmp_path / "out.mkv")
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        letters = next(stream for stream in container.streams if stream.type == "attachment")
+        assert (letters.name, letters.mimetype, letters.data) == ("letters.ttf", "font/ttf", b"glyphs" * 20)
+
+
+@pytest.mark.parametrize(
+    "origin, extras, target, message",
+    [
+        (
+            "in.mkv",
+            LETTERS,
+            "out.mp4",
+            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use -o .*out.mkv or --drop subtitles,att",
+        ),
+        ("in.mkv", PLAIN, "out.webm", r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*use -o .*out.mkv or --drop audio"),
+        (
+            "in.mp4",
+            Extras(subtitles=("mov_text",)),
+            "out.mkv",
+            r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use --drop subtitles",
+        ),
+        ("in.mkv", Extras(audio=("libopus",), attachment=True), "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),
+        ("in.mp4", Extras(audio=("libopus",)), "out.mov", r".mov can't hold stream 1 \(audio: opus"),
+        ("in.mp4", Extras(cover=True), "out.mov", r".mov can't hold stream 3 \(cover: mjpeg\); use -o .*out.mkv or --drop cover"),
+    ],
+)
+def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(origin, extras, target, message, tmp_path):
+    source = rich_video(tmp_path / origin, extras)
+    with pytest.raises(MediaError, match=message):
+        check_streams(source, str(tmp_path / target))
+    drop = {"subtitles", "attachments", "audio", "cover"}
+    assert check_streams(source, str(tmp_path / target), frozenset(drop)) == ()
+
+
+def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
+    """PCM from AVI has channels but no layout, which MP4 asks for in its last box."""
+    path = tmp_path / "in.avi"
+    with av.open(str(path), "w") as output:
+        video = output.add_stream("mpeg4", rate=25, width=64, height=48)
+        sound = output.add_stream("pcm_s16le", rate=48000, layout="stereo")
+        frame = av.VideoFrame(64, 48, "yuv420p")
+        frame.pts = 0
+        output.mux([*video.encode(frame), *video.encode(None), *silence(sound)])
+    with pytest.raises(MediaError, match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use -o .*out.mkv or --drop audio"):
+        check_streams(probe(str(path)), str(tmp_path / "out.mp4"))
+
+
+def silence(stream):
+    frame = av.AudioFrame("s16", "stereo", 1024)
+    frame.sample_rate, frame.pts = 48000, 0
+    for plane in frame.planes:
+        plane.update(bytes(plane.buffer_size))
+    return [*stream.encode(frame), *stream.encode(None)]
+
+
+def test_streams_are_left_out_by_kind(tmp_path):
+    source = rich_video(tmp_path / "in.mkv", LETTERS)
+    assert check_streams(source, "out.mkv") == (1, 2, 3, 4)
+    assert check_streams(source, "out.mkv", frozenset({"audio"})) == (3, 4)
+    assert check_streams(source, "out.mkv", frozenset({"subtitle", "attachments"})) == (1, 2)
+
+
+def test_packets_are_copied_no_further_than_the_picture(tmp_path):
+    source = rich_video(tmp_path / "in.mkv", PLAIN)
+    copier = StreamCopier(source.path)
+    with av.open(str(tmp_path / "out.mkv"), "w") as output:
+        copier.add(output, 1)
+        copier.start()
+        output.start_encoding()
+        early = [packet.dts * packet.time_base for packet in copier.up_to(Fraction(1, 10))]
+        late = [packet.dts * packet.time_base for packet in copier.up_to(None)]
+    copier.close()
+    assert max(early) <= Fraction(1, 10) < min(late)
+    assert len(early) + len(late) == len(packets(tmp_path / "in.mkv")[1])
+
+
+def piped(source, frames, **more):
+    stream = BytesIO()
+    output = Y4mOutput(stream, source, **more)
+    for frame in frames:
+        output.write(frame)
+    output.finish()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "gray", "yuv420p10le", "yuv422p10le", "yuv444p12le", "gray10le", "gray16le"]
+)
+@pytest.mark.parametrize("size", [(64, 48), (33, 25)])
+def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
+    source = described(pix_fmt, *size, sample_aspect_ratio=Fraction(4, 3))
+    frames = made_frames(source)
+    data = piped(source, frames)
+    assert data.startswith(b"YUV4MPEG2 W%d H%d F24000:1001 Ip A4:3 C" % size)
+    with av.open(BytesIO(data), format="yuv4mpegpipe") as container:
+        found = list(container.decode(video=0))
+        assert container.streams.video[0].average_rate == Fraction(24000, 1001)
+    assert found[0].format.name == pix_fmt
+    for made, decoded in zip(frames, found, strict=True):
+        for plane, stored in zip(made.planes, decoded.planes, strict=True):
+            rows = np.frombuffer(stored, plane.dtype).reshape(stored.height, -1)[:, : stored.width]
+            assert (rows == plane).all()
+
+
+@pytest.mark.parametrize("location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")])
+def test_the_pipes_header_says_where_chroma_lies_and_its_range(location, name):
+    from vidrestore.frames import ColourTags
+
+    header = piped(described(colour=ColourTags(range=2, chroma_location=location)), []).split(b"\n")[0]
+    assert b"C" + name + b" " in header
+    assert header.endswith(b"XCOLORRANGE=FULL")
+
+
+def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
+    source = described()
+    with pytest.raises(MediaError, match="the frame rate varies .*give one with --cfr"):
+        piped(source, made_frames(source, VARYING))
+    frames = made_frames(source, [(0, 2000), (2000, 1000), (3000, 400), (3400, 600), (4000, 1000)])
+    data = piped(source, frames, rate=Fraction(24))
+    luma = [part[: 64 * 48] for part in data.split(b"FRAME\n")[1:]]
+    assert luma == [frames[number].planes[0].tobytes() for number in (0, 0, 1, 3, 4)]
+
+
+def test_a_rate_that_is_known_to_vary_is_refused_before_any_frame():
+    with pytest.raises(MediaError, match="12 frames per second on average, 30 at most"):
+        piped(described(rate=Fraction(12), base_rate=Fraction(30)), [])
+
+
+def test_a_pipe_says_once_what_it_leaves_out(tmp_path):
+    source = rich_video(tmp_path / "in.mkv", LETTERS)
+    assert pipe_warning(source) == f"{source.path}: a y4m pipe holds the picture only; left out: attachments, audio, chapters, subtitles"
+    assert pipe_warning(described()) is None
+    turned = described(rotation=-90, content_light=(1000, 400))
+    assert pipe_warning(turned) == (
+        f"{turned.path}: a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn it behind the pipe, "
+        "HDR's mastering display and light level"
+    )
+
+
+@pytest.mark.parametrize(
+    "width, height, ratio, expected",
+    [
+        (720, 576, Fraction(64, 45), (1024, 576, 0)),
+        (720, 480, Fraction(8, 9), (640, 480, 0)),
+        (64, 48, Fraction(4, 3), (64, 36, 0)),
+        (63, 47, Fraction(10, 11), (630, 517, 3)),
+    ],
+)
+def test_display_sizes_have_the_exact_ratio(width, height, ratio, expected):
+    across, down, unit = display_size(width, height, ratio)
+    assert (across, down, unit) == expected
+    assert Fraction(across, down) == Fraction(width, height) * ratio
+
+
+def test_the_aspect_of_the_picture_is_written_to_its_track_where_a_cover_comes_first(tmp_path):
+    rich_video(tmp_path / "in.mp4", Extras(cover=True))
+    (tmp_path / "in.mp4").write_bytes(with_tags_first((tmp_path / "in.mp4").read_bytes()))
+    source = probe(str(tmp_path / "in.mp4"))
+    assert source.streams[0].attached_picture
+    source = replace(source, video=replace(source.video, sample_aspect_ratio=Fraction(4, 3)))
+    copied(source, tmp_path / "out.mkv")
+    assert probe(str(tmp_path / "out.mkv")).video.sample_aspect_ratio == Fraction(4, 3)
+
+
+def with_tags_first(data: bytes) -> bytes:
+    """An MP4 file whose `moov` has its tags, the cover among them, before the tracks."""
+
+    def boxes(start: int, stop: int) -> Iterator[tuple[bytes, int, int]]:
+        while start < stop:
+            end = start + int.from_bytes(data[start : start + 4], "big")
+            yield data[start + 4 : start + 8], start, end
+            start = end
+
+    (begin, end), *_ = [(start + 8, stop) for name, start, stop in boxes(0, len(data)) if name == b"moov"]
+    inside = sorted(boxes(begin, end), key=lambda box: (box[0] != b"mvhd", box[0] != b"udta", box[1]))
+    return data[:begin] + b"".join(data[start:stop] for _, start, stop in inside) + data[end:]
+
+
+@pytest.mark.parametrize(
+    ("rate", "clock", "durations"),
+    [
+        (Fraction(24), 1000, {0: 42, 41: 42, 42: 42, 83: 83}),  # 41 2/3
+        (Fraction(300, 11), 30, {0: 1, 1: 1, 2: 2}),  # 1.1: frames of one tick, the last of two
+        (Fraction(25), 1000, {0: 40, 40: 40, 39: 39, 41: 41}),
+    ],
+)
+def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
+    video = replace(described().video, rate=rate)
+    assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
+
+
+@pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
+def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
+    copier = StreamCopier.__new__(StreamCopier)
+    copier.sound = {1: hides}
+    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]  # stream, and whether it is hidden
+    packets = [
+        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden) for number, (stream, hidden) in enumerate(order)
+    ]
+    assert [packet.number for packet in copier._heard(iter(packets))] == expected

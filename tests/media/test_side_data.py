@@ -1,0 +1,118 @@
+"""What can't be carried over is said: side data that encoding leaves out, other streams that are broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from long_films import film
+from sample_videos import sample_planes, video_frame, write_video
+from written_videos import described
+
+import vidrestore
+from vidrestore.cli import main
+from vidrestore.errors import PlanError
+from vidrestore.events import Event, Warned
+from vidrestore.jobs.job import check_side_data
+from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.probe import probe
+from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.streams import StreamCopier
+from vidrestore.restorers.base import TASKS
+
+X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
+FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
+
+
+def captioned_film(path: Path) -> Path:
+    """H.264 whose first picture carries closed captions: an SEI message of ITU-T T.35 user data, as ATSC A/53 has it."""
+    captions = bytes.fromhex("b50031") + b"GA94" + bytes.fromhex("03 41 ff fc 94 2c ff")
+    message = bytes([6, 4, len(captions)]) + captions + b"\x80"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        made = []
+        for number in range(5):
+            made += stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number))
+        for packet in [*made, *stream.encode(None)]:
+            if packet.pts == 0:
+                first = av.Packet(b"\0\0\0\1" + message + bytes(packet))
+                first.stream, first.pts, first.dts, first.time_base, first.is_keyframe = stream, 0, packet.dts, packet.time_base, True
+                packet = first
+            output.mux(packet)
+    return path
+
+
+def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = captioned_film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    assert "A53_CC" in probe(str(source)).video.side_data
+    events: list[Event] = []
+    summary = vidrestore.restore(source, output, task="<identity>", on_event=events.append)
+    assert summary.exit_code == 0
+    assert [event.message for event in events if isinstance(event, Warned)] == [
+        "the video carries closed captions, which encoding it again leaves out"
+    ]
+    output.unlink()
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", str(source), "-o", str(output), "--strict"])
+    assert end.value.code == 1 and not output.exists()
+
+
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        ({"DYNAMIC_HDR_PLUS"}, "HDR10+"),
+        ({"DOVI_METADATA", "DOVI_RPU_BUFFER", "A53_CC"}, "Dolby Vision, closed captions"),
+        ({"ALPHA_LAYER"}, "the transparency"),
+    ],
+)
+def test_what_is_lost_is_named_and_strict_refuses_it(names: set[str], words: str) -> None:
+    source = described("yuv420p10le", side_data=frozenset(names))
+    (warning,) = check_side_data(source, X265, strict=False)
+    assert f"the video carries {words}" in warning
+    with pytest.raises(PlanError, match="leave --strict out"):
+        check_side_data(source, X265, strict=True)
+
+
+def test_what_is_kept_or_of_no_use_is_no_loss() -> None:
+    kept = frozenset({"SEI_UNREGISTERED", "DISPLAYMATRIX", "MASTERING_DISPLAY_METADATA", "FILM_GRAIN_PARAMS"})
+    assert lost_side_data(described(side_data=kept).video) is None
+    assert check_side_data(described(side_data=kept), X265, strict=True) == ()
+
+
+def test_hdr_that_the_encoder_cannot_write_is_a_loss_when_strict() -> None:
+    source = described("yuv420p10le")
+    source = replace(source, video=replace(source.video, content_light=(1000, 400)))
+    assert check_side_data(source, X265, strict=True) == ()
+    with pytest.raises(PlanError, match="ffv1 can't write the HDR"):
+        check_side_data(source, FFV1, strict=True)
+
+
+def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path: Path) -> None:
+    source = tmp_path / "in.ts"
+    film(source, sound="mp2", times=list(range(0, 2000, 500)))
+    data = bytearray(source.read_bytes())
+    continued = [at for at in range(0, len(data), 188) if int.from_bytes(data[at + 1 : at + 3], "big") & 0x5FFF == 0x101]
+    data[continued[9] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
+    source.write_bytes(data)
+    summary = vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>")
+    assert summary.exit_code == 4
+    assert summary.damage and "of the sound and other streams are marked corrupt" in summary.damage
+
+
+def test_other_streams_that_break_off_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 10, sound=Fraction(1, 2))
+
+    def broken(copier: StreamCopier) -> Any:
+        raise av.error.InvalidDataError(1, "Invalid data", "in.mkv")
+
+    monkeypatch.setattr(StreamCopier, "_seek", broken)
+    summary = vidrestore.restore(source, output, task="<identity>")
+    assert summary.exit_code == 4 and output.exists()
+    assert summary.damage and summary.damage.startswith("the source is damaged: the sound and other streams break off")

@@ -1,0 +1,302 @@
+"""A part of a film: exactly the frames that begin in it, and all else that the film carries cut to the same moments."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.stream import Disposition
+from long_films import film
+from sample_videos import sample_planes, video_frame, write_video
+
+import vidrestore
+from vidrestore.cli import main
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Event, Planned, Warned
+from vidrestore.frames import Frame
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.span import Cut, Span
+from vidrestore.media.streams import StreamCopier
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.pipeline.plan import Plan
+from vidrestore.restorers.base import TASKS
+
+LOSSLESS = EncoderOptions(lossless=True)
+
+
+def frames_of(path: Path) -> list[Frame]:
+    with VideoReader(str(path)) as reader:
+        return list(reader.frames())
+
+
+def packets_of(path: Path, kind: str, number: int = 0) -> list[tuple[bytes, Fraction, Fraction]]:
+    """(bytes, begin, duration) in seconds of the packets of the `number`-th stream of a kind; without MP4's empty subtitles."""
+    with av.open(str(path)) as container:
+        stream = [each for each in container.streams if each.type == kind][number]
+        found = [packet for packet in container.demux(stream) if packet.size > 2]
+        return [(bytes(each), each.pts * each.time_base, (each.duration or 0) * each.time_base) for each in found]
+
+
+def part(source: Path, output: Path, **options: Any) -> vidrestore.Summary:
+    return vidrestore.restore(source, output, task="<identity>", encoder=LOSSLESS, **options)
+
+
+def assert_same_pixels(found: list[Frame], expected: list[Frame]) -> None:
+    assert len(found) == len(expected)
+    for after, before in zip(found, expected, strict=True):
+        for plane, other in zip(after.planes, before.planes, strict=True):
+            np.testing.assert_array_equal(plane, other)
+
+
+@pytest.mark.parametrize("start, stop", [("12.2", "15"), ("12.3", "15.001"), ("0.5", "3"), ("23", "40")])
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
+def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path: Path, suffix: str, start: str, stop: str) -> None:
+    codec = {".mkv": "pcm_s16le", ".mp4": "flac", ".mov": "alac"}[suffix]
+    source, output = film(tmp_path / f"in{suffix}", sound=codec), tmp_path / f"out{suffix}"
+    first, last = Fraction(start), Fraction(stop)
+    summary = part(source, output, start=first, duration=last - first)
+    with VideoReader(str(source)) as reader:
+        tick = reader.info.video.time_base
+        wanted = [frame for frame in reader.frames() if first <= frame.pts * tick < last]
+    found = frames_of(output)
+    assert summary.frames == len(wanted) and summary.exit_code == 0
+    assert [frame.pts for frame in found] == [frame.pts - wanted[0].pts for frame in wanted]
+    assert [frame.duration for frame in found] == [frame.duration for frame in wanted]
+    assert_same_pixels(found, wanted)
+    shift = wanted[0].pts * tick
+    sound = [(data, begin - shift) for data, begin, _ in packets_of(source, "audio") if shift <= begin < last]
+    heard = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
+    assert [data for data, _ in heard] == [data for data, _ in sound] != []
+    assert [begin for _, begin in heard] == [begin for _, begin in sound]
+
+
+def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
+    source, output = film(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500))), tmp_path / "out.mkv"
+    part(source, output, start=Fraction(13), duration=Fraction(2))
+    whole, found = frames_of(source), frames_of(output)
+    assert_same_pixels(found, whole[26:30])
+    begin, end = (whole[index].pts * Fraction(1, 90000) for index in (26, 30))
+    sound = [(data, time - begin) for data, time, _ in packets_of(source, "audio") if begin <= time < end]
+    heard = packets_of(output, "audio")
+    assert [data for data, _, _ in heard] == [data for data, _ in sound]
+    assert all(abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(heard, sound, strict=True))  # Matroska's tick
+
+
+@pytest.mark.parametrize("suffix, text", [(".mkv", "subrip"), (".mp4", "mov_text")])
+def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(tmp_path: Path, suffix: str, text: str) -> None:
+    source, output = film(tmp_path / f"in{suffix}", text=text), tmp_path / f"out{suffix}"
+    part(source, output, start=Fraction(12), duration=Fraction(6))
+    texts = [(float(begin), float(length)) for _, begin, length in packets_of(output, "subtitle")]
+    assert texts == [(0, 0.4), (0.9, 0.5), (3.4, 2.5)]  # the part begins with the frame at 12.1 s and ends at 18 s
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_chapters_are_cut_and_count_from_its_beginning(tmp_path: Path, suffix: str) -> None:
+    source, output = film(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
+    part(source, output, start=Fraction("12.1"), duration=Fraction("3.9"))
+    with av.open(str(output)) as container:
+        found = [
+            (each["start"] * each["time_base"], each["end"] * each["time_base"], each["metadata"]["title"]) for each in container.chapters()
+        ]
+    assert found == [(0, Fraction(4, 10), "1"), (Fraction(4, 10), Fraction(39, 10), "2")]
+
+
+def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path: Path) -> None:
+    source, output = film(tmp_path / "in.mkv", angle=True), tmp_path / "out.mkv"
+    part(source, output, start=Fraction("12.1"), duration=Fraction("10.9"))  # up to 23 s; the picture at 22 s needs the one at 24 s
+    with av.open(str(source)) as before, av.open(str(output)) as after:
+        wanted = {frame.pts: frame.to_ndarray() for frame in before.decode(before.streams.video[1])}
+        found = [(frame.pts, frame.to_ndarray(), frame.key_frame) for frame in after.decode(after.streams.video[1])]
+    assert found[0][2] and [pts + 12100 for pts, _, _ in found][:5] == [18000, 19000, 20000, 21000, 22000]
+    for pts, picture, _ in found:
+        np.testing.assert_array_equal(picture, wanted[pts + 12100])
+
+
+def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path: Path) -> None:
+    source, output = film(tmp_path / "in.mp4", sound="aac", cover=True), tmp_path / "out.mp4"
+    part(source, output, start=Fraction(13), duration=Fraction(1))
+    with av.open(str(output)) as container:
+        assert any(each.disposition & Disposition.attached_pic for each in container.streams.video)
+    source, output = film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    part(source, output, start=Fraction(13), duration=Fraction(1))
+    with av.open(str(output)) as container:
+        metadata = container.streams.audio[0].metadata
+        assert metadata["language"] == "ita" and "BPS" not in metadata
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mov", ".mp4"])
+def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path: Path, suffix: str) -> None:
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    with av.open(str(source), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.metadata["timecode"] = "01:00:00:00"
+        for number in range(4):
+            container.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
+        container.mux(stream.encode(None))
+    part(source, output)
+    assert time_codes(source) == time_codes(output) == {"01:00:00:00"}
+    events: list[Event] = []
+    part(source, output, start=Fraction("0.04"), overwrite=True, on_event=events.append)
+    (warning,) = (event.message for event in events if isinstance(event, Warned))
+    assert "the time code 01:00:00:00 is that of the film's first frame" in warning
+    assert time_codes(output) == set()
+
+
+def time_codes(path: Path) -> set[str]:
+    with av.open(str(path)) as container:
+        return {value for each in container.streams for key, value in each.metadata.items() if key.lower() == "timecode"}
+
+
+def test_a_duration_alone_leaves_the_beginning_as_it_is(tmp_path: Path) -> None:
+    source, output = film(tmp_path / "in.mkv", times=[200, 240, 280, 320, 5000]), tmp_path / "out.mkv"
+    part(source, output, duration=Fraction("0.12"))
+    assert [frame.pts for frame in frames_of(output)] == [200, 240, 280]
+    assert [begin for _, begin, _ in packets_of(output, "audio")] == [
+        begin for _, begin, _ in packets_of(source, "audio") if begin < Fraction(32, 100)
+    ]
+
+
+def test_times_count_from_the_first_frame(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 5, times=[3000, 3040, 3080, 3120, 3160], time_base=Fraction(1, 1000))
+    part(source, output, start=Fraction("0.05"))
+    assert_same_pixels(frames_of(output), frames_of(source)[2:])
+
+
+def test_seeking_finds_the_packets_that_reading_all_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = film(tmp_path / "in.mkv")
+
+    def copied() -> list[tuple[bytes, int | None]]:
+        copier = StreamCopier(str(source), Cut(Span(23000, 26000), Fraction(1, 1000)))
+        with av.open(io.BytesIO(), "w", format="matroska") as output:
+            copier.add(output, 1)
+            copier.start()
+            found = [(bytes(packet), packet.pts) for packet in copier.up_to(None)]
+        copier.close()
+        return found
+
+    sought = copied()
+    monkeypatch.setattr(StreamCopier, "_seek", lambda self: None)
+    assert sought == copied() != []
+
+
+def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv")
+    read = []
+
+    class Watched(Cut):
+        def passed(self, packet: Any) -> bool:
+            read.append(packet.pts * packet.time_base if packet.pts is not None else 0)
+            return super().passed(packet)
+
+    copier = StreamCopier(str(source), Watched(Span(None, 1000), Fraction(1, 1000)))
+    with av.open(io.BytesIO(), "w", format="matroska") as output:
+        copier.add(output, 1)
+        copier.start()
+        assert [packet.pts for packet in copier.up_to(None)] == [0, 250, 500, 750]
+    copier.close()
+    assert max(read) < 13
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"start": Fraction(30)}, r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier --start"),
+        ({"start": Fraction(5), "duration": Fraction(1)}, "no frame begins in the part asked for, the next one at 9.000 s"),
+    ],
+)
+def test_a_part_without_a_frame_is_refused_before_work(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    source = film(tmp_path / "in.mkv")
+    with pytest.raises(OptionError, match=message):
+        part(source, tmp_path / "out.mkv", **options)
+    assert not (tmp_path / "out.mkv").exists()
+
+
+@pytest.mark.parametrize("options", [{"start": Fraction(-1)}, {"duration": Fraction(0)}])
+def test_a_negative_part_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="must be"):
+        RestoreOptions(**options)
+
+
+def test_damage_after_the_part_is_none_of_its_own(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_video(source, 60, "libx264", options={"g": "5"}, size=(128, 96))
+    data = bytearray(source.read_bytes())
+    for at in range(len(data) * 3 // 4, len(data) - 2000, 997):
+        data[at] ^= 0xFF
+    source.write_bytes(data)
+    with VideoReader(str(source), threads=1) as reader:
+        assert len(list(reader.frames(400, 800))) == 10
+        assert not reader.damage.found
+        list(reader.frames())
+        assert reader.damage.found
+
+
+def test_a_pipe_gives_its_first_seconds_and_cannot_be_entered_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.BytesIO()
+    write_video(Path("in.y4m"), 6, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
+
+    class Stdin:
+        buffer = io.BytesIO(stream.getvalue())
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with VideoReader("-") as reader:
+        with pytest.raises(MediaError, match="a pipe can't be read from the middle"):
+            reader.frames(2)
+        assert [frame.pts for frame in reader.frames(None, 4)] == [0, 1, 2, 3]
+
+
+def command(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+@pytest.mark.usefixtures("identity")
+def test_the_command_takes_seconds_and_clock_times(tmp_path: Path) -> None:
+    source, output = film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    assert command(source, "-o", output, "--start", "0:00:12.100", "--duration", "1.9", "-q") == 0
+    assert [frame.pts for frame in frames_of(output)] == [0, 200, 800, 1200]
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("arguments", [("--start", "soon"), ("--start", "-3"), ("--duration", "0"), ("--preview", "5", "--duration", "3")])
+def test_a_time_that_is_none_ends_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    write_video(tmp_path / "in.mkv", 2)
+    assert command(tmp_path / "in.mkv", *arguments) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+
+
+@pytest.mark.usefixtures("identity")
+def test_a_preview_begins_where_it_is_told_to(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv")
+    assert command(source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
+    found = frames_of(tmp_path / "in.preview.mkv")
+    assert [frame.pts for frame in found] == [0, 200, 800, 1200, 1900]
+    np.testing.assert_array_equal(found[0].planes[0], np.hstack([frames_of(source)[8].planes[0]] * 2))
+
+
+@pytest.mark.usefixtures("identity")
+def test_a_dry_run_plans_the_part_and_its_plan_says_which(tmp_path: Path) -> None:
+    from vidrestore.jobs.batch import Batch
+
+    source = film(tmp_path / "in.mkv")
+    events: list[Event] = []
+    batch = Batch([str(source)], None, "denoise", RestoreOptions(start=Fraction(12), duration=Fraction(2)))
+    found = batch.estimate(str(source), events.append)
+    assert (found.frames, found.plan.span) == (4, Span(12100, 14000))
+    assert Plan.from_json(found.plan.to_json()) == found.plan
+    assert [event.frames for event in events if isinstance(event, Planned)] == [4]
+    assert replace(found.plan, span=Span()) != found.plan

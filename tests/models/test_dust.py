@@ -1,0 +1,104 @@
+"""DUST as printed: counts, equality with the algorithm it unfolds, the fast form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vidrestore.models.baselines.algorithm1 import recover, weighted_attention
+from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
+from vidrestore.models.dust_family import build, config_of
+
+
+def small(**changes: object) -> DustConfig:
+    return DustConfig(**{"patch": 4, "atoms": 64, **changes})  # type: ignore[arg-type]
+
+
+def trained_a_little(config: DustConfig) -> Dust:
+    """Weights moved off their symmetric start, so that a wrong transpose shows."""
+    torch.manual_seed(3)
+    network = Dust(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    return network
+
+
+@pytest.mark.parametrize(
+    "config, count",
+    [
+        (DustConfig(measurements=51), 1_376_003),
+        (DustConfig(measurements=51, heads=4), 2_424_579),
+        (DustConfig(), 1_572_867),
+        (DustConfig(heads=4), 2_621_443),
+    ],
+)
+def test_parameter_counts_are_those_of_the_paper(config, count):
+    assert sum(parameter.numel() for parameter in Dust(config).parameters()) == count
+
+
+@pytest.mark.parametrize("patch, atoms", [(4, 16), (4, 64), (16, 1024)])
+def test_the_dictionary_is_a_tight_frame_with_equal_columns(patch, atoms):
+    dictionary = dct_dictionary(patch, atoms).double()
+    torch.testing.assert_close(dictionary @ dictionary.mT, torch.eye(patch**2).double(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(dictionary.norm(dim=0), torch.full((atoms,), patch / atoms**0.5).double(), atol=1e-4, rtol=0)
+
+
+def test_an_untrained_denoiser_with_threshold_zero_returns_its_input():
+    network = Dust(small())
+    network.raw_threshold.data.fill_(-100.0)
+    patches = 255 * torch.rand(2, 5, 16)
+    torch.testing.assert_close(network(patches), patches, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("measurements", [None, 6])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
+def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measurements, blocks):
+    torch.manual_seed(0)
+    network = Dust(small(measurements=measurements, blocks=blocks)).double()
+    patches = 255 * torch.rand(7, 16, dtype=torch.float64)
+    sensing = torch.eye(16, dtype=torch.float64) if measurements is None else network.sensing.detach()
+    expected = recover(
+        patches @ sensing.mT, sensing, network.dictionary.detach(), iterations=blocks, lambda1=float(network.threshold.detach())
+    )
+    torch.testing.assert_close(network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0)
+
+
+def test_attention_of_algorithm_1_is_the_printed_weighted_softmax():
+    signals = 0.3 * torch.randn(5, 16, dtype=torch.float64)
+    beta = torch.exp(-0.5 * signals.square().sum(-1))
+    printed = beta * torch.exp(signals @ signals.mT)
+    torch.testing.assert_close(weighted_attention(signals), printed / printed.sum(-1, keepdim=True))
+
+
+def test_soft_threshold_minimises_its_proximal_problem():
+    grid = torch.linspace(-4, 4, 80_001, dtype=torch.float64)
+    for value in (-2.3, -0.4, 0.0, 0.7, 3.1):
+        best = grid[(0.5 * (grid - value) ** 2 + 0.7 * grid.abs()).argmin()]
+        assert float(soft_threshold(torch.tensor(value), torch.tensor(0.7))) == pytest.approx(float(best), abs=2e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"measurements": 6}, {"heads": 3}, {"temperature": True}, {"blocks": 1}])
+def test_the_fast_form_equals_the_plain_one_to_a_thousandth_of_a_grey_level(changes):
+    network = trained_a_little(small(**changes))
+    measurements = network.measure(255 * torch.rand(6, 20, 16))
+    with torch.no_grad():
+        torch.testing.assert_close(network.fast()(measurements), network(measurements), atol=1e-3, rtol=0)
+
+
+def test_tokens_are_a_set_whose_order_does_not_matter():
+    network = trained_a_little(small(temperature=True))
+    patches, order = 255 * torch.rand(1, 9, 16), torch.randperm(9)
+    torch.testing.assert_close(network(patches)[:, order], network(patches[:, order]), atol=1e-3, rtol=0)
+
+
+def test_a_configuration_builds_its_network_again():
+    network = Dust(small(heads=2, temperature=True))
+    again = build(config_of(network))
+    assert again.load_state_dict(network.state_dict())
+    assert config_of(again) == config_of(network)
+
+
+def test_atoms_that_make_no_separable_dictionary_are_refused():
+    with pytest.raises(ValueError, match="atoms must be a square"):
+        DustConfig(atoms=1000)

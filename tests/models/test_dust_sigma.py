@@ -1,0 +1,88 @@
+"""One network for every noise level: its fast form, its curves, its behaviour outside the trained range."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vidrestore.models import dust, dust_sigma
+from vidrestore.models.dust_family import build, config_of
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
+from vidrestore.models.fast.linear import PackedLinear, PlainLinear
+
+
+def trained_a_little(**changes: int) -> SigmaDust:
+    """Weights moved off their symmetric start, so that a wrong transpose or a swapped curve shows."""
+    torch.manual_seed(1)
+    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64, **changes)).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return network
+
+
+@pytest.mark.parametrize("linear", [PackedLinear, PlainLinear])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 20.0, 75.0, 120.0])
+@pytest.mark.parametrize("changes", [{}, {"heads": 3}, {"blocks": 1}, {"blocks": 4}, {"degree": 0}])
+def test_the_network_at_one_level_equals_the_equations(changes, sigma, linear):
+    network, noisy = trained_a_little(**changes), 255 * torch.rand(3, 7, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(network.at(sigma, torch.float32, linear)(noisy), network(noisy, sigma), atol=1e-3, rtol=0)
+
+
+def test_gradients_reach_every_parameter_through_the_fast_form():
+    network = trained_a_little(heads=2)
+    network.at(30.0, torch.float32, PlainLinear)(255 * torch.rand(2, 5, 16)).square().mean().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
+
+
+def test_brightness_passes_through_unchanged():
+    network, noisy = trained_a_little(), 50 + 100 * torch.rand(2, 6, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(network(noisy + 40, 10.0), network(noisy, 10.0) + 40, atol=1e-3, rtol=0)
+
+
+def test_at_one_level_twice_the_contrast_and_twice_the_noise_is_twice_the_output():
+    network, noisy = trained_a_little(degree=0), 100 * torch.rand(2, 6, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(network(2 * noisy, 20.0), 2 * network(noisy, 10.0), atol=1e-3, rtol=0)
+
+
+def test_levels_beyond_the_trained_range_use_its_ends():
+    assert noise_level(0.2) == noise_level(1.0) < noise_level(15.0) == 0 < noise_level(75.0) == noise_level(200.0)
+
+
+def test_tokens_of_other_content_have_no_say():
+    """A token far from all others gets what it would get alone: the attention is by distance."""
+    network = trained_a_little()
+    group = 255 * torch.rand(1, 6, 16)
+    network.log_temperature.data.fill_(-20.0)  # a temperature near zero
+    with torch.no_grad():
+        centred = group - group.mean()
+        alone = network(centred[:, :1] - centred[:, :1].mean(), 5.0)
+        together = network(centred, 5.0)[:, :1]
+        torch.testing.assert_close(together - together.mean(), alone - alone.mean(), atol=20, rtol=0)
+
+
+def test_a_configuration_builds_its_network_again():
+    network = trained_a_little(heads=2, blocks=2)
+    again = build(config_of(network))
+    again.load_state_dict(network.state_dict())
+    assert config_of(again) == config_of(network)
+
+
+@pytest.mark.parametrize("sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str)
+def test_sizes_that_no_network_has_are_refused(sizes):
+    with pytest.raises(ValueError, match="must be"):
+        SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))
+
+
+def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one() -> None:
+    values, threshold = torch.randn(2, 5, 7, requires_grad=True), torch.rand(2, 5, 1, requires_grad=True)
+    direction = torch.randn(2, 5, 7)
+    quick, plain = dust_sigma._SoftThreshold.apply(values, threshold), dust.soft_threshold(values, threshold)
+    torch.testing.assert_close(quick, plain)
+    for mine, expected in zip(
+        *(torch.autograd.grad((form * direction).sum(), (values, threshold)) for form in (quick, plain)), strict=True
+    ):
+        torch.testing.assert_close(mine, expected)

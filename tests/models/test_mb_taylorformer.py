@@ -1,0 +1,277 @@
+"""MB-TaylorFormer V2: the golden numbers of the release and mistakes that they catch; strips, gradients and half precision."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from taylor_networks import INPUTS, golden, released, restored, small
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from vidrestore.models import mb_taylorformer
+from vidrestore.models.fast import strips
+from vidrestore.models.mb_taylorformer import SIZES, Attention, FeedForward, MBTaylorFormer, MBTaylorFormerConfig, few_filters
+from vidrestore.models.mb_taylorformer_family import build, settings_of
+from vidrestore.models.taylor_attention import PRINTED
+
+# The release's numbers
+
+
+@pytest.mark.parametrize("which", INPUTS)
+@pytest.mark.parametrize("branches", [2, 3])
+def test_in_float32_the_released_output_is_met_to_a_ten_thousandth(branches, which):
+    _, numbers = golden(branches)
+    torch.testing.assert_close(restored(released(branches), numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("which", INPUTS)
+@pytest.mark.parametrize("branches", [2, 3])
+def test_in_float64_nothing_but_the_rounding_of_the_stored_numbers_is_left(branches, which):
+    _, numbers = golden(branches)
+    stored = numbers[f"output{which}"]
+    rounding = (torch.nextafter(stored.abs(), torch.tensor(torch.inf)).double() - stored.abs().double()) / 2
+    error = restored(released(branches, torch.float64), numbers[f"input{which}"]) - stored.double()
+    assert float((error.abs() - rounding).max()) < 1e-9
+
+
+def swapped(maps: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
+    """Sampling that takes each pair of offsets for (right, down)."""
+    return mb_taylorformer_sampling(maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest)
+
+
+def repeating(maps: Tensor, offsets: Tensor, weight: Tensor, span: tuple[int, int], reach: float | None) -> Tensor:
+    """Sampling of a map that its border continues."""
+    padded = F.pad(maps, (8, 8, 8, 8), mode="replicate")
+    inner = F.pad(offsets, (8, 8, 8 + span[0], 8 + maps.shape[2] - span[1]))
+    return mb_taylorformer_sampling(padded, inner, weight)[:, :, 8 + span[0] : 8 + span[1], 8:-8]
+
+
+mb_taylorformer_sampling = mb_taylorformer.deformable_depthwise
+MISTAKES = {
+    "power 4": {"attention": {"focus_power": 4}},
+    "limit 1": {"offset_clamp": [-1, 1]},
+    "no limit": {"offset_clamp": None},
+    "no remainder": {"attention": {"remainder": "plain"}},
+    "residual": {"first_residual": True},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("branches", [2, 3])
+def test_another_rule_than_the_releases_does_not_go_unnoticed(branches, mistake):
+    _, numbers = golden(branches)
+    error = restored(released(branches, **MISTAKES[mistake]), numbers["input"]) - numbers["output"]
+    assert float(error.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("sampling", [swapped, repeating])
+@pytest.mark.parametrize("branches", [2, 3])
+def test_another_order_of_offsets_or_another_border_does_not_go_unnoticed(monkeypatch, branches, sampling):
+    _, numbers = golden(branches)
+    monkeypatch.setattr(mb_taylorformer, "deformable_depthwise", sampling)
+    error = restored(released(branches), numbers["input"]) - numbers["output"]
+    assert float(error.abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("size, count", [("b", 2_629_458), ("l", 7_295_572), ("xl", 16_257_900)])
+def test_parameters_are_as_many_as_in_the_release(size, count):
+    assert sum(parameter.numel() for parameter in MBTaylorFormer(SIZES[size]).parameters()) == count
+
+
+def test_the_golden_networks_have_the_stored_count():
+    for branches in (2, 3):
+        assert sum(parameter.numel() for parameter in released(branches).parameters()) == golden(branches)[0]["params"]
+
+
+def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        build({"size": "t"})(torch.rand(1, 3, 64, 64))
+    assert 2.8e9 < 16 * counter.get_total_flops() / 2 < 3.6e9
+
+
+# The same in place and in strips as all at once with gradients
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attention": vars(PRINTED)},
+        {"offset_limit": []},
+        {"offset_limit": [-1.5, 0.5]},
+        {"embedding": "dilated", "chain": False},
+        {"attention": {"position": "none"}},
+    ],
+    ids=str,
+)
+def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
+    network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
+    expected = network(images)
+    monkeypatch.setattr(mb_taylorformer, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], rows))
+    with torch.no_grad():
+        torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("height, rows", [(1, 1), (7, 3), (8, 4), (5, 9), (6, 0)])
+def test_strips_cover_every_row_once(height, rows):
+    covered = [row for start, stop in strips.spans(height, rows) for row in range(start, stop)]
+    assert covered == list(range(height))
+    assert max(stop - start for start, stop in strips.spans(height, rows)) <= max(rows, 1)
+
+
+def test_the_input_is_not_altered_and_its_layout_does_not_matter():
+    network, images = small(), torch.rand(1, 3, 16, 24)
+    before = images.clone()
+    with torch.no_grad():
+        plain = network(images)
+        assert torch.equal(images, before)
+        torch.testing.assert_close(network(images.contiguous(memory_format=torch.channels_last)), plain)
+
+
+def test_pictures_of_a_batch_do_not_see_each_other():
+    network, images = small(), torch.rand(3, 3, 16, 16)
+    with torch.no_grad():
+        together = network(images)
+        for number, image in enumerate(images):
+            torch.testing.assert_close(network(image[None])[0], together[number], atol=1e-5, rtol=0)
+
+
+def test_gradients_reach_every_trained_parameter():
+    network = small()
+    network(torch.rand(2, 3, 16, 16)).square().mean().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.requires_grad == (not name.endswith("one")), name
+        if parameter.requires_grad:
+            assert torch.isfinite(parameter.grad).all(), name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_gradients_are_those_of_finite_differences():
+    network = small(blocks=[1, 1, 1, 1], branches=[1, 1, 1, 1]).double()
+    images = torch.rand(1, 3, 8, 8, dtype=torch.float64, requires_grad=True)
+    direction, step = torch.randn_like(images), 1e-6
+    (slope,) = torch.autograd.grad(network(images).square().sum(), images)
+    with torch.no_grad():
+        ahead, behind = (network(images + sign * step * direction).square().sum() for sign in (1, -1))
+    assert float((slope * direction).sum()) == pytest.approx(float((ahead - behind) / (2 * step)), rel=1e-5)
+
+
+# Half precision
+
+
+@pytest.mark.parametrize("dtype, most", [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
+def test_half_precision_stays_close(dtype, most):
+    _, numbers = golden(3)
+    error = restored(released(3, dtype), numbers["input"]).float() - numbers["output"]
+    assert float(error.abs().mean()) < most
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_finite_where_powers_of_its_own_would_not(dtype):
+    """Queries of 20 and more: 20^8 is 400,000 times the largest number of float16."""
+    network = small().to(dtype)
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, Attention):
+                module.qkv *= 20
+        assert torch.isfinite(network(torch.rand(1, 3, 32, 32, dtype=dtype))).all()
+
+
+def test_mixed_precision_trains_with_finite_gradients():
+    network = small()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = network(torch.rand(1, 3, 16, 16))
+    output.float().square().mean().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters() if parameter.requires_grad)
+
+
+def test_mixed_precision_restores_as_it_trains():
+    network, images = small(), torch.rand(1, 3, 16, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        trained = network(images)
+        with torch.no_grad():
+            torch.testing.assert_close(network(images), trained.detach(), atol=0.1, rtol=0.1)
+
+
+# Parts
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_few_filters_are_a_grouped_convolution(side):
+    maps, kernels = torch.rand(2, 3 * 4, 9, 6), torch.randn(3, 4, side, side)
+    expected = F.conv2d(maps, kernels, padding=side // 2, groups=3)
+    torch.testing.assert_close(few_filters(maps, kernels), expected)
+
+
+def test_the_feed_forward_is_the_printed_one_whatever_the_vectors_hold():
+    """Five hidden channels, which leave three of a vector's places empty."""
+    torch.manual_seed(2)
+    network, maps = FeedForward(4, 5, 2), torch.rand(1, 4, 6, 7)
+    deviation = (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    expanded = F.conv2d(maps / deviation * network.norm[1][:, None, None], network.expand[1][..., None, None])
+    a, b = F.conv2d(expanded, network.expand_depthwise[1], padding=1, groups=10).chunk(2, 1)
+    expected = maps + F.conv2d(F.gelu(a) * b, network.contract[1][..., None, None])
+    torch.testing.assert_close(network(maps, 1), expected)
+
+
+# Ablations
+
+
+@pytest.mark.parametrize("settings, millions", [({"embedding": "plain"}, 2.60), ({"attention": {"position": "none"}}, 2.58)], ids=str)
+def test_networks_of_the_ablations_have_the_parameters_of_the_papers_tables(settings, millions):
+    assert sum(parameter.numel() for parameter in build(settings).parameters()) / 1e6 == pytest.approx(millions, abs=0.01)
+
+
+@pytest.mark.parametrize("kind, dilation", [("plain", 1), ("dilated", 2)])
+def test_fixed_taps_of_the_second_branch_lie_that_far_apart(kind, dilation):
+    part = mb_taylorformer.embedding(2, 1, small(embedding=kind).config)
+    maps, expected = torch.rand(1, 2, 9, 9), torch.zeros(2)
+    for row, column in product(range(3), repeat=2):
+        expected += part.depthwise[:, 0, row, column] * maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
+    torch.testing.assert_close(part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected))
+
+
+def test_branches_side_by_side_all_see_the_input_of_their_stage():
+    stage = small(chain=False).encoder[3]
+    maps = torch.rand(1, 16, 8, 8)
+    for embed, branch in zip(stage.embeddings, stage.embedded(maps), strict=True):
+        torch.testing.assert_close(branch, embed(maps))
+
+
+# Configurations
+
+
+def test_a_configuration_builds_its_network_again():
+    network = small(attention=vars(PRINTED), first_residual=True, offset_limit=None)
+    again = build(settings_of(network.config))
+    assert again.load_state_dict(network.state_dict())
+    assert again.config == network.config
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"size": "m"}, "unknown size 'm'; there are t, b, l, xl"),
+        ({"widths": [8, 20, 24, 32]}, "widths must double from level 1 to 2"),
+        ({"heads": [1, 2, 3, 8]}, "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72"),
+        ({"blocks": [1, 2, 3]}, "blocks must be four numbers of at least 1"),
+        ({"offset_limit": [3, -3]}, "offset_limit must be two numbers that rise"),
+        ({"embedding": "wide"}, "embedding must be deformable, plain or dilated, got 'wide'"),
+        ({"attention": {"focus_power": 0}}, "focus_power must be at least 1"),
+        ({"attention": {"eps_length": 0}}, "eps_length must be positive"),
+    ],
+)
+def test_sizes_that_no_network_has_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(settings)
+
+
+def test_sides_that_cannot_be_halved_three_times_are_refused():
+    with pytest.raises(ValueError, match=r"sides that are multiples of 8, got \(1, 3, 16, 20\)"):
+        small()(torch.rand(1, 3, 16, 20))
+    assert MBTaylorFormerConfig() == SIZES["b"]

@@ -1,0 +1,196 @@
+"""What all systems of the DUST paper have in common here: sizes, gradients, number formats, files, training, sensing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from recovery_systems import LEARNING, MEASUREMENTS, PIXELS, SIZES, config, patches, system
+from sample_videos import write_video
+from training_runs import Told, tiny_run
+
+import vidrestore
+from vidrestore.models.fast.linear import PackedLinear, PlainLinear
+from vidrestore.training import loop
+from vidrestore.training.config import read_config
+from vidrestore.training.data import sources
+from vidrestore.training.loop import train
+from vidrestore.weights import load_model, save_model
+from vidrestore.weights.checkpoint import build_network
+
+FAMILY = pytest.mark.parametrize("family", sorted(SIZES))
+TABLE_VIII = {  # millions of parameters, at a rate of 0.2
+    "sista-rnn": 0.34,
+    "l1-l1-rnn": 1.32,
+    "reweighted-rnn": 2.37,
+    "vit": 2.46,
+    "unfolded-transformer": 0.49,
+    "printed-dust": 1.38,
+    "printed-mh-dust": 2.42,
+}
+COUNTS: list[tuple[str, dict[str, Any], int]] = [
+    ("sista-rnn", {}, 341_763),
+    ("l1-l1-rnn", {}, 1_324_803),
+    ("reweighted-rnn", {}, 2_374_403),
+    ("vit", {}, 2_459_648),
+    ("unfolded-transformer", {}, 485_376),
+    ("unfolded-transformer", {"normalise": False}, 485_376),
+    *(("dust", {"heads": heads}, 1_376_003 + (262_144 * heads if heads > 1 else 0)) for heads in range(1, 9)),
+    ("dust", {"normalise": False}, 1_376_003),
+    ("dust", {"correlation": True}, 1_376_003 + 65_536),
+    ("sista", {}, 0),
+    ("algorithm1", {}, 0),
+]
+
+
+def learned(network: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(("family", "changes", "count"), COUNTS, ids=[f"{family}{changes or ''}" for family, changes, _ in COUNTS])
+def test_parameters_are_as_many_as_in_table_viii(family: str, changes: dict[str, Any], count: int) -> None:
+    assert learned(build_network(family, {"measurements": 51} | changes)) == count
+
+
+@pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
+@pytest.mark.parametrize("family", LEARNING)
+def test_every_parameter_has_a_finite_gradient(family: str, measurements: int | None) -> None:
+    network = system(family, measurements).float()
+    groups = patches(frames=6).float()
+    network.at(20.0, torch.float32, PlainLinear)(network.measure(groups)).square().mean().backward()
+    gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
+    assert all(gradient is not None and gradient.isfinite().all() and gradient.any() for gradient in gradients.values()), gradients
+
+
+@FAMILY
+@pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
+def test_packed_products_change_nothing_and_16_bits_little(family: str, measurements: int | None) -> None:
+    network, groups = system(family, measurements).float(), patches(2, 6).float()
+    measured = network.measure(groups)
+    with torch.no_grad():
+        expected, scale = network(measured), float(network(measured).norm())
+        torch.testing.assert_close(network.at(20.0, torch.float32, PackedLinear)(measured), expected, atol=1e-3 + 1e-5 * scale, rtol=0)
+        rounded = network.at(20.0, torch.bfloat16, PlainLinear)(measured)
+    assert rounded.dtype == torch.float32
+    assert float((rounded - expected).norm()) < 0.05 * scale
+
+
+@FAMILY
+@pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
+def test_a_file_builds_its_system_again(family: str, measurements: int | None, tmp_path: Path) -> None:
+    network = system(family, measurements).float()
+    path = tmp_path / "system.safetensors"
+    save_model(path, network, family=family, config=network.config, task="recover" if measurements else "denoise")
+    again = load_model(path).network
+    measured = network.measure(patches().float())
+    assert torch.equal(again(measured), network(measured))
+    assert learned(again) == learned(network)
+
+
+@FAMILY
+@pytest.mark.parametrize("task", ["recover", "denoise"])
+def test_every_system_goes_through_train(family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
+    model = config(family, MEASUREMENTS if task == "recover" else None)
+    changes = {
+        "": {"family": family, "task": task},
+        "model": {"kind": None, "degree": None, "blocks": None, "atoms": None} | model,
+        "training": {"steps": 2, "validate_every": 1, "sigma": [0.0 if task == "recover" else 20.0]},
+    }
+    run = tiny_run(tmp_path, changes)
+    told = Told()
+    trained = load_model(train(run, tmp_path / "runs", listen=told))
+    assert [event.step for event in told[1:]] == [1, 2]
+    assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in told[1:])
+    fresh = loop.Run(run, tmp_path / "fresh", torch.device("cpu")).network.state_dict()
+    unchanged = all(torch.equal(tensor.half().float(), fresh[name].half().float()) for name, tensor in trained.network.state_dict().items())
+    assert unchanged == (family not in LEARNING)
+
+
+@FAMILY
+def test_films_are_measured_and_recovered_by_every_system(family: str, tmp_path: Path) -> None:
+    network = system(family, PIXELS).float()
+    save_model(tmp_path / "system.safetensors", network, family=family, config=network.config, task="recover")
+    write_video(tmp_path / "film.mkv", 3, size=(22, 18))
+    measured, recovered = tmp_path / "measured.safetensors", tmp_path / "recovered.mkv"
+    model = str(tmp_path / "system.safetensors")
+    vidrestore.sense(tmp_path / "film.mkv", measured, model=model)
+    assert vidrestore.recover(measured, recovered, model=model).frames == 3
+
+
+SYSTEMS = Path(__file__).parents[2] / "examples" / "train" / "systems"
+
+
+@pytest.mark.parametrize("path", sorted(SYSTEMS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_system_has_a_recipe_named_as_its_file(path: Path) -> None:
+    recipe = read_config(path)
+    assert recipe.name == path.stem
+    name, _, task = path.stem.rpartition("-")
+    network: Any = build_network(recipe.family, recipe.model)
+    assert (recipe.task, network.config.measurements) == (("recover", 51) if task == "cs20" else ("denoise", None))
+    if task == "cs20":
+        assert round(learned(network) / 1e6, 2) == TABLE_VIII.get(name, 0.0)
+
+
+def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_learns() -> None:
+    recipes = [read_config(path) for path in SYSTEMS.glob("*.toml")]
+    assert len(recipes) == 2 * (len(TABLE_VIII) + 2)  # two learn nothing
+    assert len({recipe.data for recipe in recipes}) == 1
+    for task, sigma in (("recover", (0.0,)), ("denoise", (20.0,))):
+        assert {recipe.training.sigma for recipe in recipes if recipe.task == task} == {sigma}  # type: ignore[attr-defined]
+
+
+def trained(output: Path, *arguments: str) -> list[str]:
+    """Names of what examples/train_systems.sh trains, with a command in the place of `vidrestore train` that makes the file only."""
+    fake = output.parent / "fake.sh"
+    fake.write_text('touch "${2%.toml}.safetensors"; basename "$2" .toml\n')
+    script = SYSTEMS.parents[1] / "train_systems.sh"
+    environment = os.environ | {"TRAIN": f"sh {fake}"}
+    command = ["bash", str(script), str(output), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout.split()
+
+
+def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_path: Path) -> None:
+    names = trained(tmp_path / "out", "all")
+    assert len(names) == len(set(names)) == 9 * (5 + 4 + 4) + 2 * 5 + 2
+    for name in names:
+        recipe = read_config(tmp_path / "out" / f"{name}.toml")
+        assert recipe.name == name
+        assert recipe.data.clips.endswith("/systems/../../../../shared/data/train") and Path(recipe.data.clips).is_absolute()
+    assert trained(tmp_path / "out", "all") == []
+
+
+def test_the_script_changes_what_it_says(tmp_path: Path) -> None:
+    assert trained(tmp_path / "out", "sensing", "sista-rnn") == [f"sista-rnn-cs{rate}0" for rate in range(1, 6)]
+    half = read_config(tmp_path / "out" / "sista-rnn-cs50.toml")
+    assert (half.model["measurements"], half.parameters) == (128, {"rate": 0.5})
+    assert trained(tmp_path / "out", "denoising", "l1-l1-rnn")[-1] == "l1-l1-rnn-denoise100"
+    noisy = read_config(tmp_path / "out" / "l1-l1-rnn-denoise100.toml")
+    assert (noisy.training.sigma, noisy.model) == ((100.0,), {"lambda1": 60.0, "lambda2": 20.0})  # type: ignore[attr-defined]
+    assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
+    both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
+    assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))  # type: ignore[attr-defined]
+    assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
+
+
+def test_the_table_takes_every_recipe_as_it_is(tmp_path: Path) -> None:
+    names = trained(tmp_path / "out", "table")
+    assert sorted(names) == sorted(path.stem for path in SYSTEMS.glob("*.toml"))
+    for name in names:
+        changed, recipe = read_config(tmp_path / "out" / f"{name}.toml"), read_config(SYSTEMS / f"{name}.toml")
+        assert (changed.model, changed.training, changed.parameters) == (recipe.model, recipe.training, recipe.parameters)
+
+
+def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path: Path) -> None:
+    names = trained(tmp_path / "out", "ablations")
+    models = {name: read_config(tmp_path / "out" / f"{name}.toml").model for name in names}
+    assert [models[f"printed-mh{heads}-dust-denoise20"]["heads"] for heads in (2, 6, 8)] == [2, 6, 8]
+    for name, model in models.items():
+        family = "unfolded-transformer" if name.startswith("unfolded") else "dust"
+        network: Any = build_network(family, model)
+        assert getattr(network.config, "correlation", False) == ("-f-" in name)
+        assert network.config.normalise == ("weighted" not in name)

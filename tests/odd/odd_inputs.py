@@ -1,0 +1,218 @@
+"""Odd and damaged inputs through the real command: `python tests/odd/odd_inputs.py --table` prints what each gets, in Markdown.
+
+Every input has an outcome that is stated beside it (odd_damage.py, odd_shapes.py, odd_company.py); `verdict` says what differs from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+import av
+import numpy as np
+from av.stream import Disposition
+from odd_case import Case
+from odd_company import changes, names, no_films, streams
+from odd_damage import bits, cuts, headers
+from odd_process import run_apart
+from odd_shapes import pixels, sizes, times
+from written_videos import packets
+
+from vidrestore.cli import main
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import probe
+from vidrestore.restorers.base import TASKS
+
+CASES = tuple(chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_films(), changes()))
+
+
+@dataclass(frozen=True)
+class Got:
+    """What a command did: its exit code, all that it said, and the file that it wrote."""
+
+    code: int
+    said: str
+    output: Path | None
+
+
+def run(case: Case, folder: Path) -> Got:
+    """Make the input in an empty folder, which is the current one, and restore it with a model that changes nothing."""
+    case.write(folder / case.name)
+    arguments = ["denoise", *case.arguments, "--quiet", "--", case.name]
+    code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
+    written = [path for path in folder.iterdir() if path.name != case.name]
+    return Got(code, said, written[0] if len(written) == 1 else None)
+
+
+def _here(arguments: list[str]) -> tuple[int, str]:
+    said, identity = io.StringIO(), TASKS["denoise"]
+    TASKS["denoise"] = TASKS["<identity>"]
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0), said.getvalue()
+    finally:
+        TASKS["denoise"] = identity
+    return 0, said.getvalue()
+
+
+def verdict(case: Case, got: Got, folder: Path) -> str | None:
+    """What is wrong with what a case got; None where it is as stated."""
+    wanted = case.outcome
+    if got.code not in wanted.codes:
+        return f"exit code {got.code}, expected {' or '.join(map(str, wanted.codes))}"
+    if "Traceback" in got.said:
+        return "a traceback"
+    if not re.search(wanted.says, got.said, re.DOTALL):
+        return f"it does not say {wanted.says!r}"
+    if wanted.codes == (0,) and not wanted.says and "warning" in got.said:
+        return "an unexpected warning"
+    others = sorted(path.name for path in folder.iterdir() if path.name != case.name)
+    if wanted.frames is None:
+        return f"it leaves {others}" if others else None if named(case.name, got.said) else "it does not name the file"
+    if got.output is None:
+        return f"one output was expected, found {others}"
+    return difference(folder / case.name, got.output, case)
+
+
+def named(name: str, said: str) -> bool:
+    """Outputs that can't be named so are called by the input's stem."""
+    return any(each in said for each in (name, ascii(name)[1:-1], Path(name).stem))
+
+
+def difference(source: Path, output: Path, case: Case) -> str | None:
+    """How an output differs from what it should be."""
+    wanted, found = shown(source), shown(output)
+    if len(found) != case.outcome.frames:
+        return f"{len(found)} frames, expected {case.outcome.frames}"
+    tick = Fraction(probe(str(output)).video.time_base) / 2
+    moved = found[0].time - wanted[0].time if case.outcome.moved else Fraction(0)
+    known = [frame.time + moved for frame in wanted]
+    if any(min(abs(frame.time - time) for time in known) > tick for frame in found):
+        return "times that the source does not have"
+    if case.outcome.codes != (0,):
+        return None
+    if len(found) != len(wanted):
+        return f"{len(found)} frames, but the source shows {len(wanted)}"
+    exact = "--lossless" in case.arguments
+    if exact and any(frame.samples != other.samples for frame, other in zip(found, wanted, strict=True)):
+        return "other samples"
+    return tags_differ(source, output) or packets_differ(source, output, case, moved)
+
+
+@dataclass(frozen=True)
+class Shown:
+    time: Fraction
+    samples: list[bytes]
+
+
+def shown(path: Path) -> list[Shown]:
+    """The pictures of a file as FFmpeg gives them, in one thread, without any check."""
+    found = []
+    with av.open(f"file:{path}", metadata_errors="replace") as container:
+        stream = next(each for each in container.streams.video if not each.disposition & Disposition.attached_pic)
+        stream.codec_context.thread_type = "NONE"
+        for packet in container.demux(stream):
+            with contextlib.suppress(av.error.FFmpegError):
+                for frame in packet.decode():
+                    pts = frame.pts if frame.pts is not None else frame.dts
+                    planes = planes_of(frame, layout_of(frame.format.name))
+                    found.append(Shown((pts or 0) * stream.time_base, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
+    return found
+
+
+def tags_differ(source: Path, output: Path) -> str | None:
+    before, after = probe(str(source)), probe(str(output))
+    for name in ("width", "height", "format", "rotation", "display_matrix", "colour"):
+        old, new = getattr(before.video, name), getattr(after.video, name)
+        if name == "colour":
+            old, new = (replace(each, chroma_location=0, range=each.range or 1) for each in (old, new))  # untagged is limited
+        if old != new:
+            return f"{name} was {old}, is {new}"
+    if (before.video.sample_aspect_ratio or 1) != (after.video.sample_aspect_ratio or 1):
+        return f"pixels of {before.video.sample_aspect_ratio} became {after.video.sample_aspect_ratio}"
+    lost = {key.lower() for key in before.metadata} - _MUXERS_OWN - {key.lower() for key in after.metadata}
+    return f"metadata is lost: {lost}" if lost else "chapters are lost" if before.chapters != after.chapters else None
+
+
+# What muxers write for themselves, the second half that of MXF.
+_MUXERS_OWN = frozenset(
+    [
+        *("major_brand", "minor_version", "compatible_brands", "encoder", "software", "duration", "creation_time", "genre"),
+        *("company_name", "product_name", "product_version", "application_platform", "product_uid", "material_package_umid"),
+        *("modification_date", "operational_pattern_ul", "uid", "generation_uid", "toolkit_version"),
+    ]
+)
+
+
+def packets_differ(source: Path, output: Path, case: Case, moved: Fraction) -> str | None:
+    """Whether every packet of the other streams is there, with its time (to a millisecond, as Matroska has it)."""
+    if "--drop" in case.arguments:
+        return None
+    before, after = other_packets(source, case), other_packets(output, case)
+    if [len(each) for each in before] != [len(each) for each in after]:
+        return f"packets of other streams: {[len(each) for each in after]} of {[len(each) for each in before]}"
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        if [data for data, _ in old] != [data for data, _ in new]:
+            return f"other stream {number} has other packets"
+        if any(a is not None and b is not None and abs(a + moved - b) > Fraction(1, 1000) for (_, a), (_, b) in zip(old, new, strict=True)):
+            return f"other stream {number} has other times"
+    return None
+
+
+def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | None]]]:
+    found, info = packets(path), probe(str(path))
+    made_anew = {each.index for each in info.streams if each.kind == "data" and each.codec == "unknown" and "data" not in case.what}
+    return [found[index] for index in sorted(found) if index not in {info.video.index, *made_anew}]
+
+
+def outcome_words(got: Got, frames: int | None) -> str:
+    said = " ".join(line for line in got.said.splitlines() if not re.search(" frames? in ", line))
+    return f"{frames} frames" if got.code == 0 and not said else said
+
+
+def table(cases: list[Case]) -> Iterator[str]:
+    """One row for each input, as it is judged."""
+    yield "| | Input | Exit | Said | As stated |\n|---|---|---|---|---|"
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder, "work")
+        work.mkdir()
+        with contextlib.chdir(work):
+            for case in cases:
+                got = run(case, work)
+                wrong = verdict(case, got, work)
+                said = outcome_words(got, case.outcome.frames).replace("|", "\\|")
+                yield f"| {case.group} | {case.what} | {got.code} | {said} | {'yes' if wrong is None else f'NO: {wrong}'} |"
+                empty(work)
+
+
+def empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", action="store_true", help="print what each input gets")
+    parser.add_argument("--only", default="", help="those whose group and name match this regular expression")
+    given = parser.parse_args()
+    chosen = [case for case in CASES if re.search(given.only, f"{case.group}: {case.what}")]
+    if given.table:
+        for row in table(chosen):
+            print(row, flush=True)  # noqa: T201
+    else:
+        print(f"{len(chosen)} inputs")  # noqa: T201

@@ -1,0 +1,107 @@
+"""Odd and damaged inputs, each with the outcome that is stated for it: no traceback, no hang, no wrong success.
+
+`python tests/odd/odd_inputs.py --table` prints what each gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import odd_inputs
+import pytest
+from odd_case import Case, Outcome, kept, maybe_damaged, of_bytes
+from odd_files import KINDS, box, clip, cut, flipped, places
+from odd_inputs import CASES, empty, run, shown, verdict
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs fork, and names that Windows has not")
+
+ENDLESS = {"ts", "mpeg2 ts", "mpg", "mpeg2"}  # containers that say nowhere how long they are
+SWEPT = ("mp4", "mkv", "ts", "avi", "webm", "fragments")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The empty folder that commands work in."""
+    work = tmp_path / "work"
+    work.mkdir()
+    with contextlib.chdir(work):
+        yield work
+
+
+def name(case: Case) -> str:
+    return f"{case.group}: {case.what}".encode("ascii", "backslashreplace").decode()
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES])
+def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
+    got = run(case, folder)
+    assert verdict(case, got, folder) is None, got.said
+
+
+def test_there_are_many_of_them_and_no_two_alike() -> None:
+    assert len(CASES) >= 250
+    assert len({name(case) for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    "outcome, wrong",
+    [
+        (kept(11), "12 frames, expected 11"),
+        (kept(12, says="something"), "does not say"),
+        (replace(kept(12), codes=(1,)), "exit code 0"),
+        (Outcome((0,), None), "it leaves"),
+    ],
+)
+def test_a_verdict_sees_what_is_not_as_stated(outcome: Outcome, wrong: str, folder: Path) -> None:
+    case = of_bytes("none", "a whole film", "film.mkv", lambda: clip("mkv"), outcome)
+    assert wrong in str(verdict(case, run(case, folder), folder))
+
+
+def test_a_verdict_sees_other_pixels(folder: Path) -> None:
+    case = of_bytes("none", "lossy", "film.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
+    got = run(case, folder)
+    assert verdict(replace(case, arguments=("--lossless",)), got, folder) == "other samples"
+
+
+def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
+    """(what, damaged bytes, whether an exit code of 0 still means all frames) at many places of several containers."""
+    for kind in SWEPT:
+        data = clip(kind)
+        for step in range(1, 30):
+            yield f"{kind} cut at {step}/30", cut(data, step / 30), kind not in ENDLESS
+        for seed in range(20):
+            pictures = [at for place in places(data) for at in place]
+            yield f"{kind} with a bit of its pictures flipped, {seed}", flipped(data, 1, range(pictures[0], pictures[-1]), seed), True
+    for seed in range(40):
+        yield f"MP4 with 3 bits of its index flipped, {seed}", flipped(clip("mp4"), 3, box(clip("mp4"), "moov"), seed), False
+        yield f"MKV with 3 bits of its head flipped, {seed}", flipped(clip("mkv"), 3, range(places(clip("mkv"))[0].start), seed), False
+
+
+@pytest.mark.faults
+def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path) -> None:
+    """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and no file."""
+    wrong = []
+    for what, data, counted in damaged_clips():
+        case = of_bytes("sweep", what, f"film{KINDS[what.split(' ')[0].lower()][0]}", lambda data=data: data, maybe_damaged(12), apart=True)
+        got = run(case, folder)
+        if problem := complaint(got, folder / case.name, counted):
+            wrong.append(f"{what}: {problem}\n{got.said}")
+        empty(folder)
+    assert not wrong, "\n".join(wrong)
+
+
+def complaint(got: odd_inputs.Got, source: Path, counted: bool) -> str | None:
+    if "Traceback" in got.said or got.code not in (0, 1, 4):
+        return f"ends with {got.code}"
+    if got.code == 1:
+        return "says nothing" if source.name not in got.said else "leaves a file" if got.output else None
+    if got.output is None:
+        return "leaves no film"
+    if got.code == 4:
+        return None if "damaged" in got.said else "does not say that it is damaged"
+    found, wanted = len(shown(got.output)), len(shown(source))
+    return f"{found} of {wanted} frames" if found != wanted or (counted and found != 12) else None

@@ -1,0 +1,145 @@
+"""The same film, whatever it is: random times, sizes and streams go through a restoration that changes nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from odd_films import Film, Sound, write_film
+from odd_inputs import tags_differ
+
+import vidrestore
+from vidrestore.media.reader import VideoReader
+from vidrestore.options import EncoderOptions
+
+TICKS = {".mp4": (600, 1000, 12800, 24000, 90000), ".mov": (600, 1000, 12800, 24000, 90000), ".mkv": (1000,)}
+SOUNDS = {".mp4": ("aac", "ac3", "libmp3lame"), ".mov": ("aac", "pcm_s16le"), ".mkv": ("aac", "flac", "libopus", "pcm_s16le", "libmp3lame")}
+TEXTS = {".mp4": ("mov_text",), ".mov": (), ".mkv": ("ass", "subrip")}
+RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+
+
+@st.composite
+def films(draw: Callable[[Any], Any]) -> tuple[str, Film]:
+    """A container and a film that fits into it; every time lies on the container's grid."""
+    suffix = draw(st.sampled_from(sorted(TICKS)))
+    ticks = draw(st.sampled_from(TICKS[suffix]))
+    steps = draw(st.lists(st.integers(1, 3 * ticks), max_size=7))
+    times = tuple(accumulate(steps, initial=draw(st.one_of(st.just(0), st.integers(0, 5 * ticks)))))
+    exact = suffix == ".mkv" and draw(st.booleans())
+    side = st.integers(1, 40) if exact else st.integers(1, 20).map(lambda half: 2 * half)
+    formats = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()))
+    film = Film(
+        sounds=tuple(draw(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
+        texts=tuple(draw(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
+        times=times,
+        codec="ffv1" if exact else "libx264",
+        size=(draw(side), draw(side)) if exact else (max(16, draw(side)), max(16, draw(side))),
+        pix_fmt=draw(st.sampled_from(formats)),
+        time_base=Fraction(1, ticks),
+        settings=draw(tags()),
+        turned=draw(st.one_of(st.none(), st.tuples(st.sampled_from((90, 180, -90)), st.booleans()))),
+        font=suffix == ".mkv" and draw(st.booleans()),
+        chapters=draw(st.booleans()),
+        first=draw(st.booleans()),
+        metadata=draw(st.dictionaries(st.sampled_from(("title", "artist", "comment")), st.text(WORDS, min_size=1, max_size=20))),
+    )
+    return suffix, film
+
+
+WORDS = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
+
+
+@st.composite
+def sounds(draw: Callable[[Any], Any], codecs: tuple[str, ...]) -> Sound:
+    milliseconds = Fraction(1, 1000)
+    start, length = draw(st.integers(0, 3000)), draw(st.integers(40, 1500))
+    return Sound(draw(st.sampled_from(codecs)), start * milliseconds, length * milliseconds)
+
+
+@st.composite
+def tags(draw: Callable[[Any], Any]) -> dict[str, Any]:
+    """Some of the tags of the picture."""
+    every = {
+        "colorspace": st.sampled_from((1, 5, 6, 9)),
+        "color_primaries": st.sampled_from((1, 5, 6, 9)),
+        "color_trc": st.sampled_from((1, 6, 13, 16, 18)),
+        "color_range": st.sampled_from((1, 2)),
+        "sample_aspect_ratio": st.sampled_from((Fraction(64, 45), Fraction(4, 3), Fraction(8, 9))),
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(every))))
+    return {name: draw(every[name]) for name in sorted(chosen)}
+
+
+def check_round_trip(film: tuple[str, Film]) -> None:
+    suffix, content = film
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = Path(folder, f"in{suffix}"), Path(folder, f"out{suffix}")
+        write_film(source, content)
+        summary = vidrestore.restore(source, output, task="<identity>", encoder=EncoderOptions(lossless=True))
+        assert (summary.frames, summary.damage) == (len(content.times), None)
+        assert frames(output) == frames(source)
+        assert tags_differ(source, output) is None
+        assert beside(output) == beside(source)
+
+
+def frames(path: Path) -> list[tuple[Fraction, list[bytes]]]:
+    with VideoReader(str(path), threads=1) as reader:
+        base = reader.info.video.time_base
+        return [(frame.pts * base, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+
+
+def beside(path: Path) -> list[Any]:
+    """All but the picture: what each other stream says of itself, and its packets with their times; chapters; titles."""
+    found: list[Any] = []
+    with av.open(str(path)) as container:
+        others = [stream for stream in container.streams if stream.type != "video" and not (stream.type == "data" and is_chapters(stream))]
+        told = {stream.index: (stream.type, stream.language, title(stream), stream.disposition) for stream in others}
+        found += [(told[stream.index], attached(stream)) for stream in others]
+        packets: dict[int, list[Any]] = {stream.index: [] for stream in others}
+        for packet in container.demux():
+            if packet.stream_index in packets and packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
+                packets[packet.stream_index].append((packet.pts * packet.time_base, bytes(packet)))
+        chapters = [(part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"]) for part in container.chapters()]
+        for stream in others:
+            if stream.codec_context is not None and stream.codec_context.name.startswith("pcm"):
+                packets[stream.index] = whole(packets[stream.index])
+        found += [list(packets.values()), chapters, {key: container.metadata.get(key) for key in ("title", "artist", "comment")}]
+    return found
+
+
+def whole(packets: list[Any]) -> list[Any]:
+    """Samples as they come, without the places where FFmpeg cuts them into packets: those follow how streams lie in the file."""
+    return [packets[0][0], b"".join(data for _, data in packets)] if packets else []
+
+
+def is_chapters(stream: Any) -> bool:
+    return stream.codec_context is None
+
+
+def title(stream: Any) -> str | None:
+    return stream.metadata.get("title", stream.metadata.get("name"))
+
+
+def attached(stream: Any) -> bytes | None:
+    return stream.data if stream.type == "attachment" else None
+
+
+@settings(RANDOM, max_examples=60, derandomize=True)
+@given(films())
+def test_every_time_tag_and_packet_of_a_random_film_is_kept(film: tuple[str, Film]) -> None:
+    check_round_trip(film)
+
+
+@pytest.mark.faults
+@settings(RANDOM, max_examples=600)
+@given(films())
+def test_every_time_tag_and_packet_of_hundreds_of_random_films_is_kept(film: tuple[str, Film]) -> None:
+    check_round_trip(film)

@@ -1,0 +1,157 @@
+"""The machinery that lets stages of a job run at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from vidrestore.pipeline.chain import ByteQueue, buffered, ordered_map
+
+
+def unit(item: object) -> int:
+    return 1
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread is not threading.main_thread()}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = threads()
+    yield
+    assert threads() <= before
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+def test_buffered_gives_every_item_in_order(count: int) -> None:
+    assert list(buffered(range(count), 3, unit)) == list(range(count))
+
+
+def test_buffered_runs_ahead_by_no_more_bytes_than_allowed() -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for index in range(100):
+            made.append(index)
+            yield index
+
+    with closing(buffered(items(), limit=50, size=lambda item: 10)) as ahead:
+        assert next(ahead) == 0
+        time.sleep(0.1)
+        assert len(made) == 1 + 5 + 1  # taken, waiting in the queue, and one in the producer's hand
+
+
+def test_an_item_larger_than_the_limit_still_passes() -> None:
+    assert list(buffered([b"x" * 100, b"y" * 100], limit=10, size=len)) == [b"x" * 100, b"y" * 100]
+
+
+def test_an_error_of_the_producer_comes_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("at the third")
+
+    seen = []
+    with pytest.raises(ValueError, match="at the third"):
+        for item in buffered(items(), 10, unit):
+            seen.append(item)
+    assert seen == [1, 2]
+
+
+def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads() -> None:
+    closed = threading.Event()
+
+    def items() -> Iterator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.set()
+
+    frames = buffered(items(), 2, unit)
+    next(frames)
+    frames.close()
+    assert closed.is_set()
+
+
+def test_an_error_in_the_middle_of_a_chain_stops_both_sides() -> None:
+    closed = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            yield from iter(int, 1)
+        finally:
+            closed.set()
+
+    def failing(items: Iterator[int]) -> Iterator[int]:
+        for index, item in enumerate(items):
+            if index == 5:
+                raise ValueError("the middle")
+            yield item
+
+    with (
+        closing(buffered(endless(), 2, unit)) as first,
+        closing(buffered(failing(first), 2, unit)) as second,
+        pytest.raises(ValueError, match="the middle"),
+    ):
+        list(second)
+    assert closed.is_set()
+
+
+def test_an_error_at_the_end_of_a_chain_stops_everything_before_it() -> None:
+    closed = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            yield from iter(int, 1)
+        finally:
+            closed.set()
+
+    with pytest.raises(KeyboardInterrupt), closing(buffered(endless(), 2, unit)) as first, closing(buffered(first, 2, unit)) as second:
+        next(second)
+        raise KeyboardInterrupt
+    assert closed.is_set()
+
+
+def test_a_queue_that_was_closed_takes_nothing() -> None:
+    queue: ByteQueue[int] = ByteQueue(10)
+    queue.close()
+    assert not queue.put(1, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_ordered_map_keeps_the_order_whatever_takes_longest(workers: int) -> None:
+    def slow(item: int) -> int:
+        time.sleep(0.01 * (item % 3))
+        return item * item
+
+    assert list(ordered_map(slow, range(10), workers)) == [item * item for item in range(10)]
+
+
+def test_ordered_map_works_on_several_items_at_once() -> None:
+    both = threading.Barrier(2, timeout=5)
+    assert len(list(ordered_map(lambda item: both.wait(), range(2), workers=2))) == 2
+
+
+def test_ordered_map_reads_no_further_than_one_item_more_than_it_works_on() -> None:
+    items = iter(range(100))
+    with closing(ordered_map(lambda item: item, items, workers=2)) as results:
+        next(results)
+        assert next(items) == 3
+
+
+def test_ordered_map_hands_over_the_error_of_a_call() -> None:
+    def failing(item: int) -> int:
+        if item == 3:
+            raise ValueError("item 3")
+        return item
+
+    results = ordered_map(failing, range(10), workers=2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="item 3"):
+        next(results)

@@ -1,0 +1,105 @@
+"""Frames on their way from a planned clip to their own samples: what is held in floats, and for how long."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.clips import Bounds, clip_bounds
+from vidrestore.errors import VidRestoreError
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.plan import Clip, PlannedClip
+from vidrestore.pipeline.plane_clips import ClipRestorer, EdgedClip
+from vidrestore.restorers.no_change import IdentityRestorer
+
+GRAY = PixelFormat("gray", "gray", 8)
+
+
+class Shifting(IdentityRestorer):
+    """Adds to each clip its number, counted from 1; keeps weak references to the memory of what it gave."""
+
+    parallel = 1
+
+    def __init__(self) -> None:
+        super().__init__(RestoreOptions())
+        self.given: list[weakref.ref[NDArray[np.float32]]] = []
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        restored = clip[0].numpy() + np.float32(len(self.given) + 1)
+        self.given.append(weakref.ref(restored))
+        return (torch.from_numpy(restored),)
+
+
+def film(count: int) -> list[Frame]:
+    return [Frame((np.full((4, 6), index % 200, np.uint8),), pts=index) for index in range(count)]
+
+
+def planned(frames: list[Frame], bounds: list[Bounds]) -> Iterator[PlannedClip]:
+    return ((Clip(first, stop, (0.0,)), frames[first:stop]) for first, stop in bounds)
+
+
+def values(frames: Iterator[Frame]) -> list[int]:
+    return [int(frame.planes[0][0, 0]) - frame.pts for frame in frames]  # what was added
+
+
+@pytest.mark.parametrize(
+    "count, cuts, added",
+    [
+        (20, [], [1] * 20),
+        (38, [], [1] * 18 + [1, 2] + [2] * 18),  # 1 1/3 and 1 2/3, rounded
+        (39, [20], [1] * 20 + [2] * 19),
+        (39, [], [1] * 18 + [1, 2] + [2] * 19),  # the last clip takes the rest in
+    ],
+)
+def test_frames_are_faded_only_where_two_clips_have_them(count: int, cuts: list[int], added: list[int]) -> None:
+    bounds = clip_bounds(count, cuts, IdentityRestorer.clip, 2)
+    frames = ClipRestorer(Shifting(), GRAY).frames(planned(film(count), bounds))
+    assert values(frames) == added
+
+
+def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
+    frames = film(20)
+    clip = EdgedClip(Clip(18, 38, (0.0,)), frames, before=20, after=36)
+    (own, first), (shared, second) = ClipRestorer(Shifting(), GRAY).restore(clip)
+    assert (own, shared) == ((18, 36), (36, 38))
+    assert [item.planes is None for item in [*first, *second]] == [False] * 2 + [True] * 16 + [False] * 2
+    assert all(item.frame.planes[0].dtype == np.uint8 for item in first)
+
+
+def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out() -> None:
+    restorer = Shifting()
+    bounds = clip_bounds(200, [], IdentityRestorer.clip, 2)
+    for frame in ClipRestorer(restorer, GRAY).frames(planned(film(200), bounds)):
+        at = next(index for index, (_, stop) in enumerate(bounds) if frame.pts < stop)
+        assert all(floats() is None for floats in restorer.given[: at + 1])
+
+
+def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
+    asked = list[int]()
+
+    def source() -> Iterator[PlannedClip]:
+        bounds = clip_bounds(400, [], IdentityRestorer.clip, 2)
+        for number, clip in enumerate(planned(film(400), bounds)):
+            asked.append(number)
+            yield clip
+
+    frames = ClipRestorer(Shifting(), GRAY).frames(source())
+    next(frames)
+    assert len(asked) == 1 + 1 + 1  # given, being restored, and the one whose edge tells what that one shares
+    frames.close()
+
+
+def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
+    class Full(Shifting):
+        def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"):
+        list(ClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))

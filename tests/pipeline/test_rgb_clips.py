@@ -1,0 +1,384 @@
+"""Films through networks that see RGB: the same frames, times, colours and formats, at the film's size and at four times its size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from rgb_networks import doubling, image_restorer, keeping, released_form, vsr_restorer, write_weights
+from sample_videos import video_frame, write_video
+from taylor_networks import small
+from torch import Tensor
+from vsr_networks import compact
+
+import vidrestore
+from vidrestore.clips import Bounds
+from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.errors import VidRestoreError
+from vidrestore.jobs import job as jobs
+from vidrestore.jobs.job import prepare, restore_clips
+from vidrestore.jobs.run import restore_source
+from vidrestore.media.probe import VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.restorers import mb_taylorformer_restorer
+from vidrestore.restorers.base import load_restorer
+from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+
+LOSSLESS = EncoderOptions(lossless=True)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("weights")
+    networks = {"keeping": (keeping(), "dehaze"), "small": (small(), "dehaze"), "doubling": (doubling(), "sr"), "compact": (tame(), "sr")}
+    return {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
+
+
+def tame() -> Any:
+    """A compact network whose output stays near [0, 1], so that little is clipped."""
+    network = compact().float()
+    with torch.no_grad():
+        for parameter in network.tail.parameters():
+            parameter.mul_(0.1)
+    return network
+
+
+def read(path: Path) -> tuple[VideoInfo, list[int], list[tuple[NDArray[Any], ...]]]:
+    with VideoReader(str(path)) as reader:
+        frames = list(reader.frames())
+        return reader.info.video, [frame.pts for frame in frames], [frame.planes for frame in frames]
+
+
+def run(source: Path, output: Path, task: str, model: str, **options: Any) -> vidrestore.Summary:
+    options = {"threads": 1} | options  # a team of threads for tiny tensors is slow
+    return vidrestore.restore(source, output, task=task, model=model, device="cpu", encoder=LOSSLESS, **options)
+
+
+def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDArray[Any], ...]]) -> None:
+    assert len(found) == len(expected)
+    for planes, others in zip(found, expected, strict=True):
+        for plane, other in zip(planes, others, strict=True):
+            np.testing.assert_array_equal(plane, other)
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "yuv420p", "yuv420p10le", "yuv422p", "yuva420p"])
+def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path: Path, weights: dict[str, str], pix_fmt: str) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 2, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
+    run(source, output, "dehaze", weights["keeping"])
+    video, times, before = read(source)
+    after, new_times, restored = read(output)
+    assert (after.format, after.width, after.height, new_times) == (video.format, 129, 97, times)
+    for planes, originals in zip(restored, before, strict=True):
+        grey = planes_to_grey(originals, video.format)
+        expected = rgb_to_yuv(yuv_to_rgb(grey, video.format, video.colour, 97), video.format, video.colour, 97)
+        subsampled = video.format.chroma_width_shift > 0
+        for number, (plane, original) in enumerate(zip(planes, originals, strict=True)):
+            if subsampled and number in (1, 2):  # chroma goes to every pixel and back
+                top = 2**video.format.depth - 1
+                wanted = (expected[number] * video.format.unit).round().clamp(0, top).numpy()
+                np.testing.assert_array_equal(plane, wanted.astype(plane.dtype))
+            else:
+                np.testing.assert_array_equal(plane, original)
+
+
+def film_with_everything(path: Path) -> None:
+    """An odd rate, rotation, tags, sound, oblong pixels."""
+    tags = {"colorspace": 1, "color_primaries": 1, "color_trc": 1, "color_range": 1, "sample_aspect_ratio": Fraction(4, 3)}
+    settings = {"display": {"degrees": 90}} | tags
+    times = [0, 40, 41, 200, 233, 500, 501, 900]
+    options = {"qp": "0", "bf": "0"}
+    write_video(path, 8, "libx264", times=times, time_base=Fraction(1, 1000), options=options, sound=Fraction(1), settings=settings)
+
+
+@pytest.mark.parametrize("task, model, scale", [("dehaze", "keeping", 1), ("sr", "doubling", 4)])
+def test_times_tags_rotation_aspect_and_sound_stay(tmp_path: Path, weights: dict[str, str], task: str, model: str, scale: int) -> None:
+    source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
+    film_with_everything(source)
+    assert run(source, output, task, weights[model]).frames == 8
+    (before, times, _), (after, new_times, planes) = read(source), read(output)
+    assert new_times == times
+    assert (after.width, after.height) == (scale * before.width, scale * before.height)
+    assert planes[0][1].shape == (scale * before.height // 2, scale * before.width // 2)
+    kept = ("colour", "rotation", "sample_aspect_ratio", "format", "time_base")
+    assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
+    assert before.rotation and before.colour.matrix == 1 and before.sample_aspect_ratio == Fraction(4, 3)
+    packets = []
+    for path in (source, output):
+        with av.open(str(path)) as container:
+            packets.append([(packet.pts, bytes(packet)) for packet in container.demux(container.streams.audio[0]) if packet.size])
+    assert packets[0] == packets[1] != []
+
+
+@pytest.mark.parametrize("size", [(60, 44), (35, 27), (5, 3)], ids=str)
+def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are_odd(
+    tmp_path: Path, weights: dict[str, str], size: tuple[int, int]
+) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 3, pix_fmt="gray10le", size=size)
+    run(source, output, "sr", weights["doubling"])
+    for (before,), (after,) in zip(read(source)[2], read(output)[2], strict=True):
+        grey = torch.from_numpy(before.astype(np.float32))
+        large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
+        inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))  # beyond, the network sees reflected pixels
+        np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gbrp"])
+def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str, str], pix_fmt: str) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 1, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(65, 49))
+    run(source, output, "sr", weights["doubling"])
+    (before, times, (original,)), (after, new_times, (planes,)) = read(source), read(output)
+    assert (after.format, after.width, after.height, new_times) == (before.format, 260, 196, times)
+    assert [plane.shape for plane in planes] == [after.format.plane_size(number, 196, 260) for number in range(3)]
+    for plane, small_plane in zip(planes, original, strict=True):  # samples wrap around, so only much of the picture can be compared
+        assert abs(plane.astype(float).mean() - small_plane.astype(float).mean()) < 4 * after.format.unit
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_released_network_takes_short_films_smaller_than_its_tile(tmp_path: Path, frames: int) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, frames, size=(60, 44))
+    run(source, output, "sr", write_weights(tmp_path, released_form(), "sr"))
+    video, times, planes = read(output)
+    assert (video.width, video.height, times) == (240, 176, read(source)[1])
+    assert all(plane.std() > 0 for frame in planes for plane in frame)
+
+
+def flat_film(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
+    """Three frames of one colour."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
+        half = (size[1] // 2, size[0] // 2)
+        shapes = [(size[1], size[0]), half, half, (size[1], size[0])]
+        for number in range(3):
+            filled = tuple(np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False))
+            output.mux(stream.encode(video_frame(pix_fmt, filled, number)))
+        output.mux(stream.encode(None))
+
+
+def test_an_untagged_film_has_the_colour_of_its_new_height(tmp_path: Path, weights: dict[str, str]) -> None:
+    """Players take an untagged matrix for BT.601 below 720 lines and for BT.709 from there on."""
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    flat_film(source, (120, 90, 190), (16, 180))
+    run(source, output, "sr", weights["doubling"])
+    colours = []
+    for path in (source, output):
+        video, _, frames = read(path)
+        rgb = yuv_to_rgb(planes_to_grey(frames[1], video.format), video.format, video.colour, video.height)
+        colours.append(rgb[:, rgb.shape[1] // 2, rgb.shape[2] // 2])
+        assert video.colour.matrix == 2  # still untagged
+    torch.testing.assert_close(colours[0], colours[1], atol=2 / 255, rtol=0)
+
+
+def test_alpha_is_enlarged(tmp_path: Path, weights: dict[str, str]) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    flat_film(source, (120, 90, 190, 77), (16, 12), "yuva420p")
+    run(source, output, "sr", weights["doubling"])
+    for planes in read(output)[2]:
+        assert planes[3].shape == (48, 64) and (planes[3] == 77).all()
+
+
+def test_strength_mixes_with_the_sources_own_samples(tmp_path: Path, weights: dict[str, str]) -> None:
+    source = tmp_path / "in.mkv"
+    write_video(source, 2)
+    frames = {}
+    for strength in (0.0, 0.5, 1.0):
+        run(source, tmp_path / f"{strength}.mkv", "dehaze", weights["small"], strength=strength)
+        frames[strength] = read(tmp_path / f"{strength}.mkv")[2]
+    assert_same(frames[0.0], read(source)[2])
+    middle = (frames[0.0][0][0].astype(float) + frames[1.0][0][0]) / 2
+    inner = (frames[1.0][0][0] > 0) & (frames[1.0][0][0] < 255)  # clipping comes last
+    np.testing.assert_allclose(frames[0.5][0][0][inner], middle[inner], atol=1)
+    assert (frames[1.0][0][0] != frames[0.0][0][0]).any()
+
+
+def test_strength_0_enlarges_bicubically(tmp_path: Path, weights: dict[str, str]) -> None:
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 1, pix_fmt="gray")
+    run(source, output, "sr", weights["compact"], strength=0.0)
+    grey = torch.from_numpy(read(source)[2][0][0].astype(np.float32))
+    large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bicubic", align_corners=False)[0, 0].round().clamp(0, 255)
+    np.testing.assert_allclose(read(output)[2][0][0], large.numpy(), atol=1)
+
+
+@pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "compact")])
+def test_the_same_bits_come_out_again_and_whatever_the_length_of_clips(
+    tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "in.mkv"
+    write_video(source, 12, size=(24, 16), pix_fmt="gray")
+    options: dict[str, Any] = {"steady": task == "dehaze", "scene_detect": False}
+    run(source, tmp_path / "one.mkv", task, weights[model], **options)
+    run(source, tmp_path / "again.mkv", task, weights[model], **options)
+    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
+    monkeypatch.setattr(mb_taylorformer_restorer, "STEADY_CLIP", 5)
+    run(source, tmp_path / "short.mkv", task, weights[model], **options)
+    whole = read(tmp_path / "one.mkv")[2]
+    assert_same(read(tmp_path / "again.mkv")[2], whole)
+    assert_same(read(tmp_path / "short.mkv")[2], whole)
+
+
+@pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "compact")])
+def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
+    tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
+    monkeypatch.setattr(mb_taylorformer_restorer, "STEADY_CLIP", 5)
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    write_video(source, 22 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
+    steady = task == "dehaze"
+    options = RestoreOptions(model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1)
+    vidrestore.restore(source, output, task=task, options=options)
+    _, times, whole = read(output)
+    with VideoReader(str(source)) as reader:
+        job = prepare(reader.info, str(tmp_path / "other.mkv"), task, options, lambda: load_restorer(task, options))
+        jobs.plan_source(job, reader)
+        clips = len(job.plan.timeline.clips)
+        assert clips == 3
+        for first, stop in [(0, 1), (1, 3), (clips - 1, clips), (0, clips)]:
+            part = list(restore_clips(job, reader, range(first, stop)))
+            at = times.index(part[0].pts)
+            assert [frame.pts for frame in part] == times[at : at + len(part)]
+            assert_same([frame.planes for frame in part], whole[at : at + len(part)])
+        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, reader, range(clip, clip + 1))]
+        assert parts == times
+
+
+def two_scenes(path: Path, which: tuple[int, ...]) -> None:
+    """Nine frames of each of the scenes asked for: textures that move, as unlike as can be."""
+    rows, columns = np.mgrid[:48, :64]
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
+        for number, scene in enumerate(scene for scene in which for _ in range(9)):
+            step = number % 9
+            pictures = (40 + 30 * np.sin((rows + step) / 3), 180 + 60 * np.sign(np.cos((columns + 2 * step) / 5) * np.sin(rows / 7)))
+            output.mux(stream.encode(video_frame("gray", (pictures[scene].astype(np.uint8),), number)))
+        output.mux(stream.encode(None))
+
+
+def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path: Path, weights: dict[str, str]) -> None:
+    found = {}
+    for name, which in (("both", (0, 1)), ("first", (0,)), ("second", (1,))):
+        two_scenes(tmp_path / f"{name}.mkv", which)
+        run(tmp_path / f"{name}.mkv", tmp_path / f"{name}.x4.mkv", "sr", weights["compact"])
+        found[name] = read(tmp_path / f"{name}.x4.mkv")[2]
+    assert_same(found["both"], found["first"] + found["second"])
+    run(tmp_path / "both.mkv", tmp_path / "blind.mkv", "sr", weights["compact"], scene_detect=False)
+    blind = read(tmp_path / "blind.mkv")[2]
+    assert any((one[0] != other[0]).any() for one, other in zip(blind, found["both"], strict=True))
+
+
+class Overflowing(ImageRestorer):
+    """Gives NaN in half precision for a frame, and in full precision too where it is hopeless."""
+
+    hopeless = False
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        wrong = self.hopeless or precision != "fp32"
+        yield from (frame * (torch.nan if wrong else 1) for frame in clip[slice(*keep)])
+
+
+@pytest.mark.parametrize("hopeless", [False, True])
+def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path: Path, weights: dict[str, str], hopeless: bool) -> None:
+    write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
+    restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
+    restorer.hopeless = hopeless
+    arguments = (str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS))
+    if hopeless:
+        with pytest.raises(VidRestoreError, match=r"frames \d to \d: dehaze-1 gave values that are no numbers, in fp32 too"):
+            restore_source(*arguments, lambda: restorer, jobs.ignore)
+        assert not (tmp_path / "out.mkv").exists()
+    else:
+        assert restore_source(*arguments, lambda: restorer, jobs.ignore).retried == 3
+        assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
+
+
+def test_too_little_memory_names_a_tile_that_takes_less(tmp_path: Path, weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Iterator[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    write_video(tmp_path / "in.mkv", 2, size=(600, 400))
+    monkeypatch.setattr(ImageRestorer, "frames", full)
+    with pytest.raises(VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give --tile 256"):
+        run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
+    with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use --device cpu"):
+        run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"], tile=64)
+    assert not (tmp_path / "out.mkv").exists()
+
+
+def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path: Path) -> None:
+    pixels = VideoInfo(0, "h264", 64, 48, read_format(tmp_path), Fraction(1, 25))
+    image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
+    with VideoReader(str(tmp_path / "in.mkv")) as reader:
+        frame = next(iter(reader.frames()))
+    for restorer, wanted in ((image, 16), (sr, 4)):
+        clips = jobs.RgbClipRestorer(restorer, pixels, threads=16)
+        assert clips.clips_at_once(frame) == wanted
+        clips.restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
+        assert clips.clips_at_once(frame) == 3
+        clips.restorer.memory = lambda height, width: 9 << 30  # type: ignore[method-assign]
+        assert clips.clips_at_once(frame) == 1
+
+
+def read_format(folder: Path) -> Any:
+    write_video(folder / "in.mkv", 1)
+    return read(folder / "in.mkv")[0].format
+
+
+def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path: Path, weights: dict[str, str]) -> None:
+    from vidrestore.jobs.batch import Batch
+
+    write_video(tmp_path / "in.mkv", 5, size=(35, 28))
+    options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
+    batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
+    assert batch.preview(str(tmp_path / "in.mkv"), Fraction(1)).frames == 5
+    video, _, planes = read(tmp_path / "in.preview.mkv")
+    assert (video.width, video.height) == (2 * 4 * 35, 4 * 28)
+    left, right = np.hsplit(planes[0][0].astype(float), 2)
+    assert np.abs(left - right).mean() < 12  # bicubic and bilinear
+
+
+def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path: Path, weights: dict[str, str]) -> None:
+    from vidrestore.jobs.batch import Batch
+
+    red = [(np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))] * 2
+    write_planes(tmp_path / "in.mkv", red)  # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
+    batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
+    batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
+    video, _, planes = read(tmp_path / "in.preview.mkv")
+    assert video.colour.matrix == 1
+    for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
+        left, right = np.hsplit(plane.astype(float), 2)
+        assert abs(left.mean() - wanted) < 1.5 and abs(left.mean() - right.mean()) < 1
+
+
+def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.height, stream.width = frames[0][0].shape
+        stream.pix_fmt = "yuv420p"
+        for number, planes in enumerate(frames):
+            container.mux(stream.encode(video_frame("yuv420p", planes, number)))
+        container.mux(stream.encode(None))
+
+
+def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path: Path, weights: dict[str, str]) -> None:
+    from vidrestore.jobs.batch import Batch
+
+    write_video(tmp_path / "in.mkv", 5, size=(36, 28))
+    batch = Batch([str(tmp_path / "in.mkv")], None, "sr", RestoreOptions(model=weights["doubling"], device="cpu", threads=1))
+    assert batch.estimate(str(tmp_path / "in.mkv")).size > 5 * 16 * 36 * 28 / 8

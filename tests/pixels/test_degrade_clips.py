@@ -1,0 +1,226 @@
+"""Haze, rain, snow, blur and camera noise: by their formulas, coherent in time, the same for the same generator."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from held_out_degradations import mosaic
+from torch import Tensor
+
+from vidrestore.degrade import DEGRADATIONS, add_camera_noise, add_haze, add_rain, add_snow, imresize, mean_light
+from vidrestore.degrade.added_noise import _demosaiced_noise, smoothed
+from vidrestore.degrade.blur import blurred, drawn_way, kernel_of
+from vidrestore.degrade.demosaic import demosaiced
+from vidrestore.degrade.haze import drawn_depth
+from vidrestore.degrade.weather import capsule, drawn_points, spread
+
+
+def draw(*seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def scene(frames: int = 3, height: int = 40, width: int = 56) -> Tensor:
+    return torch.from_numpy(draw(1).uniform(0.1, 0.9, (frames, 3, height, width))).float()
+
+
+@pytest.mark.parametrize("name", DEGRADATIONS)
+def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name: str) -> None:
+    clip = scene()
+    before, changed = clip.clone(), 0
+    for seed in range(6):
+        one, two = (DEGRADATIONS[name](clip, draw(seed)) for _ in range(2))
+        assert torch.equal(one, two)
+        assert (one.shape, one.dtype) == (clip.shape, clip.dtype)
+        assert float(one.min()) >= 0 and float(one.max()) <= 1
+        changed += not torch.equal(one, clip)
+    assert torch.equal(clip, before)
+    assert changed >= 4  # a small frame may lie between flakes
+    assert not torch.equal(DEGRADATIONS[name](clip, draw(9)), one)
+
+
+@pytest.mark.parametrize("name", DEGRADATIONS)
+def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -> None:
+    for clip in (torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16), scene(1, 8, 8)):
+        degraded = DEGRADATIONS[name](clip, draw(2))
+        assert degraded.shape == clip.shape
+        assert degraded.isfinite().all()
+
+
+# Haze
+
+
+def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> None:
+    clip, transmission = scene(), torch.rand(1, 1, 40, 56, generator=torch.Generator().manual_seed(1))
+    hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7])[:, None, None])
+    t = float(transmission[0, 0, 5, 7])
+    assert hazy[2, :, 5, 7].tolist() == pytest.approx([float(clip[2, c, 5, 7]) * t + a * (1 - t) for c, a in enumerate((0.8, 0.9, 0.7))])
+
+
+def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None:
+    still = scene(1).expand(4, -1, -1, -1)
+    depths = [drawn_depth(still, draw(seed)) for seed in range(12)]
+    for depth in depths:
+        assert float(depth.min()) >= 0 and float(depth.max()) <= 1 + 1e-6
+        assert all(torch.equal(frame, depth[0]) for frame in depth)
+    upper = [float(depth[..., :10, :].mean() - depth[..., -10:, :].mean()) for depth in depths]
+    assert sum(difference > 0 for difference in upper) >= 10  # mostly farther at the top
+
+
+# Rain and snow
+
+
+def test_streaks_add_light_or_cover_and_a_veil_lies_over_all() -> None:
+    clip, streaks = torch.full((1, 3, 2, 2), 0.4), torch.tensor([[[[0.0, 0.5], [0.2, 1.0]]]])
+    clear, airlight = torch.ones(1, 1, 1, 1), torch.full((3, 1, 1), 0.9)
+    torch.testing.assert_close(add_rain(clip, streaks, 0, clear, airlight)[0, 0], torch.tensor([[0.4, 0.9], [0.6, 1.4]]))
+    torch.testing.assert_close(add_rain(clip, streaks, 1, clear, airlight)[0, 0], torch.tensor([[0.4, 0.7], [0.52, 1.0]]))
+    torch.testing.assert_close(add_rain(clip, 0 * streaks, 0, clear / 4, airlight)[0, 0], torch.full((2, 2), 0.4 / 4 + 0.9 * 3 / 4))
+
+
+def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque() -> None:
+    mask = torch.tensor([[[[0.0, 0.25, 1.0]]]])
+    snowy = add_snow(torch.full((1, 3, 1, 3), 0.2), mask, torch.tensor([1.0, 0.8, 0.6]))
+    torch.testing.assert_close(snowy[0, :, 0], torch.tensor([[0.2, 0.4, 1.0], [0.2, 0.35, 0.8], [0.2, 0.3, 0.6]]))
+
+
+def test_points_fall_by_their_step_from_frame_to_frame() -> None:
+    points = drawn_points((64, 64), 2, 3 / 128**2, np.array([0.0, 0.0]), draw(4))
+    assert torch.equal(points[0], points[1])
+    moving = spread(drawn_points((64, 64), 3, 0.02, np.array([5.0, -3.0]), draw(5)), torch.ones(1, 1))
+    drift_free = [_likeness(moving[number, 0], moving[number + 1, 0], 5, -3) for number in range(2)]
+    assert min(drift_free) > 2 * max(_likeness(moving[0, 0], moving[1, 0], down, right) for down, right in ((0, 0), (5, 3), (-5, 3)))
+
+
+def _likeness(before: Tensor, after: Tensor, down: int, right: int) -> float:
+    """Mean product of the two when `after` is moved back, within two pixels of drift."""
+    near = torch.nn.functional.max_pool2d(before[None, None], 5, 1, 2)[0, 0]
+    return float((near * after.roll((-down, -right), (0, 1)))[8:-8, 8:-8].mean())
+
+
+def test_there_are_as_many_points_as_their_density_says_in_every_frame() -> None:
+    points = drawn_points((200, 300), 4, 0.01, np.array([7.0, 2.0]), draw(6))
+    counted = (points > 0).float().mean((1, 2, 3))
+    assert counted.tolist() == pytest.approx([0.01] * 4, rel=0.1)
+
+
+def test_a_point_becomes_its_shape_where_it_is() -> None:
+    points = torch.zeros(1, 1, 20 + 64, 30 + 64)
+    points[0, 0, 32 + 8, 32 + 12] = 2
+    shape = torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
+    expected = torch.zeros(20, 30)
+    expected[6:11, 10:15] = 2 * shape
+    torch.testing.assert_close(spread(points, shape)[0, 0], expected)
+
+
+@pytest.mark.parametrize(("angle", "end"), [(0.0, (10, 0)), (math.pi / 2, (0, 10)), (math.pi / 4, (7, 7))])
+def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, end: tuple[int, int]) -> None:
+    shape = capsule(length=20, angle=angle, radius=1.0, softness=1.0)
+    middle = len(shape) // 2
+    for sign in (-1, 1):
+        assert shape[middle + sign * end[0], middle + sign * end[1]] == 1
+    assert shape[middle + end[1], middle - end[0]] == 0
+    assert float(shape.sum()) == pytest.approx(20 * 3 + math.pi * 1.5**2, rel=0.05)  # of the width where it falls to a half
+
+
+# Blur
+
+
+def test_the_mean_of_frames_is_of_their_light() -> None:
+    frames = torch.tensor([0.0, 1.0, 1.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
+    torch.testing.assert_close(mean_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
+
+
+def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
+    kernel = kernel_of(np.stack([np.zeros(9), np.arange(9.0)], 1))
+    middle = len(kernel) // 2
+    expected = torch.zeros_like(kernel)
+    expected[middle, middle - 4 : middle + 5] = 1 / 9
+    torch.testing.assert_close(kernel, expected)
+
+
+def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
+    way = 0.2 * drawn_way(64, draw(3))
+    kernel = kernel_of(way).double().numpy()
+    rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
+    assert kernel.sum() == pytest.approx(1, abs=1e-6)
+    mean = (way - way[32]).mean(0)
+    assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx(tuple(mean), abs=1e-5)
+
+
+def test_a_point_of_light_blurred_is_the_kernel() -> None:
+    kernel = kernel_of(0.1 * drawn_way(64, draw(5)))
+    clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
+    clip[:, :, 20, 20] = 1
+    around = slice(20 - reach, 21 + reach)
+    torch.testing.assert_close(blurred(clip, kernel)[0, 1, around, around] ** 2.2, kernel)
+
+
+# Noise
+
+
+def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
+    display = 0.5 ** (1 / 2.2)
+    noise = torch.from_numpy(draw(1).standard_normal((1, 3, 300, 300))).float()
+    shot, read = torch.tensor([2e-3, 1e-3, 3e-3]), torch.tensor([1e-4, 2e-4, 0.0])
+    noisy = add_camera_noise(torch.full((1, 3, 300, 300), display), shot, read, noise)
+    variance = (noisy**2.2).var((0, 2, 3))
+    torch.testing.assert_close(variance, 0.5 * shot + read, rtol=0.03, atol=0)
+
+
+def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None:
+    noise = smoothed(torch.from_numpy(draw(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
+    assert float(noise.var()) == pytest.approx(1, rel=0.03)
+    beside = float((noise[..., 1:] * noise[..., :-1]).mean())
+    assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)  # of the kernel 0.4, 1, 0.4 with itself, one further
+
+
+def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
+    """Red at even rows and columns, blue at odd ones."""
+    picture = scene(1, 8, 10)
+    red, green, blue = demosaiced(picture)[0]
+    torch.testing.assert_close(red[::2, ::2], picture[0, 0, ::2, ::2])
+    torch.testing.assert_close(blue[1::2, 1::2], picture[0, 2, 1::2, 1::2])
+    assert torch.equal(green[::2, 1::2], picture[0, 1, ::2, 1::2]) and torch.equal(green[1::2, ::2], picture[0, 1, 1::2, ::2])
+    slope = (torch.arange(8.0)[:, None] + 3 * torch.arange(10.0)).expand(1, 3, 8, 10) + torch.tensor([5.0, 0.0, 9.0])[:, None, None]
+    torch.testing.assert_close(demosaiced(slope)[..., 3:-3, 3:-3], slope[..., 3:-3, 3:-3])
+
+
+def test_green_is_interpolated_along_an_edge_with_the_bend_of_the_colour_there() -> None:
+    picture = scene(1, 8, 10)
+    picture[:, :, :, 5:] += 5  # so rows change more than columns beside it
+    raw = mosaic(picture[0].numpy())
+    row, column = 4, 4
+    expected = (raw[3, 4] + raw[5, 4]) / 2 + 0.7 * (2 * raw[4, 4] - raw[2, 4] - raw[6, 4]) / 4
+    assert float(demosaiced(picture, bend=0.7)[0, 1, row, column]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_red_and_blue_follow_green_by_their_differences() -> None:
+    picture = scene(1, 8, 10)
+    _, green, blue = demosaiced(picture, follow=0.7)[0]
+    difference = [float(picture[0, 2, 3, column] - 0.7 * green[3, column]) for column in (3, 5)]
+    assert float(blue[3, 4]) == pytest.approx(sum(difference) / 2 + 0.7 * float(green[3, 4]), abs=1e-6)
+
+
+def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone() -> None:
+    flat, edges = torch.full((1, 3, 200, 200), 0.5), scene(1, 200, 200)
+    cells = torch.tensor([3e-3] * 3), torch.tensor([1e-5] * 3)
+    noise = torch.from_numpy(draw(2).standard_normal(flat.shape)).float()
+    red, green, blue = (_demosaiced_noise(flat, *cells, noise, draw(1)) - flat)[0]
+    for one, two in ((red, green), (green, blue), (blue, red)):
+        assert float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1]) > 0.4
+    nothing = torch.zeros(3)
+    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, draw(1)), edges)
+
+
+def test_noise_is_new_in_every_frame() -> None:
+    flat = torch.full((2, 3, 80, 80), 0.6)
+    one, two = DEGRADATIONS["noise"](flat, draw(3)) - flat
+    assert abs(float((one * two).mean())) < 0.1 * float(one.square().mean())
+
+
+def test_a_constant_picture_of_any_size_is_resized_to_itself() -> None:
+    for scale, size in ((0.25, (16, 25)), (4, (244, 388)), (0.5, (31, 49))):
+        torch.testing.assert_close(imresize(torch.full((2, 61, 97), 0.3), scale), torch.full((2, *size), 0.3))

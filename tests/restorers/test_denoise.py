@@ -1,0 +1,107 @@
+"""The denoising restorer: what it does to planes, which weights and devices it takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.models.dust import Dust, DustConfig
+from vidrestore.models.dust_family import config_of
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
+from vidrestore.weights.checkpoint import save_model
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """Writes a network's file; returns its path."""
+
+    def write(network, task="denoise"):
+        path = tmp_path / f"{task}.safetensors"
+        save_model(path, network, family="dust", config=config_of(network), task=task)
+        return str(path)
+
+    return write
+
+
+def transparent() -> SigmaDust:
+    """A network that returns its input: threshold 0, and U z + V x with u = 1, P = -D^T, a = 1, b = 0, as ISTA at its fixed point."""
+    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
+    with torch.no_grad():
+        network.log_threshold[:, 0] = -14.0
+        network.correction.copy_(-network.dictionary.mT)
+        network.own[:, 0], network.attended[:, 0], network.carried[:, 0] = 1.0, 0.0, 1.0
+        network.self_distance[:, 0], network.log_temperature[:, 0] = -100.0, -5.0  # every token looks at itself
+    return network
+
+
+def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(4)
+    sizes = ((height, width), (height // 2, width // 2), (height // 2, width // 2))
+    return tuple(255 * torch.rand(frames, *size, generator=generator) for size in sizes)
+
+
+@pytest.mark.parametrize("quality", sorted(PRESETS))
+@pytest.mark.parametrize("frames, height, width", [(5, 20, 26), (1, 20, 26), (3, 7, 3), (2, 16, 200)])
+def test_a_network_that_returns_its_input_gives_every_plane_back(weights, quality, frames, height, width):
+    planes = clip(frames, height, width)
+    restorer = DenoiseRestorer(RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu"))
+    for restored, plane in zip(restorer.restore(planes, (9.0, 5.0, 5.0)), planes, strict=True):
+        torch.testing.assert_close(restored, plane, atol=0.05, rtol=0)
+
+
+def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(weights):
+    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
+    planes = clip()
+    before = [plane.clone() for plane in planes]
+    restored = DenoiseRestorer(RestoreOptions(model=weights(network), device="cpu")).restore(planes, (20.0, 0.0, 3.0))
+    assert torch.equal(restored[1], planes[1]) and not torch.equal(restored[0], planes[0])
+    assert all(torch.equal(now, then) for now, then in zip(planes, before, strict=True))
+
+
+def test_sigmas_below_the_trained_range_are_taken_as_its_lowest(weights):
+    restorer = DenoiseRestorer(RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu"))
+    planes = clip()[:1]
+    assert torch.equal(restorer.restore(planes, (0.3,))[0], restorer.restore(planes, (1.0,))[0])
+
+
+def test_the_printed_network_denoises_too(weights):
+    restorer = DenoiseRestorer(RestoreOptions(model=weights(Dust(DustConfig(patch=4, atoms=64))), match=False, device="cpu"))
+    assert [plane.shape for plane in restorer.restore(clip(), (20.0, 20.0, 20.0))] == [plane.shape for plane in clip()]
+
+
+def test_levels_are_kept_for_a_few_sigmas_only(weights):
+    restorer = DenoiseRestorer(RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu"))
+    for sigma in range(5, 40):
+        restorer.restore(clip(1)[:1], (float(sigma),))
+    assert len(restorer._levels) <= 8
+
+
+def test_weights_that_take_measurements_are_refused(weights):
+    sensing = weights(Dust(DustConfig(patch=4, atoms=64, measurements=6)), "recover")
+    with pytest.raises(CheckpointError, match="do not denoise"):
+        DenoiseRestorer(RestoreOptions(model=sensing, device="cpu"))
+
+
+@pytest.mark.parametrize("device, message", [("cuda:99", "is not there"), ("toaster", "unknown"), ("meta", "not supported")])
+def test_a_device_that_is_not_there_is_named(device, message):
+    with pytest.raises(OptionError, match=message):
+        DenoiseRestorer(RestoreOptions(model="dust-denoise", device=device))
+
+
+def test_half_precision_stays_near_full_precision(weights):
+    network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
+    path = weights(network)
+    half, full = (
+        DenoiseRestorer(RestoreOptions(model=path, precision=p, device="cpu")).restore(planes, (20.0,) * 3) for p in ("bf16", "fp32")
+    )
+    assert all((a - b).square().mean().sqrt() < 1.0 for a, b in zip(half, full, strict=True))
+
+
+@pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
+def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: float, taken: str) -> None:
+    (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).doubts
+    assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
+    assert not any(DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).doubts for usual in (0.0, 1.0, 20.0, 75.0))

@@ -1,0 +1,121 @@
+"""The restorer of the task sr: windows, tiles, clips and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rgb_networks import doubling, released_form, vsr_restorer, write_weights
+from torch import Tensor
+from vsr_networks import compact
+
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.models.vsr_transformer_family import SIZES
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
+
+
+def clip(frames: int, height: int, width: int) -> Tensor:
+    return torch.rand(frames, 3, height, width, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize(
+    "at, count, frames, window",
+    [
+        (0, 100, 5, [4, 3, 0, 1, 2]),
+        (1, 100, 5, [4, 0, 1, 2, 3]),
+        (50, 100, 5, [48, 49, 50, 51, 52]),
+        (98, 100, 5, [96, 97, 98, 99, 95]),
+        (99, 100, 5, [97, 98, 99, 96, 95]),
+        (0, 100, 7, [6, 5, 4, 0, 1, 2, 3]),
+        (2, 100, 7, [6, 0, 1, 2, 3, 4, 5]),
+        (97, 100, 7, [94, 95, 96, 97, 98, 99, 93]),
+        (98, 100, 7, [95, 96, 97, 98, 99, 94, 93]),
+        (0, 1, 5, [0, 0, 0, 0, 0]),
+        (0, 3, 5, [2, 1, 0, 1, 2]),
+        (2, 3, 5, [0, 1, 2, 1, 0]),
+        (1, 2, 5, [1, 0, 1, 0, 1]),
+    ],
+)
+def test_windows_follow_the_rule_of_the_papers_tests(at: int, count: int, frames: int, window: list[int]) -> None:
+    assert frame_window(at, count, frames) == window
+
+
+@pytest.mark.parametrize("frames, height, width", [(4, 16, 24), (1, 16, 16), (3, 44, 60)])
+def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path: Path, frames: int, height: int, width: int) -> None:
+    network, source = compact().float(), clip(frames, height, width)
+    with torch.no_grad():
+        expected = network(source[None])[0]
+    restorer = vsr_restorer(tmp_path, network)
+    torch.testing.assert_close(restorer.restore((source,), ())[0], expected, atol=1e-4, rtol=0)
+    part = list(restorer.frames(source, (frames // 2, frames)))
+    torch.testing.assert_close(torch.stack(part), expected[frames // 2 :], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("network", [doubling(), released_form()], ids=["compact", "released"])
+@pytest.mark.parametrize("frames, height, width", [(2, 33, 17), (1, 3, 2)])
+def test_any_size_and_length_comes_out_four_times_larger(tmp_path: Path, network: Any, frames: int, height: int, width: int) -> None:
+    done = list(vsr_restorer(tmp_path, network).frames(clip(frames, height, width), (0, frames)))
+    assert [frame.shape for frame in done] == [(3, 4 * height, 4 * width)] * frames
+    assert all(frame.isfinite().all() for frame in done)
+
+
+def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path: Path) -> None:
+    network, source = released_form(), clip(6, 70, 110)
+    expected = torch.empty(3, 280, 440)
+    for top, first, stop in ((0, 0, 22), (6, 22, 70)):  # where a tile begins, and which rows it gives: the last one from its 16th on
+        for left, begin, end in ((0, 0, 48), (32, 48, 62), (46, 62, 110)):
+            with torch.no_grad():
+                piece = network(source[None, :5, :, top : top + 64, left : left + 64])[0, 2]
+            kept = piece[:, 4 * (first - top) : 4 * (stop - top), 4 * (begin - left) : 4 * (end - left)]
+            expected[:, 4 * first : 4 * stop, 4 * begin : 4 * end] = kept
+    (done,) = vsr_restorer(tmp_path, network).frames(source, (2, 3))
+    torch.testing.assert_close(done, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("height, width", [(200, 40), (70, 150)])
+def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(tmp_path: Path, height: int, width: int) -> None:
+    source = clip(2, height, width)
+    whole, tiled = (vsr_restorer(tmp_path, doubling(), **options).restore((source,), ())[0] for options in ({}, {"tile": 64}))
+    assert (whole - tiled).abs().mean() < 1e-3  # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    large = F.interpolate(source, scale_factor=4.0, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(whole[..., : 4 * height - 2, : 4 * width - 2], large[..., : 4 * height - 2, : 4 * width - 2])
+
+
+def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path: Path) -> None:
+    restorer = vsr_restorer(tmp_path, doubling())
+    restorer.config = SIZES["t"]
+    for height, width in ((180, 320), (360, 640), (1080, 1920)):
+        assert 3 * restorer.radius <= restorer.clip_length(height, width) <= restorer.clip
+        assert restorer.memory(height, width) < 3.3e9
+    assert restorer.memory(180, 320) < 1e9
+    assert restorer.tile_size(180, 320) == (184, 320)
+    assert restorer.tile_size(1080, 1920) < (1080, 1920)
+    assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.clip
+
+
+def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: Path) -> None:
+    source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
+    half, full = (restorer.restore((source,), (), precision=precision)[0] for precision in (None, "fp32"))
+    assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
+    assert {str(network.dtype) for network in restorer.networks.values()} == {"torch.float32", "torch.bfloat16"}
+    assert all(next(network.flow.parameters()).dtype == torch.float32 for network in restorer.networks.values())
+
+
+def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="scale must be 4"):
+        RestoreOptions(scale=2)
+    with pytest.raises(OptionError, match="steady is for networks that see single frames"):
+        vsr_restorer(tmp_path, doubling(), steady=True)
+    with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
+        vsr_restorer(tmp_path, released_form(), tile=128)
+    with pytest.raises(OptionError, match="tile must be a multiple of 4"):
+        vsr_restorer(tmp_path, doubling(), tile=66)
+    with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):
+        VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
+    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
+    with pytest.raises(CheckpointError, match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr.*--model"):
+        VsrRestorer(RestoreOptions(device="cpu"))

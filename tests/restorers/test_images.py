@@ -1,0 +1,192 @@
+"""The restorer of single RGB frames: whole frames and tiles, memory, weights, and less flicker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rgb_networks import image_restorer, keeping, vsr_restorer, write_weights
+from taylor_networks import restored, small
+from torch import Tensor, nn
+from vsr_networks import compact
+
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.models.mb_taylorformer import SIZES
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import RgbRestorer, load_restorer
+from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
+from vidrestore.restorers.temporal_smoothing import steadied
+
+GB = 1e9
+
+
+def clip(frames: int = 3, height: int = 27, width: int = 35) -> Tensor:
+    return torch.rand(frames, 3, height, width, generator=torch.Generator().manual_seed(4))
+
+
+class Brighter(nn.Module):
+    """Local to the pixel: tiles can't differ from the whole. Notes the sizes that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SIZES["t"]
+        self.seen: set[tuple[int, ...]] = set()
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.add(tuple(images.shape))
+        return images.sqrt() + 0.1
+
+
+@pytest.mark.parametrize("height, width", [(27, 35), (8, 8), (5, 3), (1, 1), (64, 9)])
+def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path: Path, height: int, width: int) -> None:
+    network, frames = small(), clip(2, height, width)
+    done = list(image_restorer(tmp_path, network).frames(frames, (0, 2)))
+    if min(height, width) > 8:
+        torch.testing.assert_close(torch.stack(done), restored(network, frames), atol=1e-5, rtol=0)
+    assert [frame.shape for frame in done] == [(3, height, width)] * 2 and all(frame.isfinite().all() for frame in done)
+
+
+def test_only_the_frames_asked_for_come_out(tmp_path: Path) -> None:
+    frames, restorer = clip(5), image_restorer(tmp_path, keeping())
+    torch.testing.assert_close(torch.stack(list(restorer.frames(frames, (1, 4)))), frames[1:4])
+    torch.testing.assert_close(restorer.restore((frames,), ())[0], frames)
+
+
+@pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
+@pytest.mark.parametrize("overlap", [0, 9, 32])
+def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path: Path, height: int, width: int, overlap: int) -> None:
+    restorer = image_restorer(tmp_path, keeping(), tile=64, tile_overlap=overlap)
+    restorer.network = Brighter()  # type: ignore[assignment]
+    (frame,) = clip(1, height, width)
+    torch.testing.assert_close(restorer.picture(frame), frame.sqrt() + 0.1)
+    assert len(restorer.network.seen) == 1  # type: ignore[arg-type]
+    ((_, _, high, wide),) = restorer.network.seen  # type: ignore[union-attr]
+    assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
+
+
+def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path: Path) -> None:
+    restorer = image_restorer(tmp_path, small())
+    for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
+        restorer.network.config = SIZES[size]
+        assert restorer.tile_size(1080, 1920) == (1080, 1920)
+        assert pixel_memory(SIZES[size]) * pixels < restorer.budget
+    assert restorer.tile_size(2160, 3840) == (1096, 1304)  # 2 by 3 tiles that share 32 pixels
+    assert restorer.memory(2160, 3840) < 4 * GB
+    assert restorer.memory(1080, 1920) < 3.1 * GB
+
+
+def test_memory_is_what_was_measured_for_released_sizes() -> None:
+    """424 and 1239 bytes per pixel of small frames, of which strips are a part that does not grow."""
+    assert 330 < pixel_memory(SIZES["t"]) < 430
+    assert 1100 < pixel_memory(SIZES["b"]) < 1300
+
+
+def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
+    with pytest.raises(
+        CheckpointError, match=r"no weights for 'derain' are bundled.*weights import FILE --family mb-taylorformer.*--model"
+    ):
+        load_restorer("derain", RestoreOptions(device="cpu"))
+
+
+def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Path) -> None:
+    for model, message in (
+        (write_weights(tmp_path, compact().float(), "dehaze"), "of the family 'vsr-transformer', but dehaze takes 'mb-taylorformer'"),
+        (write_weights(tmp_path, small(), "derain"), "are for 'derain', not 'dehaze'"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            ImageRestorer("dehaze", RestoreOptions(model=model, device="cpu"))
+    imported = write_weights(tmp_path, small(), "restore")  # nobody said what for
+    assert isinstance(ImageRestorer("dehaze", RestoreOptions(model=imported, device="cpu")), RgbRestorer)
+
+
+@pytest.mark.parametrize("options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")])
+def test_tiles_that_the_network_cannot_take_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        image_restorer(tmp_path, small(), **options)
+
+
+def test_an_overlap_of_more_than_half_a_tile_is_refused() -> None:
+    with pytest.raises(OptionError, match="at most half a tile, 32 pixels, got 40"):
+        RestoreOptions(tile=64, tile_overlap=40)
+
+
+def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path: Path) -> None:
+    restorer, (frame,) = image_restorer(tmp_path, small(), precision="bf16"), clip(1)
+    half, full = restorer.picture(frame), restorer.picture(frame, "fp32")
+    assert 0 < (half - full).square().mean().sqrt() < 0.02 * full.std()
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(full, image_restorer(tmp_path, small(), precision="fp32").picture(frame), atol=0, rtol=0)
+
+
+def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path: Path) -> None:
+    model = write_weights(tmp_path, small(), "denoise")
+    assert isinstance(load_restorer("denoise", RestoreOptions(model=model, device="cpu")), RgbRestorer)
+    assert not isinstance(load_restorer("denoise", RestoreOptions(device="cpu")), RgbRestorer)
+    with pytest.raises(OptionError, match="leave --sigma, --fast, --best and --no-match out"):
+        load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
+    with pytest.raises(OptionError, match="DUST sees patches"):
+        load_restorer("denoise", RestoreOptions(tile=128, device="cpu"))
+
+
+def test_planes_and_rgb_are_told_apart(tmp_path: Path) -> None:
+    assert isinstance(image_restorer(tmp_path, small()), RgbRestorer) and isinstance(vsr_restorer(tmp_path, compact().float()), RgbRestorer)
+    assert not isinstance(load_restorer("<identity>", RestoreOptions()), RgbRestorer)
+
+
+class Flickering(nn.Module):
+    """Adds a level of its own to every frame it sees, as image networks do a little."""
+
+    def __init__(self, levels: list[float]) -> None:
+        super().__init__()
+        self.config = SIZES["t"]
+        self.levels = iter(levels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images + next(self.levels) / 255
+
+
+def smooth(frames: int, height: int, width: int) -> Tensor:
+    """A still picture with structure, (T, 3, H, W)."""
+    coarse = torch.rand(1, 3, 6, 8, generator=torch.Generator().manual_seed(1))
+    return F.interpolate(coarse, (height, width), mode="bicubic").clamp(0.1, 0.9).expand(frames, -1, -1, -1)
+
+
+def test_a_still_scene_flickers_less_when_steadied(tmp_path: Path) -> None:
+    levels = [0.0, 3, -2, 2, -3, 1, 3, -1]
+    means = {}
+    for steady in (False, True):
+        restorer = image_restorer(tmp_path, keeping(), steady=steady)
+        restorer.network = Flickering(levels)  # type: ignore[assignment]
+        frames = torch.stack(list(restorer.frames(smooth(8, 40, 48), (0, 8))))
+        means[steady] = 255 * (frames - smooth(8, 40, 48)).mean((1, 2, 3))
+    torch.testing.assert_close(means[False], torch.tensor(levels), atol=1e-3, rtol=0)
+    assert means[True].diff().abs().mean() < 0.55 * means[False].diff().abs().mean()
+
+
+def test_what_moves_is_not_mixed() -> None:
+    before, frame, after = (torch.zeros(3, 32, 64) for _ in range(3))
+    for picture, at in ((before, 8), (frame, 28), (after, 48)):
+        picture[:, 10:22, at : at + 8] = 0.8
+    mixed = steadied(frame, [before, after])
+    torch.testing.assert_close(mixed, frame, atol=1 / 255, rtol=0)
+
+
+def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike() -> None:
+    (frame,) = clip(1)
+    assert torch.equal(steadied(frame, []), frame)
+    torch.testing.assert_close(steadied(frame, [frame, frame]), frame)
+    near = steadied(frame, [frame + 0.6 / 255])
+    assert 0.29 / 255 < float((near - frame).mean()) < 0.3001 / 255
+
+
+def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path: Path) -> None:
+    frames, restorer = clip(7, 16, 16), image_restorer(tmp_path, small(), steady=True)
+    whole = list(restorer.frames(frames, (0, 7)))
+    part = list(restorer.frames(frames[2:5], (1, 2)))
+    assert torch.equal(part[0], whole[3])
+    assert (restorer.radius, restorer.overlap) == (1, 2)

@@ -1,0 +1,280 @@
+"""Shards: real commands that share a folder and make the file that one would make, each frame once unless one of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Command, Commands, wait_for
+from long_films import film as long_film
+from sample_videos import write_video
+
+from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.reader import VideoReader
+from vidrestore.options import RestoreOptions
+from vidrestore.scale import shards as shards_module
+from vidrestore.scale.runs import from_home, run_length
+from vidrestore.scale.shards import Shard
+from vidrestore.scale.team_batch import ShardedBatch
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet", "--json", "--lossless")
+FRAMES = 300
+JOINS = "slowly: put"  # what one says that joins segments
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    started = Commands(tmp_path_factory.mktemp("commands"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 frames at varying times with sound and subtitles."""
+    times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
+    return long_film(tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip")
+
+
+@pytest.fixture(scope="module")
+def whole(film: Path, commands: Commands) -> bytes:
+    output = film.with_name("whole.mkv")
+    assert commands.run("denoise", film, "-o", output, *OPTIONS)[0] == 0
+    return output.read_bytes()
+
+
+def shards(commands: Commands, film: Path, output: Path, count: int, **more: Any) -> list[Command]:
+    return [
+        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}", **more) for number in range(1, count + 1)
+    ]
+
+
+def segments(output: Path) -> int:
+    return len(list(output.with_name(f"{output.name}.vidrestore").glob("*.segment")))
+
+
+def ended(*started: Command) -> bool:
+    """All are done, without an error."""
+    for command in started:
+        assert command.wait() == 0, command.said
+    return True
+
+
+def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    started = shards(commands, film, output, 3, slow_clip=0.05)
+    assert ended(*started) and output.read_bytes() == whole
+    own = [command.own_frames for command in started]
+    assert sum(own) == FRAMES and min(own) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_a_single_shard_does_it_all_and_late_ones_find_it_done(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    (alone,) = shards(commands, film, tmp_path / "out.mkv", 1)
+    assert ended(alone) and alone.own_frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
+    for command in shards(commands, film, tmp_path / "out.mkv", 2):
+        assert ended(command) and command.own_frames == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_machines_that_share_nothing_but_files_make_the_file_of_one(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    options = ("denoise", film, "-o", output, *OPTIONS)
+    started = [commands.start(*options, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)]
+    assert ended(*started) and output.read_bytes() == whole
+    assert sum(command.own_frames for command in started) == FRAMES
+
+
+MOMENTS: list[Callable[[Path], object]] = [
+    lambda output: output.with_name(f"{output.name}.vidrestore").exists(),
+    lambda output: segments(output) >= 4,
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=["at the start", "in the midst"])
+def test_what_a_killed_shard_was_at_is_done_by_another(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path, moment: Callable[[Path], object]
+) -> None:
+    output = tmp_path / "out.mkv"
+    first, second = shards(commands, film, output, 2, slow_clip=0.05)
+    first.until(lambda: moment(output)).kill()
+    assert ended(second) and output.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_where_the_one_that_joins_is_killed_another_joins(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    started = shards(commands, film, output, 2, slow_join=0.003)
+    wait_for(lambda: any(JOINS in command.said for command in started))
+    joining = next(command for command in started if JOINS in command.said)
+    joining.until(lambda: True).kill()
+    assert ended(*(command for command in started if command is not joining)) and output.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.mkv"
+    first, second = (
+        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}", lease=1)
+        for n in (1, 2)
+    )
+    first.until(lambda: segments(output) >= 4).send(signal.SIGSTOP)
+    assert ended(second) and output.read_bytes() == whole
+    first.send(signal.SIGCONT)  # it was only asleep, and finds that the work is done
+    assert ended(first) and output.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path, number: signal.Signals
+) -> None:
+    output = tmp_path / "out.mkv"
+    first, second = (
+        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
+    )
+    first.until(lambda: segments(output) >= 2).send(number)
+    assert first.wait() == 130 and "the same command goes on from there" in first.said
+    assert ended(second) and output.read_bytes() == whole
+
+
+def test_a_film_without_frames_is_said_to_be_one(tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
+    batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
+    with pytest.raises(MediaError, match="no frame was written"):
+        batch.restore(str(film))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
+    (tmp_path / "out.mkv").write_bytes(b"precious")
+    for skip in (True, False):
+        batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(skip_existing=skip), Shard(1, 2))
+        if skip:
+            assert batch.restore(str(film)).skipped
+        else:
+            with pytest.raises(OutputExistsError, match="is no film that can be read"):
+                batch.restore(str(film))
+
+
+def test_one_that_slept_while_it_joined_does_no_harm(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    options = ("denoise", film, "-o", output, *OPTIONS)
+    first = commands.start(*options, "--shard", "1/2", slow_join=0.005, machine="machine 1", lease=0.5)
+    first.until(lambda: JOINS in first.said).send(signal.SIGSTOP)
+    assert ended(commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5)) and output.read_bytes() == whole
+    first.send(signal.SIGCONT)
+    assert ended(first) and output.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_a_single_process_goes_on_where_all_shards_died(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    started = shards(commands, film, output, 2, slow_clip=0.05)
+    started[0].until(lambda: segments(output) >= 4)
+    for command in started:
+        command.kill()
+    code, said = commands.run("denoise", film, "-o", output, *OPTIONS)
+    assert code == 0, said
+    assert output.read_bytes() == whole and [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_shards_and_a_single_process_keep_out_of_each_others_way(commands: Commands, film: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    alone = commands.start("denoise", film, "-o", output, *OPTIONS, slow_clip=0.5).until(lambda: segments(output))
+    for machine in (None, "elsewhere"):
+        late = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", machine=machine)
+        assert late.wait() == 1 and f"process {alone.pid} on " in late.said
+    alone.kill()
+    shard = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", slow_clip=0.5)
+    shard.until(lambda: list(tmp_path.glob("*.vidrestore/0*.claim")))
+    for machine in (None, "elsewhere"):
+        code, said = commands.run("denoise", film, "-o", output, *OPTIONS, machine=machine)
+        assert code == 1 and "works on this already" in said
+    shard.kill()
+
+
+def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> None:
+    films = tmp_path / "films"
+    films.mkdir()
+    for number in range(6):
+        write_video(films / f"{number}.mkv", 30 + number)
+    (films / "bad.mkv").write_bytes(b"no film")
+    started = shards(commands, films, f"{tmp_path}/out/", 2, slow_clip=0.1)  # type: ignore[arg-type]
+    assert [command.wait() for command in started] == [3, 3]
+    own = [command.own_frames for command in started]
+    assert sum(own) == sum(range(30, 36)) and min(own) > 30
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{number}.denoised.mkv" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--shard", "0/4"), "expected I/N, from 1/8 to 8/8"),
+        (("--shard", "5/4"), "expected I/N, from 1/8 to 8/8"),
+        (("--shard", "1/2", "--overwrite"), "--overwrite would let a shard that comes late begin anew"),
+        (("--shard", "1/2", "--restart"), "--restart would discard what other shards are at"),
+    ],
+)
+def test_what_shards_cannot_do_is_refused(commands: Commands, film: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    code, said = commands.run("denoise", film, "-o", tmp_path / "out.mkv", *arguments)
+    assert code == 2 and message in " ".join(said.replace("│", " ").split())
+
+
+def test_what_is_no_film_leaves_nothing_behind(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "film.mkv").write_bytes(b"no film")
+    assert commands.run("denoise", tmp_path / "film.mkv", "--shard", "1/2")[0] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
+
+
+def test_a_source_that_changes_between_shards_is_refused(commands: Commands, film: Path, tmp_path: Path) -> None:
+    source = tmp_path / "film.mkv"
+    source.write_bytes(film.read_bytes())
+    options = ("denoise", source, "-o", tmp_path / "out.mkv", *OPTIONS)
+    commands.start(*options, "--shard", "1/2", slow_clip=0.1).until(lambda: segments(tmp_path / "out.mkv")).kill()
+    os.utime(source, (0, 0))
+    code, said = commands.run(*options, "--shard", "2/2")
+    assert code == 1 and "source.modified was" in said
+
+
+def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Path) -> None:
+    WorkFolder(str(tmp_path / "out.mkv")).remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, check = tmp_path / "out.mkv", shards_module.check_request
+
+    def named_just_now(*arguments: Any) -> None:
+        monkeypatch.setattr(shards_module, "check_request", check)
+        Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
+        check(*arguments)
+
+    monkeypatch.setattr(shards_module, "check_request", named_just_now)
+    batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
+    assert batch.restore(str(film)).before
+
+
+# Who takes what
+
+
+def test_runs_are_long_at_first_and_short_at_the_end() -> None:
+    assert [run_length(missing, 2) for missing in (1000, 100, 40, 8, 1)] == [16, 13, 6, 2, 1]
+
+
+def test_shards_begin_in_different_places_and_go_round() -> None:
+    missing = [Segment(number, 0, 0, 0, 0) for number in (0, 1, 4, 5, 6, 9)]
+    assert [segment.number for segment in from_home(missing, 1, 2, 10)] == [5, 6, 9, 0, 1, 4]
+    assert [segment.number for segment in from_home(missing, 0, 2, 10)] == [0, 1, 4, 5, 6, 9]

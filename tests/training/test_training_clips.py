@@ -1,0 +1,232 @@
+"""Super-resolution and flow: the clips that they are trained on, their losses, and whole runs of tiny networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clip_runs import FLOW, SMALL, clip_run
+from torch import Tensor, nn
+from training_runs import Told
+
+from vidrestore.degrade import gaussian_blurred, imresize
+from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.media.recompress import recompress
+from vidrestore.models.spynet import warp
+from vidrestore.training.config import ClipDataConfig, FlowDataConfig
+from vidrestore.training.data import sources
+from vidrestore.training.data.super_resolution import (
+    ClipSource,
+    FlowSource,
+    bicubic_small,
+    drawn_flow,
+    drawn_motion,
+    encoded,
+    practical_small,
+)
+from vidrestore.training.loop import Run, train
+from vidrestore.training.objective import charbonnier, flow_distance, see_differences
+from vidrestore.weights import read_card
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+
+
+def picture(frames: int = 3, side: int = 64) -> Tensor:
+    """Smooth shapes that move."""
+    rows, columns = np.mgrid[:side, :side] / 9
+    return torch.from_numpy(
+        np.stack([[0.5 + 0.4 * np.sin(rows + t / 3) * np.cos(columns * (c + 1)) for c in range(3)] for t in range(frames)])
+    ).float()
+
+
+class Scenes:
+    """Stands for footage."""
+
+    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int) -> Tensor:
+        return picture(frames, side) * float(draw.uniform(0.8, 1))
+
+
+# Small clips
+
+
+def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step() -> None:
+    source = ClipSource(Scenes(), ClipDataConfig("clips", frames=3, crop=16), 5)  # type: ignore[arg-type]
+    small, large = source.batch(3, 2)
+    assert (small.shape, large.shape) == ((2, 3, 3, 16, 16), (2, 3, 3, 64, 64))
+    expected = (imresize(large, 0.25).clamp(0, 1) * 255).round() / 255
+    torch.testing.assert_close(small, expected)
+    again = ClipSource(Scenes(), ClipDataConfig("clips", frames=3, crop=16), 5)  # type: ignore[arg-type]
+    assert all(map(torch.equal, again.batch(3, 2), (small, large)))
+    assert not torch.equal(again.batch(4, 2)[1], large)
+
+
+def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again() -> None:
+    large = picture()
+    bicubic = bicubic_small(large)
+    for seed in range(4):
+        practical = practical_small(large, np.random.default_rng(seed))
+        assert practical.shape == bicubic.shape
+        assert torch.equal(practical, (practical * 255).round() / 255)
+        assert torch.equal(practical, practical_small(large, np.random.default_rng(seed)))
+        assert 0.002 < float((practical - bicubic).abs().mean()) < 0.2
+
+
+def test_a_gaussian_blurs_as_its_formula_says() -> None:
+    point = torch.zeros(1, 3, 31, 31)
+    point[..., 15, 15] = 1
+    rows, columns = np.mgrid[-15:16, -15:16]
+    expected = np.exp(-(rows**2 + columns**2) / (2 * 1.5**2)) / (2 * np.pi * 1.5**2)
+    np.testing.assert_allclose(gaussian_blurred(point, 1.5)[0, 1], expected, atol=1e-4)
+    torch.testing.assert_close(gaussian_blurred(torch.full((1, 3, 9, 9), 0.3), 2.0), torch.full((1, 3, 9, 9), 0.3))
+
+
+# A real encoder
+
+
+def test_a_better_quality_leaves_more_of_the_clip() -> None:
+    clip = (picture() * 255).round() / 255
+    errors = [float((encoded(clip, crf) - clip).abs().mean()) for crf in (1, 25, 45)]
+    assert errors == sorted(errors)
+    assert errors[0] < 0.02 < errors[2]
+
+
+def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> None:
+    frames = [tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24))) for number in range(5)]
+    one, two = (recompress(frames, 20) for _ in range(2))  # type: ignore[arg-type]
+    assert [round(float(planes[0].mean()), -1) for planes in one] == [60, 80, 100, 120, 140]
+    assert all((a == b).all() for first, second in zip(one, two, strict=True) for a, b in zip(first, second, strict=True))
+    assert [plane.shape for plane in one[4]] == [(32, 48), (16, 24), (16, 24)]
+
+
+def test_odd_sides_are_refused() -> None:
+    with pytest.raises(ValueError, match="4:2:0 has even sides in H.264, got 48x31"):
+        recompress([(np.zeros((31, 48), np.uint8),) * 3], 20)
+
+
+# Flow
+
+
+def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> None:
+    config = FlowDataConfig("clips", crop=48, reach=6)
+    for seed in range(4):
+        reference, supporting, flow = drawn_motion(Scenes(), config, np.random.default_rng(seed))  # type: ignore[arg-type]
+        assert (reference.shape, flow.shape) == ((3, 48, 48), (2, 48, 48))
+        warped = warp(supporting[None], flow[None], border="border")[0]
+        torch.testing.assert_close(warped[:, 8:-8, 8:-8], reference[:, 8:-8, 8:-8], atol=6 / 255, rtol=0)
+        assert float((supporting - reference).abs().mean()) > float((warped - reference)[:, 8:-8, 8:-8].abs().mean())
+
+
+def test_drawn_flows_are_smooth_and_keep_their_reach() -> None:
+    flows = [drawn_flow(64, 9.0, np.random.default_rng(seed)) for seed in range(30)]
+    lengths = [float(flow.abs().max()) for flow in flows]
+    assert max(lengths) <= 9 and min(lengths) < 4
+    assert max(float((flow[..., 1:] - flow[..., :-1]).abs().max()) for flow in flows) < 2
+
+
+def test_flow_batches_follow_from_the_step() -> None:
+    one, two = (FlowSource(Scenes(), FlowDataConfig("clips", crop=16, reach=4), 1) for _ in range(2))  # type: ignore[arg-type]
+    one.batch(0, 2)
+    assert all(map(torch.equal, one.batch(7, 2), two.batch(7, 2)))
+
+
+def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame() -> None:
+    flow = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    coarse = torch.zeros(1, 2, 2, 2)
+    means = flow.view(1, 2, 2, 2, 2, 2).mean((3, 5))
+    expected = ((means / 2) ** 2).sum(1).sqrt().mean() * 2
+    torch.testing.assert_close(flow_distance(coarse, flow), expected, atol=1e-2, rtol=1e-3)
+    torch.testing.assert_close(flow_distance(means / 2, flow), torch.tensor(2 * 0.01))
+
+
+def test_a_level_first_sees_differences_and_no_brightness() -> None:
+    level = nn.Sequential(nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3))
+    see_differences(level)
+    flat = torch.cat((torch.full((1, 6, 9, 9), 0.7), torch.zeros(1, 2, 9, 9)), 1)
+    torch.testing.assert_close(level(flat), torch.zeros(1, 2, 5, 5), atol=1e-5, rtol=0)
+    frame = torch.rand(1, 3, 9, 9)
+    still = level[0](torch.cat((frame, frame, torch.zeros(1, 2, 9, 9)), 1))
+    torch.testing.assert_close(still[:, ::2], torch.zeros(1, 3, 7, 7), atol=1e-5, rtol=0)
+    assert still[:, 1::2].abs().min() > 0
+
+
+# Runs
+
+
+def test_charbonnier_is_nearly_the_absolute_error() -> None:
+    error = torch.tensor([-2.0, 0.5, 0.0])
+    assert float(charbonnier(error)) == pytest.approx(2.5 / 3, abs=1e-5)
+
+
+@pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path: Path, family: str, figure: str) -> None:
+    told = Told()
+    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", listen=told))
+    first, last = told[1], told[-1]
+    assert last.loss < first.loss
+    assert list(last.psnr) == list(last.before) == [figure]
+    assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr[figure], 3)]
+    assert card.parameters == ({"scale": 4} if family == "vsr-transformer" else {})
+
+
+def test_a_fresh_network_enlarges_bilinearly(tmp_path: Path) -> None:
+    network = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU).network
+    clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    expected = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
+    torch.testing.assert_close(network(clip)[0], expected)
+
+
+def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tmp_path: Path) -> None:
+    given = train(clip_run(tmp_path, "spynet", training={"steps": 3}), tmp_path / "runs", device="cpu")
+    run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
+    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    run.start_from(given)
+    for network in (run.network, run.average):
+        kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
+        assert all(not name.startswith("flow.") or "bias" in name for name in kept)
+        assert {name for name in before if not name.startswith("flow.")} <= kept
+    other = Run(clip_run(tmp_path, "vsr-transformer", model={"flow": FLOW | {"widths": [8]}}), tmp_path, CPU)
+    with pytest.raises(CheckpointError, match="weights of spynet"):
+        other.start_from(given)
+
+
+@pytest.mark.parametrize(
+    ("family", "data", "message"),
+    [
+        ("vsr-transformer", {"crop": 20}, "crop must be a multiple of 8 from 8 to 72, found 20"),
+        ("vsr-transformer", {"frames": 0}, "frames must be at least 1, found 0"),
+        ("vsr-transformer", {"practical": 1}, "practical must be true or false, found 1"),
+        ("spynet", {"crop": 200}, "crop must be from 16 to 160, found 200"),
+        ("spynet", {"reach": 0}, "reach must be above 0 and at most 32, found 0.0"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path: Path, family: str, data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        clip_run(tmp_path, family, data=data)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        ({"local": None}, {"crop": 40}, "this network takes 64x64 pixels"),
+        ({"local": None}, {"crop": 64, "frames": 7}, "at most 5 frames, got 64x64 and 7 frames"),
+        ({"patch": 16}, {"crop": 40}, "sides must be multiples of 16, got 40x40"),
+    ],
+)
+def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
+    tmp_path: Path, model: dict[str, Any], data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
+    small = {name: value for name, value in SMALL.items() if name != "size" or "local" not in model}
+    settings = {name: value for name, value in (small | model).items() if value is not None}
+    config = clip_run(tmp_path, "vsr-transformer", model=settings | {"size": "t" if "local" not in model else "reds"}, data=data)
+    with pytest.raises(ConfigError, match=message):
+        train(config, tmp_path / "runs", device="cpu")

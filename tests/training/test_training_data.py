@@ -1,0 +1,313 @@
+"""How data is read: decoded files that are kept, processes that make batches; what is read is the same however it is done."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pair_runs import pair_run
+from sample_pictures import write_rgb
+from sample_videos import write_video
+from training_runs import tiny_run, write_clips, write_config
+
+from vidrestore.cli import main
+from vidrestore.errors import ConfigError, MediaError, OptionError
+from vidrestore.training.data import decoded, footage, sources
+from vidrestore.training.data.batches import Share, in_order
+from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
+from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
+from vidrestore.training.data.sources import Reading, make_data
+from vidrestore.training.loop import train
+from vidrestore.training.networks import new_network
+from vidrestore.weights import load_model
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+
+
+def planes(value: int = 0, side: int = 10) -> tuple[torch.Tensor, ...]:
+    return (torch.full((4, side, side), value, dtype=torch.uint8), torch.full((4, 5, 5), value + 1, dtype=torch.uint8))
+
+
+def source(folder: Path, name: str, content: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(content or name)
+    return folder / name
+
+
+def raised(path: Path, error: MediaError) -> None:
+    raise error
+
+
+def equal(one: Any, other: Any) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+# Decoded files
+
+
+def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:
+    clip = tmp_path / "data" / "clip.mkv"
+    clip.parent.mkdir()
+    write_video(clip, frames=5)
+    made: list[Path] = []
+
+    def decode(path: Path) -> tuple[torch.Tensor, ...]:
+        made.append(path)
+        return decode_whole(path)
+
+    for _ in range(2):
+        found = DecodedFiles(tmp_path / "cache").decoded(clip, decode)
+        assert found is not None and equal(found.planes(), decode_clip(clip))
+    assert len(made) == 1
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".planes"]
+
+
+def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path: Path) -> None:
+    found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
+    assert found is not None
+    found.planes()[0].zero_()
+    assert equal(found.planes(), planes(7))
+
+
+def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path: Path) -> None:
+    files = DecodedFiles(tmp_path / "cache")
+    first = files.decoded(source(tmp_path / "data", "a", "one"), lambda path: planes(1))
+    second = files.decoded(source(tmp_path / "data", "a", "two"), lambda path: planes(2))
+    moved = files.decoded(source(tmp_path / "other", "b", "one"), lambda path: pytest.fail("it is there"))
+    assert first == moved and first != second
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "header", "empty"])
+def test_a_file_that_is_not_what_its_hash_says_is_made_anew(tmp_path: Path, damage: str) -> None:
+    path = source(tmp_path / "data", "a")
+    found = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(1))
+    assert found is not None
+    content = bytearray(found.path.read_bytes())
+    content[HEADER + 3 if damage == "flip" else 0] ^= 1
+    found.path.write_bytes({"cut": content[:-1], "empty": b""}.get(damage, bytes(content)))
+    again = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(2))
+    assert again is not None and equal(again.planes(), planes(2))
+
+
+def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path: Path) -> None:
+    size = HEADER + 500
+    old = DecodedFiles(tmp_path / "cache", limit=3 * size)
+    kept = [old.decoded(source(tmp_path / "data", name), lambda path: planes()) for name in "abc"]
+    for age, part in enumerate(kept):
+        assert part is not None
+        os.utime(part.path, (1000 - age, 1000 - age))
+    files = DecodedFiles(tmp_path / "cache", limit=3 * size)
+    found = files.all_decoded([source(tmp_path / "data", name) for name in "cdefg"], lambda path: planes(), raised)
+    assert [part is not None for part in found.values()] == [True, True, True, False, False]
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_others(tmp_path: Path) -> None:
+    size = HEADER + sum(part.nbytes for part in planes())
+    folder, paths = tmp_path / "cache", [source(tmp_path / "data", name) for name in "abc"]
+    for name in ("a", "c", "other"):
+        assert DecodedFiles(folder).decoded(source(tmp_path / "data", name), lambda path: planes()) is not None
+    large = tuple(part.repeat(40, 1, 1) for part in planes())
+    files = DecodedFiles(folder, limit=3 * size)
+    found = files.all_decoded(paths, lambda path: large if path.name.startswith("b") else pytest.fail("it is there"), raised)
+    assert [part is not None for part in found.values()] == [True, False, True]
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    files = DecodedFiles(folder, limit=HEADER + 4000)
+    for name, age in (("old", 7200), ("new", 0)):
+        path = folder / f"{name}.12.partial"
+        path.write_bytes(bytes(4000))
+        os.utime(path, (time.time() - age,) * 2)
+    assert files.decoded(source(tmp_path / "data", "a"), lambda path: planes()) is not None
+    assert sorted(path.name for path in folder.glob("*.partial")) == ["new.12.partial"]
+
+
+def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Path) -> None:
+    clip, still = tmp_path / "data" / "a.mkv", tmp_path / "data" / "b.png"
+    write_rgb(still, np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
+    write_video(clip, frames=4, size=(64, 48))
+    stored = {path: DecodedFiles(tmp_path / "cache").decoded(path, decode_whole) for path in (clip, still)}
+    for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
+        drawn = [Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0)) for held in (stored, None)]
+        assert equal(*drawn)
+    for path in (tmp_path / "cache").iterdir():
+        path.unlink()
+    for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
+        gone = Footage(clips, stills, 4, share, decoded=stored).window(np.random.default_rng(0))
+        assert equal(gone, Footage(clips, stills, 4, share).window(np.random.default_rng(0)))
+
+
+def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path: Path) -> None:
+    files = DecodedFiles(tmp_path / "cache")
+    (tmp_path / "cache" / "gone.planes").symlink_to(tmp_path / "gone")  # is listed, but has no size
+    found = files.decoded(source(tmp_path / "data", "a"), lambda path: planes(3))
+    assert found is not None and equal(found.planes(), planes(3))
+
+
+def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = DecodedFiles(tmp_path / "cache")
+    path = source(tmp_path / "data", "a")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert files.decoded(path, lambda path: planes()) is None
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
+    write_clips(tmp_path)
+    config = tiny_run(tmp_path)
+    with pytest.raises(ConfigError, match="clips/cache: lies within the data in .*clips; choose another --cache"):
+        make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
+
+
+def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file: can't be made a folder"):
+        DecodedFiles(tmp_path / "file")
+
+
+def test_the_users_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(decoded.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert user_cache_folder() == tmp_path / "vidrestore"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert user_cache_folder() == Path.home() / ".cache" / "vidrestore"
+
+
+# What is read is the same
+
+
+def some_batches(config: Any, reading: Reading, steps: range = range(3, 9)) -> list[Any]:
+    made, _ = make_data(config, new_network(config).config, reading)
+    batches = made.batches(steps, config.training.batch, reading.workers)
+    return [part for batch in batches for part in batch if isinstance(part, torch.Tensor)]
+
+
+def test_batches_are_the_same_with_decoded_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups and pairs, of clips and of a photo."""
+    (tmp_path / "stills").mkdir()
+    write_video(tmp_path / "stills" / "photo.png", frames=1, codec="png", pix_fmt="gray")
+    monkeypatch.setattr(footage, "SHOT", (32, 48))
+    changes = {"data": {"stills": "stills", "still_share": 0.5}}
+    for config in (tiny_run(tmp_path, changes), pair_run(tmp_path, **changes)):
+        expected = some_batches(config, Reading())
+        assert equal(some_batches(config, Reading(tmp_path / "cache")), expected)
+        with monkeypatch.context() as patched:
+            patched.setattr(footage, "decode_clip", lambda path, **given: pytest.fail("it is decoded"))
+            patched.setattr(footage.pictures, "read_picture", lambda path: pytest.fail("it is decoded"))
+            assert equal(some_batches(config, Reading(tmp_path / "cache")), expected)
+
+
+@pytest.mark.slow
+def test_batches_are_the_same_however_many_processes_make_them(tmp_path: Path) -> None:
+    for config in (tiny_run(tmp_path), pair_run(tmp_path)):
+        expected = some_batches(config, Reading())
+        for workers, cache in ((1, None), (3, tmp_path / "cache")):
+            assert equal(some_batches(config, Reading(cache, workers=workers)), expected)
+
+
+@pytest.mark.slow
+def test_a_run_with_processes_and_a_cache_gives_the_same_weights(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path)
+    ways = {"plain": Reading(), "other": Reading(tmp_path / "cache", workers=2)}
+    one, other = (load_model(train(config, tmp_path / name, device="cpu", reading=reading)) for name, reading in ways.items())
+    assert equal(list(one.network.state_dict().values()), list(other.network.state_dict().values()))
+
+
+def fails_at_two(number: int) -> int:
+    if number == 2:
+        raise MediaError(f"{number}: can't be read")
+    return number
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_another_process_raises_is_raised_here(workers: int) -> None:
+    results = in_order(fails_at_two, range(4), workers)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(MediaError, match="^2: can't be read$"):
+        next(results)
+
+
+def test_shares_of_a_batch_make_up_the_whole(tmp_path: Path) -> None:
+    config = pair_run(tmp_path)
+    made, _ = make_data(config, new_network(config).config)
+    parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
+    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], made.batch(5, 6))
+
+
+# Damaged files
+
+
+def damaged(folder: Path) -> Path:
+    """A run whose second clip is cut short."""
+    write_clips(folder)
+    clip = folder / "clips" / "two.mkv"
+    clip.write_bytes(clip.read_bytes()[: clip.stat().st_size * 2 // 3])
+    return write_config(folder)
+
+
+def command(folder: Path, *arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", str(folder / "tiny.toml"), "-o", str(folder / "runs"), "--cache", str(folder / "cache"), *arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])
+def test_a_damaged_clip_is_named_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+    damaged(tmp_path)
+    assert command(tmp_path, *options) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
+    assert "clips/two.mkv: the source is damaged: " in line and "--skip-bad" in line
+
+
+def test_a_damaged_clip_is_left_out_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged(tmp_path)
+    assert command(tmp_path, "--skip-bad") == 0
+    assert f"left out: {tmp_path / 'clips' / 'two.mkv'}: the source is damaged" in capsys.readouterr().err
+    without = tmp_path / "without"
+    without.mkdir()
+    write_clips(without)
+    (without / "clips" / "two.mkv").unlink()
+    expected = load_model(train(tiny_run(without), without / "runs")).network.state_dict()
+    assert equal(list(load_model(tmp_path / "runs" / "tiny.safetensors").network.state_dict().values()), list(expected.values()))
+
+
+def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path) -> None:
+    write_clips(tmp_path)
+    (tmp_path / "clips" / "held.mkv").write_bytes(b"no video")
+    with pytest.raises(MediaError, match="held.mkv"):
+        train(tiny_run(tmp_path), tmp_path / "runs", reading=Reading(tmp_path / "cache", skip_bad=True))
+
+
+def test_leaving_out_needs_a_cache() -> None:
+    with pytest.raises(OptionError, match="--skip-bad needs one, so --cache-gb above 0"):
+        Reading(skip_bad=True)
+
+
+def test_files_without_room_are_decoded_when_needed_and_counted(tmp_path: Path) -> None:
+    config, told = tiny_run(tmp_path), list[str]()
+    reading = Reading(tmp_path / "cache", cache_bytes=10_000, notice=told.append)
+    assert equal(some_batches(config, reading), some_batches(config, Reading()))
+    assert told == [f"3 of 3 files have no room in {tmp_path / 'cache'} (1e-05 GB): they are decoded when they are needed"]
+
+
+def test_planes_of_a_file_have_their_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(HEADER) + bytes(range(10)))
+    assert equal(Decoded(path, ((1, 2, 3), (4, 1, 1))).planes(), (torch.arange(6).view(1, 2, 3), torch.arange(6, 10).view(4, 1, 1)))

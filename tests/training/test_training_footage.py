@@ -1,0 +1,173 @@
+"""Windows of clips and photos: their length, their order, their motion, and that they come again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sample_videos import write_video
+
+from vidrestore.errors import ConfigError, MediaError
+from vidrestore.training.data import footage
+from vidrestore.training.data.footage import CLIP_SUFFIXES, Footage, Move, back_and_forth, decode_clip, drawn_move, filmed, find_footage
+
+
+def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
+    planes = write_video(path, frames=frames, **settings)  # type: ignore[arg-type]
+    return torch.from_numpy(np.stack([picture[0] for picture in planes]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_numbers_run_back_and_forth_between_the_first_and_the_last_frame(count: int) -> None:
+    there_and_back = [*range(count), *range(count - 2, 0, -1)]
+    expected = np.resize(there_and_back, 25)
+    assert list(back_and_forth(np.arange(25), count)) == list(expected)
+
+
+def test_a_window_is_a_stretch_of_the_clip(tmp_path: Path) -> None:
+    clip = luma(tmp_path / "a.mkv", 9)
+    source = Footage([tmp_path / "a.mkv"], [], frames=5, still_share=0.5)
+    for seed in range(8):
+        window = source.window(np.random.default_rng(seed))
+        assert [plane.shape for plane in window] == [(5, 48, 64), (5, 24, 32), (5, 24, 32)]
+        assert any(torch.equal(window[0], clip[first : first + 5]) for first in range(5))
+
+
+def test_a_long_clip_is_sometimes_taken_at_half_its_rate(tmp_path: Path) -> None:
+    clip = luma(tmp_path / "a.mkv", 12)
+    source = Footage([tmp_path / "a.mkv"], [], frames=4, still_share=0)
+    windows = [source.window(np.random.default_rng(seed))[0] for seed in range(24)]
+    steps = [next(step for step in (1, 2) for first in range(10) if torch.equal(window, clip[first::step][:4])) for window in windows]
+    assert 0 < steps.count(2) < steps.count(1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_short_clip_runs_back_and_forth(tmp_path: Path, count: int) -> None:
+    clip = luma(tmp_path / "a.mkv", count)
+    window = Footage([tmp_path / "a.mkv"], [], frames=7, still_share=0).window(np.random.default_rng(0))
+    order = np.resize([*range(count), *range(count - 2, 0, -1)], 7)
+    assert torch.equal(window[0], clip[order])
+
+
+def test_the_same_generator_gives_the_same_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.mkv", "b.mkv"):
+        luma(tmp_path / name, 6)
+    monkeypatch.setattr(footage, "SHOT", (32, 48))
+    monkeypatch.setattr(footage.pictures, "read_picture", lambda path: tuple(np.random.default_rng(1).integers(0, 255, (3, 90, 120))))
+
+    def some(seed: int) -> list[torch.Tensor]:
+        draw = np.random.default_rng(seed)
+        source = Footage([tmp_path / "a.mkv", tmp_path / "b.mkv"], [tmp_path / "a.jpg"], frames=3, still_share=0.5)
+        return [plane for _ in range(6) for plane in source.window(draw)]
+
+    assert all(map(torch.equal, some(1), some(1)))
+    assert {plane.shape for plane in some(1)} == {(3, 48, 64), (3, 24, 32), (3, 32, 48), (3, 16, 24)}
+    assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in zip(some(1), some(2), strict=True))
+
+
+def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+
+    def decode(path: Path) -> tuple[torch.Tensor, ...]:
+        decoded.append(path.name)
+        return (torch.zeros(4, 10, 10, dtype=torch.uint8),)
+
+    monkeypatch.setattr(footage, "decode_clip", decode)
+    source = Footage([Path(name) for name in "abc"], [], frames=2, still_share=0, cache_bytes=900)
+    for name in "abacab":
+        source.clips = [Path(name)]
+        source.window(np.random.default_rng(0))
+        assert source.cached_bytes <= 900
+    assert decoded == ["a", "b", "c", "b"]
+
+
+def test_one_clip_is_kept_even_where_it_is_larger_than_the_cache(tmp_path: Path) -> None:
+    luma(tmp_path / "a.mkv", 4)
+    source = Footage([tmp_path / "a.mkv"], [], frames=2, still_share=0, cache_bytes=10)
+    source.window(np.random.default_rng(0))
+    assert source.cached_bytes == 4 * 64 * 48 * 3 // 2
+
+
+def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None:
+    ten = luma(tmp_path / "ten.mkv", 2, pix_fmt="yuv420p10le")
+    assert torch.equal(decode_clip(tmp_path / "ten.mkv")[0], (ten.float() / 4).round().clamp(0, 255).to(torch.uint8))
+    gray = luma(tmp_path / "gray.mkv", 2, pix_fmt="gray")
+    assert len(decode_clip(tmp_path / "gray.mkv")) == 1
+    assert torch.equal(decode_clip(tmp_path / "gray.mkv")[0], gray)
+
+
+def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
+    luma(tmp_path / "small.mkv", 2, size=(32, 12))
+    with pytest.raises(MediaError, match="small.mkv: frames of 32x12 hold no patch of 16x16"):
+        Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(np.random.default_rng(0), side=16)
+
+
+def test_nothing_to_train_on_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no clips and no photos"):
+        Footage([], [], frames=2, still_share=0.5)
+
+
+def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path: Path) -> None:
+    for name in ("c.mp4", "B.MKV", "a.webm", "a.txt", "held.mp4"):
+        (tmp_path / name).touch()
+    assert [path.name for path in find_footage(tmp_path, ["held.mp4"], CLIP_SUFFIXES)] == ["B.MKV", "a.webm", "c.mp4"]
+    with pytest.raises(ConfigError, match="nowhere: no such folder; paths .* are relative"):
+        find_footage(tmp_path / "nowhere", [], CLIP_SUFFIXES)
+
+
+# Pans over photos
+
+
+def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(ConfigError, match=r"the folder can't be read \(Permission denied\)"):
+        find_footage(tmp_path, (), CLIP_SUFFIXES)
+
+
+def ramp(height: int = 300, width: int = 400) -> tuple[np.ndarray, ...]:
+    """Luma that falls with the row and rises with the column, so that a place can be read off its value."""
+    rows, columns = np.mgrid[:height, :width]
+    return tuple(plane.astype(np.uint8) for plane in (100 - rows / 6 + columns / 4, 0 * rows + 90, 0 * rows + 160))
+
+
+def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footage, "SHOT", (40, 60))
+    texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
+    shot, *_ = filmed(texture, Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
+    for before, after in pairwise(shot):
+        assert torch.equal(after[:-2, 3:], before[2:, :-3])
+
+
+def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footage, "SHOT", (40, 60))
+    texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
+    luma, blue, _ = filmed(texture, Move((100.0, 150.0), 1.0), 2)
+    assert torch.equal(luma[1], torch.from_numpy(texture[0, 80:120, 120:180]))
+    means = texture[1, 80:120, 120:180].reshape(20, 2, 30, 2).mean((1, 3))
+    assert np.abs(blue[0].numpy() - means).max() <= 0.5
+
+
+def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_centre(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footage, "SHOT", (40, 60))
+    grown = filmed(ramp(), Move((150.0, 200.0), 1.0, growth=0.1), 9)[0].float()
+    spans = grown[:, 20, -1] - grown[:, 20, 0]
+    assert torch.all(spans[1:] >= spans[:-1])
+    assert spans[-1] > 1.5 * spans[0]
+    turned = filmed(ramp(), Move((150.0, 200.0), 1.0, turn=0.05), 9)[0].float()
+    assert float(turned[:, 20, 30].std()) < 1  # the centre stays
+    assert torch.all(turned[1:, 20, -1] <= turned[:-1, 20, -1])  # the right border looks down, where the ramp is darker
+    assert float(turned[0, 20, -1] - turned[-1, 20, -1]) > 1
+
+
+def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
+    draw = np.random.default_rng(0)
+    moves = [drawn_move((300, 400), draw) for _ in range(200)]
+    assert all(90 <= move.centre[0] <= 210 and 120 <= move.centre[1] <= 280 and 1 <= move.zoom <= 2 for move in moves)
+    assert max(abs(step) for move in moves for step in move.drift) < 20
+    assert 0.2 < sum(move.drift == (0, 0) for move in moves) / 200 < 0.5

@@ -1,0 +1,283 @@
+"""Image networks are trained on crops and the same crops degraded: the pairs, the loss, and a whole run of a tiny network."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pair_runs import SIDE, changed, pair_run
+from sample_pictures import write_picture
+from sample_videos import write_video
+from torch import Tensor
+from training_runs import Told, write_config
+
+from vidrestore.cli import main
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.degrade import DEGRADATIONS, mean_light
+from vidrestore.errors import CheckpointError, ConfigError, MediaError
+from vidrestore.media.reader import VideoReader
+from vidrestore.metrics import psnr
+from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
+from vidrestore.training.data import pairs, sources
+from vidrestore.training.data.footage import Footage
+from vidrestore.training.data.pairs import PairSource, drawn_pair, held_out_pairs, turned
+from vidrestore.training.loop import Run, train
+from vidrestore.training.objective import mean_psnr, picture_loss
+from vidrestore.training.training_events import Progress
+from vidrestore.weights import load_model, read_card
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", SIDE)
+
+
+class Scenes:
+    """Stands for footage: random frames, kept to be looked at."""
+
+    def __init__(self) -> None:
+        self.given: list[Tensor] = []
+
+    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        self.given.append(torch.from_numpy(draw.uniform(0, 1, (frames, 3, side, side))).float())
+        return self.given[-1]
+
+
+# Crops
+
+
+def whole(path: Path) -> Tensor:
+    """All frames in RGB."""
+    with VideoReader(str(path)) as reader:
+        video = reader.info.video
+        frames = [yuv_to_rgb(planes_to_grey(frame.planes, video.format), video.format, video.colour, 48) for frame in reader.frames()]
+    return torch.stack(frames).clamp(0, 1)
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "gbrp10le", "gray"])
+def test_a_crop_is_a_part_of_the_clip_in_rgb(tmp_path: Path, pix_fmt: str) -> None:
+    write_video(tmp_path / "a.mkv", 3, pix_fmt=pix_fmt)
+    clip, footage = whole(tmp_path / "a.mkv"), Footage([tmp_path / "a.mkv"], [], 1, 0)
+    inside = slice(1, -1)  # at a crop's border chroma is continued instead of mixed with what lies beyond
+    for seed in range(4):
+        crop = footage.rgb_crop(np.random.default_rng(seed), SIDE, 1)
+        assert crop.shape == (1, 3, SIDE, SIDE)
+        parts = clip.unfold(2, SIDE, 1).unfold(3, SIDE, 1)  # (T, 3, rows, columns, SIDE, SIDE)
+        error = (parts - crop[0, :, None, None])[..., inside, inside].abs().amax((1, 4, 5))
+        assert float(error.min()) < (1.1 / 255 if "10" in pix_fmt else 1e-5)  # clips are kept in 8 bits
+
+
+def test_a_crop_cut_wider_is_a_larger_part_of_the_clip_made_smaller(tmp_path: Path) -> None:
+    write_video(tmp_path / "a.mkv", 3, pix_fmt="yuv444p")
+    clip, footage = whole(tmp_path / "a.mkv"), Footage([tmp_path / "a.mkv"], [], 1, 0)
+    found = set()
+    for seed in range(20):
+        crop = footage.rgb_crop(np.random.default_rng(seed), 16, 1, 32)[0]
+        for side in range(16, 33, 2):
+            parts = clip.unfold(2, side, 1).unfold(3, side, 1).permute(0, 2, 3, 1, 4, 5)
+            smaller = F.interpolate(parts.flatten(0, 2), (16, 16), mode="bilinear", antialias=True)
+            if float((smaller - crop).abs().amax((1, 2, 3)).min()) < 1e-5:
+                found.add(side)
+                break
+        else:
+            pytest.fail(f"the crop of seed {seed} is no part of the clip")
+    assert {min(found), max(found)} == {16, 32}
+
+
+def test_the_colour_of_a_photo_is_kept(tmp_path: Path) -> None:
+    write_picture(tmp_path / "a.png", (200, 90, 40))
+    crop = Footage([], [tmp_path / "a.png"], 1, 1).rgb_crop(np.random.default_rng(0), 32, 2)
+    expected = torch.tensor([200, 90, 40])[:, None, None].expand(2, 3, 32, 32) / 255
+    torch.testing.assert_close(crop, expected, atol=0.015, rtol=0)
+
+
+def test_a_clip_smaller_than_a_crop_is_named(tmp_path: Path) -> None:
+    write_video(tmp_path / "small.mkv", 2, size=(32, 24))
+    with pytest.raises(MediaError, match="small.mkv: frames of 32x24 hold no patch of 32x32"):
+        Footage([tmp_path / "small.mkv"], [], 1, 0).rgb_crop(np.random.default_rng(0), 32, 1)
+
+
+# Pairs
+
+
+def test_a_batch_follows_from_the_seed_and_the_step() -> None:
+    config = PairDataConfig("clips", crop=SIDE)
+    one, two, other = (PairSource(Scenes(), config, seed) for seed in (3, 3, 4))  # type: ignore[arg-type]
+    one.batch(0, 2)
+    for first, second in zip(one.batch(5, 4), two.batch(5, 4), strict=True):
+        assert torch.equal(first, second)
+        assert (first.shape, first.dtype) == ((4, 3, SIDE, SIDE), torch.float32)
+        assert torch.equal(first, (first * 255).round() / 255)
+    assert not torch.equal(one.batch(5, 4)[1], one.batch(6, 4)[1])
+    assert not torch.equal(one.batch(5, 4)[1], other.batch(5, 4)[1])
+
+
+@pytest.mark.parametrize("name", DEGRADATIONS)
+def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MEAN_SHARE", 0)
+    monkeypatch.setitem(pairs.DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
+    scenes = Scenes()
+    degraded, clean = drawn_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
+    torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
+    torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
+
+
+def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
+    monkeypatch.setattr(pairs, "turned", lambda clip, draw: clip)
+    lengths = set()
+    for seed in range(12):
+        scenes = Scenes()
+        degraded, clean = drawn_pair(scenes, "blur", SIDE, np.random.default_rng(seed))  # type: ignore[arg-type]
+        (frames,) = scenes.given
+        lengths.add(len(frames))
+        torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(degraded, mean_light(frames)[0], atol=1 / 255, rtol=0)
+    assert lengths == {3, 5, 7}
+
+
+def test_crops_are_turned_in_all_eight_ways() -> None:
+    clip = torch.arange(8.0).view(1, 1, 2, 4)[..., :2].expand(2, 3, 2, 2)
+    found = {tuple(turned(clip, np.random.default_rng(seed))[1, 2].flatten().tolist()) for seed in range(80)}
+    square = np.array([[0, 1], [4, 5]])
+    ways = [np.rot90(side, turn) for turn in range(4) for side in (square, square.T)]
+    assert found == {tuple(map(float, way.flatten())) for way in ways}
+
+
+def test_held_out_pairs_are_the_same_each_time_and_as_many_of_every_degradation() -> None:
+    config = PairDataConfig("clips", degradations=("rain", "blur"))
+    one, two = (held_out_pairs(Scenes(), config, SIDE, 3) for _ in range(2))  # type: ignore[arg-type]
+    assert list(one.clean) == ["rain", "blur"]
+    for name in one.clean:
+        assert one.clean[name].shape == one.degraded[name].shape == (3, 3, SIDE, SIDE)
+        assert torch.equal(one.degraded[name], two.degraded[name])
+
+
+# Loss and figures
+
+
+def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> None:
+    restored, clean = torch.rand(2, 2, 3, 8, 12, generator=torch.Generator().manual_seed(1))
+    n, m = np.arange(8), np.arange(12)
+    rows, columns = np.exp(-2j * np.pi * np.outer(n, n) / 8), np.exp(-2j * np.pi * np.outer(m, m) / 12)
+    spectra = [rows @ picture.double().numpy() @ columns for picture in (restored, clean)]
+    parts = np.stack([spectra[0].real - spectra[1].real, spectra[0].imag - spectra[1].imag])
+    expected = float((restored - clean).abs().mean()) + 0.1 * np.abs(parts).mean()
+    assert float(picture_loss(restored, clean)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_psnr_is_the_mean_of_the_pictures() -> None:
+    pictures, reference = torch.rand(2, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    expected = np.mean([psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)])
+    assert mean_psnr(pictures, reference) == pytest.approx(expected, abs=1e-6)
+    assert mean_psnr(reference, reference) == pytest.approx(100)
+
+
+# Whole runs
+
+
+def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path: Path) -> None:
+    told = Told()
+    config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 40, "validate_every": 20})
+    train(config, tmp_path / "runs", device="cpu", listen=told)
+    first, last = told[1], told[-1]
+    assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+
+
+def test_every_degradation_is_judged(tmp_path: Path) -> None:
+    told = Told()
+    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", listen=told)
+    assert list(told[-1].psnr) == list(told[-1].before) == list(DEGRADATIONS)
+
+
+def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) -> None:
+    told = Told()
+    card = read_card(train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told))
+    last: Progress = told[-1]
+    assert card.measured == {"held-out crops, rain": {"psnr": round(last.psnr["rain"], 3), "psnr_before": round(last.before["rain"], 3)}}
+    assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
+    assert load_model(tmp_path / "runs" / "tiny.safetensors").network.config.widths == (4, 8, 8, 8)  # type: ignore[union-attr]
+
+
+def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, update = pair_run(tmp_path), Run.update
+    expected = load_model(train(config, tmp_path / "whole", device="cpu")).network.state_dict()
+
+    def interrupted(self: Run, *batch: Tensor) -> float:
+        if self.step == 2:
+            signal.raise_signal(signal.SIGINT)
+        return update(self, *batch)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Run, "update", interrupted)
+        train(config, tmp_path / "halves", device="cpu")
+    resumed = load_model(train(config, tmp_path / "halves", resume=True, device="cpu")).network.state_dict()
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> None:
+    given = train(pair_run(tmp_path), tmp_path / "all", device="cpu")
+    run = Run(pair_run(tmp_path, **{"": {"task": "derain"}, "data": {"degradations": ["rain"]}}), tmp_path, torch.device("cpu"))
+    run.start_from(given)
+    assert all(torch.equal(run.network.state_dict()[name], tensor) for name, tensor in load_model(given).network.state_dict().items())
+    with pytest.raises(CheckpointError, match="but the configuration asks for mb-taylorformer"):
+        Run(pair_run(tmp_path, model={"blocks": [2, 1, 1, 1]}), tmp_path, torch.device("cpu")).start_from(given)
+
+
+def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
+    Run(pair_run(tmp_path), tmp_path / "runs", torch.device("cpu")).save_checkpoint()
+    with pytest.raises(ConfigError, match=r"tiny.checkpoint: is of another run: \[data\] degradations was .* and is \('rain',\)"):
+        train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", resume=True)
+
+
+def test_a_fresh_network_gives_back_what_it_is_given(tmp_path: Path) -> None:
+    picture = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(Run(pair_run(tmp_path), tmp_path, torch.device("cpu")).network(picture), picture)
+
+
+def test_half_precision_trains_in_bf16(tmp_path: Path) -> None:
+    run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path, torch.device("cpu"))
+    batch = torch.rand(2, 1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1)).unbind()
+    exact, half = (one.update(*batch) + one.update(*batch) for one in (Run(pair_run(tmp_path), tmp_path, torch.device("cpu")), run))
+    assert half != exact
+    assert half == pytest.approx(exact, rel=0.05)
+
+
+WRONG: list[tuple[str, str, object, str]] = [
+    ("data", "degradations", [], "degradations must be one or more of haze, rain, snow, blur, noise, found []"),
+    ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
+    ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
+    ("data", "crop", 296, "crop must be a multiple of 8"),
+    ("data", "widest", 8, "widest must be from the crop's 16 to 288, found 8"),
+    ("data", "strides", [8], "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, widest"),
+    ("training", "sigma", [20.0], "[training]: unknown: sigma"),
+    ("training", "weight_decay", -1, "weight_decay must be in [0, 1), found -1.0"),
+]
+
+
+@pytest.mark.parametrize(("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG])
+def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, section: str, name: str, value: object, message: str) -> None:
+    path = write_config(tmp_path, changed({section: {name: value}}))
+    with pytest.raises(ConfigError) as error:
+        read_config(path)
+    assert str(error.value).startswith(str(path)) and message in str(error.value)
+
+
+def test_defaults_are_those_of_a_cpu(tmp_path: Path) -> None:
+    path = write_config(tmp_path, changed({"training": {"validate_every": None, "warmup": None, "learning_rate": None}}))
+    assert read_config(path).training == PairTrainingConfig(steps=6)
+    assert PairTrainingConfig(6).decay == 1  # a cosine from the start
+
+
+def test_the_command_tells_what_the_network_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair_run(tmp_path, data={"degradations": ["haze"]})
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", str(tmp_path / "tiny.toml"), "-o", str(tmp_path / "runs"), "--device", "cpu"])
+    assert not end.value.code
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("step 6  ") and "haze: " in last and " dB (given " in last

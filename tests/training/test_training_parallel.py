@@ -1,0 +1,128 @@
+"""Several processes train as one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from pair_runs import pair_run
+from torch import distributed
+from training_runs import tiny_run
+
+from vidrestore.errors import ConfigError
+from vidrestore.training.config import RunConfig
+from vidrestore.training.data import sources
+from vidrestore.training.data.batches import Share
+from vidrestore.training.loop import Run, train
+from vidrestore.training.objective import batch_loss
+from vidrestore.training.parallel import LostError, Together
+from vidrestore.weights import load_model
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from vidrestore.training.data import sources
+from vidrestore.training.config import read_config
+from vidrestore.training.loop import train
+from vidrestore.training.data.sources import Reading
+
+sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
+folder = Path(sys.argv[1])
+train(read_config(folder / "tiny.toml"), folder / "two", device="cpu", reading=Reading(folder / "cache"),
+      listen=lambda event: print(type(event).__name__))
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "tiny.log.jsonl").read_text().splitlines()]
+
+
+def config_of(kind: str, folder: Path) -> RunConfig:
+    settings = {"training": {"schedule": "plateau", "patience": 1}}
+    return tiny_run(folder, settings) if kind == "groups" else pair_run(folder, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["groups", "pairs"])
+def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path: Path, repository: Path, kind: str) -> None:
+    config = config_of(kind, tmp_path)
+    (tmp_path / "two.py").write_text(SCRIPT)
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "two.py"), str(tmp_path)]
+    surroundings = os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *started], env=surroundings, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split().count("Began") == 1  # the second process is quiet
+    one = train(config, tmp_path / "one", device="cpu")
+    assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
+    weights, expected = (load_model(tmp_path / run / "tiny.safetensors").network.state_dict() for run in ("two", "one"))
+    for part, tensor in expected.items():
+        torch.testing.assert_close(weights[part], tensor, rtol=2e-2, atol=2e-3)
+    assert (tmp_path / "two" / "tiny.checkpoint").exists()
+
+
+def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path: Path) -> None:
+    network = Run(tiny_run(tmp_path), tmp_path, torch.device("cpu")).network
+    clean = 255 * torch.rand(6, 20, 16)
+    parts = [batch_loss(network, clean, 20.0, 7, "fp32", Share(rank, 3)) for rank in range(3)]
+    torch.testing.assert_close(torch.stack(parts).mean(), batch_loss(network, clean, 20.0, 7, "fp32"))
+    assert len({float(part.detach()) for part in parts}) == 3
+
+
+def test_a_batch_that_can_not_be_shared_is_refused(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path)
+    with pytest.raises(ConfigError, match="a batch of 16 can't be shared by 3 processes; set training.batch to a multiple"):
+        Run(config, tmp_path, torch.device("cpu"), Together(Share(1, 3)))
+
+
+def test_only_the_first_process_writes(tmp_path: Path) -> None:
+    config = replace(tiny_run(tmp_path), name="quiet")
+    run = Run(config, tmp_path / "runs", torch.device("cpu"), Together(Share(1, 2)))
+    run.save_checkpoint()
+    run.save_weights()
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def barrier() -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(distributed, "barrier", barrier)
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(1, 2)))
+    with pytest.raises(LostError, match="look for what it said"):
+        run.go(lambda event: None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    calls: list[torch.Tensor] = []
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        calls.append(tensor)
+        if len(calls) == 4:
+            raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "barrier", lambda: None)
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(rank, 2)))
+    with pytest.raises(LostError, match=r"another process of this training has ended \(Connection closed by peer\)"):
+        run.go(lambda event: None)
+    assert run.checkpoint.exists() == (rank == 0)
+    if rank == 0:
+        saved = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"))
+        saved.load_checkpoint()
+        assert saved.step == 3
+        for part, tensor in saved.network.state_dict().items():
+            torch.testing.assert_close(tensor, run.network.state_dict()[part], rtol=0, atol=0)

@@ -1,0 +1,175 @@
+"""What a run leaves behind: a line per step, a picture, and what is shown while it runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from training_runs import tiny_run
+
+from vidrestore.cli.train_progress import training_bar
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.training.data import sources
+from vidrestore.training.loop import train
+from vidrestore.training.run_records import POINTS, StepLog, thinned, training_picture
+from vidrestore.training.schedule import learning_rate
+from vidrestore.training.training_events import Began, Progress, Stepped
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def stepped(step: int, loss: float = 1.0) -> Stepped:
+    return Stepped(step, 100, loss, 1e-3, 2.0, 0.5 * step)
+
+
+def begun(path: Path, step: int) -> StepLog:
+    log = StepLog(path)
+    log(Began(step, 100, "cpu", None))
+    return log
+
+
+# The log
+
+
+def test_a_run_leaves_a_line_per_step(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path)
+    train(config, tmp_path / "runs", device="cpu")
+    written = lines(tmp_path / "runs" / "tiny.log.jsonl")
+    assert [line["step"] for line in written] == list(range(1, 13))
+    assert all(set(line) == {"step", "loss", "learning_rate", "gradient_norm", "seconds"} for line in written)
+    assert [line["learning_rate"] for line in written] == [learning_rate(step, config.training) for step in range(12)]
+    assert all(line["loss"] > 0 and line["gradient_norm"] > 0 for line in written)
+    assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
+
+
+def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = begun(path, 0)
+    for step in range(1, 8):
+        log(stepped(step))
+    log.close()
+    with path.open("a") as stream:
+        stream.write('{"step": 8, "lo')  # killed in the middle of a line
+    resumed = begun(path, 5)
+    assert list(resumed.steps) == [1, 2, 3, 4, 5]
+    resumed(stepped(6, math.inf))
+    resumed.close()
+    assert [(line["step"], line["loss"]) for line in lines(path)] == [*((step, 1.0) for step in range(1, 6)), (6, None)]
+    begun(path, 0).close()
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("rubbish", ["\0\0\0\n", "{}\n", "3\n", "{broken\n"])
+def test_lines_that_are_none_of_ours_end_the_log(tmp_path: Path, rubbish: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n' + rubbish + '{"step": 2, "loss": 2.0}\n')
+    log = begun(path, 9)
+    log.close()
+    assert (list(log.steps), list(log.losses), len(path.read_text().splitlines())) == ([1], [2.0], 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs a system that counts calls")
+def test_a_long_log_is_read_in_few_calls(tmp_path: Path) -> None:
+    log = begun(tmp_path / "a.jsonl", 0)
+    for step in range(1, 2001):
+        log(stepped(step))
+    log.close()
+    before = reads()
+    again = begun(tmp_path / "a.jsonl", 2000)
+    assert reads() - before < 200 and list(again.steps) == list(range(1, 2001))
+    again.close()
+
+
+def reads() -> int:
+    """Calls of this process so far that read."""
+    return int(next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("syscr")).split()[1])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_log_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    log = begun(tmp_path / "log.jsonl", 0)
+    log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    with pytest.raises(CheckpointError, match="log.jsonl: can't be written .No space left on device.; free some space"):
+        log(stepped(1))
+    with pytest.raises(CheckpointError, match="can't be written"):
+        begun(tmp_path, 0)
+
+
+# The picture
+
+
+def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
+    root = ElementTree.parse(tmp_path / "runs" / "tiny.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    loss, held_out = root.iter(f"{space}polyline")
+    losses = [line["loss"] for line in lines(tmp_path / "runs" / "tiny.log.jsonl")]
+    assert [float(value) for value in loss.attrib["data-values"].split()] == pytest.approx(
+        [math.log10(value) for value in losses], abs=1e-3
+    )
+    assert (held_out.attrib["data-name"], len(held_out.attrib["data-values"].split())) == ("20", 3)
+    first, *_, last = held_out.attrib["points"].split()
+    assert float(last.split(",")[0]) == max(float(point.split(",")[0]) for point in loss.attrib["points"].split())
+    assert float(first.split(",")[0]) < float(last.split(",")[0])
+    assert not list((tmp_path / "runs").glob("*.partial"))
+
+
+def test_a_long_loss_is_thinned_to_means() -> None:
+    places, means = thinned(range(1, 10 * POINTS + 1), [1.0, 3.0] * (5 * POINTS))
+    assert len(places) == POINTS and set(means) == {round(math.log10(2), 4)}
+    assert (places[0], places[-1]) == (5.5, 10 * POINTS - 4.5)
+    assert thinned([1, 2], [math.nan, 0.0]) == ([], [])
+
+
+def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
+    for psnr in (30.0, math.inf):
+        ElementTree.fromstring(training_picture("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+
+
+# What is shown
+
+
+def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with training_bar(console) as listener:
+        listener(Began(3, 10, "cpu", Path("runs/tiny.checkpoint")))
+        for step in (4, 5):
+            listener(Stepped(step, 10, 0.25, 1e-3, 1.0, 2.0))
+        listener(Progress(5, 2.0, 0.25, {20.0: 31.5}, best=True))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
+    assert "5/10" in shown and "loss 0.2500" in shown
+    assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
+
+
+def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(OptionError, match=r"pip install vidrestore\[tensorboard\]"):
+        train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
+def test_tensorboard_gets_every_step_and_validation(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+    found = EventAccumulator(str(tmp_path / "runs" / "tiny.tensorboard"))
+    found.Reload()
+    assert [event.step for event in found.Scalars("training/loss")] == list(range(1, 13))
+    assert [event.step for event in found.Scalars("held out/PSNR 20.0")] == [5, 10, 12]

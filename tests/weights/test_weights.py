@@ -1,0 +1,497 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hub_server
+import pytest
+import torch
+from tiny_family import Tiny, TinyConfig
+
+from vidrestore import weights
+from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
+from vidrestore.weights import Card, load_model, read_card, read_manifest, save_model, write_manifest
+from vidrestore.weights.hub import HubAddress
+
+HELPERS = str(Path(__file__).parents[1] / "helpers")  # for processes of their own
+ADDRESS = f"hf:{hub_server.REPOSITORY}@{hub_server.COMMIT}/tiny.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def tiny_is_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(weights.FAMILIES, "tiny", "tiny_family:build")
+
+
+def tiny(width: int = 4) -> Tiny:
+    torch.manual_seed(width)
+    return Tiny(TinyConfig(width))
+
+
+def saved(path: Path, width: int = 4, **settings: Any) -> Card:
+    return save_model(path, tiny(width), family="tiny", config=TinyConfig(width), task="denoise", **settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of weights with a manifest: one bundled file."""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    write_manifest([replace(saved(folder / "tiny-denoise.safetensors"), licence="Apache-2.0")], folder)
+    return folder
+
+
+def edit_manifest(folder: Path, **changes: Any) -> None:
+    """Change fields of the first entry; None takes a field away."""
+    document = json.loads((folder / "manifest.json").read_text())
+    document["weights"][0] |= changes
+    for key in [key for key, value in changes.items() if value is None]:
+        del document["weights"][0][key]
+    (folder / "manifest.json").write_text(json.dumps(document))
+
+
+# A file builds its own network
+
+
+def test_a_saved_model_loads_as_the_same_function(tmp_path: Path) -> None:
+    network = tiny(6)
+    save_model(tmp_path / "six.safetensors", network, family="tiny", config=TinyConfig(6), task="denoise", parameters={"sigma": [1, 75]})
+    model = load_model(tmp_path / "six.safetensors")
+    values = torch.rand(3, 6)
+    assert torch.equal(model.network(values), network(values))
+    assert not model.network.training
+    assert (model.card.name, model.card.task, model.card.config, model.card.parameters) == (
+        "six",
+        "denoise",
+        {"width": 6},
+        {"sigma": [1, 75]},
+    )
+
+
+def test_a_card_carries_licence_training_and_figures_and_the_identity_of_the_file(tmp_path: Path) -> None:
+    extra = {"licence": "Apache-2.0", "training": {"data": "clips"}, "measured": {"clips": {"psnr": 31.5}}}
+    card = saved(tmp_path / "a.safetensors", extra=extra)
+    content = (tmp_path / "a.safetensors").read_bytes()
+    assert (card.licence, card.training, card.measured) == tuple(extra.values())
+    assert (card.bytes, card.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_half_precision_files_load_into_single_precision_parameters(tmp_path: Path) -> None:
+    saved(tmp_path / "half.safetensors", width=64, half=True)
+    full = saved(tmp_path / "full.safetensors", width=64)
+    loaded = load_model(tmp_path / "half.safetensors").network.state_dict()
+    assert loaded["linear.weight"].dtype == torch.float32
+    assert loaded["steps"].dtype == torch.int64
+    assert torch.equal(loaded["linear.weight"], tiny(64).linear.weight.half().float())
+    assert read_card(tmp_path / "half.safetensors").bytes < 0.6 * full.bytes
+
+
+def test_the_same_tensors_give_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+    code = f"""
+import sys, torch; sys.path.insert(0, {HELPERS!r})
+from tiny_family import Tiny, TinyConfig
+from vidrestore.weights import save_model, FAMILIES; FAMILIES["tiny"] = "tiny_family:build"
+torch.manual_seed(4)
+extra = {{"licence": "", "training": {{}}}}
+print(save_model(sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra).sha256)
+"""
+    digests = {saved(tmp_path / "here.safetensors", extra={"licence": "", "training": {}}).sha256}
+    for number in range(2):
+        result = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / f"{number}.safetensors"], capture_output=True, text=True, check=True
+        )
+        digests.add(result.stdout.strip())
+    assert len(digests) == 1
+
+
+def test_loading_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> None:
+    saved(tmp_path / "a.safetensors")
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    load_model(tmp_path / "a.safetensors")
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_file_can_be_read_by_others_who_may_read_the_folder(tmp_path: Path) -> None:
+    saved(tmp_path / "a.safetensors")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize(("value", "half"), [(float("nan"), False), (float("inf"), True), (1e6, True)])
+def test_values_that_would_not_be_finite_in_the_file_are_refused_and_the_old_file_stays(tmp_path: Path, value: float, half: bool) -> None:
+    path = tmp_path / "a.safetensors"
+    before = saved(path)
+    network = tiny()
+    network.linear.bias.data[0] = value
+    with pytest.raises(CheckpointError, match=r"linear\.bias: has values that are not finite"):
+        save_model(path, network, family="tiny", config=TinyConfig(), task="denoise", half=half)
+    assert read_card(path) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+# What does not fit is said, never repaired
+
+
+def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
+    """The file at `path` with tensors replaced, added, or (None) taken away; its metadata stays."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    with safe_open(path, framework="pt") as stream:
+        metadata = stream.metadata()
+    tensors = {name: tensor for name, tensor in (load_file(path) | change).items() if tensor is not None}
+    save_file(tensors, path, metadata)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"linear.bias": None}, r"lacks linear\.bias; file and config are of different networks"),
+        ({"stray": torch.zeros(1)}, r"has besides stray"),
+        ({"linear.bias": torch.zeros(5)}, r"linear\.bias: shape \[5\], but the config asks for \[4\]"),
+        ({"linear.bias": torch.zeros(4, dtype=torch.float64)}, r"linear\.bias: stored as F64, but the network holds F32"),
+        ({"steps": torch.zeros((), dtype=torch.float16)}, r"steps: stored as F16, but the network holds I64"),
+    ],
+    ids=["missing", "stray", "shape", "dtype", "half for an integer"],
+)
+def test_a_tensor_that_is_not_the_networks_own_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    saved(tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load_model(rewritten(tmp_path / "a.safetensors", change))
+
+
+def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path / "a.safetensors", tiny(), family="tiny", config={"depth": 3}, task="denoise")
+    with pytest.raises(CheckpointError, match="'tiny' can't be built from the config .*depth"):
+        load_model(tmp_path / "a.safetensors")
+
+
+def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    save_model(tmp_path / "a.safetensors", tiny(), family="huge", config={}, task="denoise")
+    with pytest.raises(CheckpointError, match="unknown model family 'huge'; this version has: .*tiny"):
+        load_model(tmp_path / "a.safetensors")
+
+
+def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    (tmp_path / "text.safetensors").write_text("hello")
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    (tmp_path / "huge.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    for name in ("text", "empty", "huge"):
+        with pytest.raises(CheckpointError, match=f"{name}.safetensors: not a whole safetensors file"):
+            load_model(tmp_path / f"{name}.safetensors")
+    save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(CheckpointError, match=r"its metadata lacks family, config, task; .*weights import"):
+        load_model(tmp_path / "foreign.safetensors")
+    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors: no such file"):
+        load_model(tmp_path / "nowhere.safetensors")
+    with pytest.raises(CheckpointError, match="read from .safetensors files only"):
+        load_model(tmp_path / "model.pth")
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    saved(path)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        load_model(path)
+
+
+# The manifest
+
+
+def test_a_name_of_the_manifest_loads_its_file(folder: Path) -> None:
+    model = load_model("tiny-denoise", folder=folder)
+    assert torch.equal(model.network.linear.weight, tiny().linear.weight)
+    assert model.card.licence == "Apache-2.0"
+
+
+def test_the_bundled_manifest_is_sound_and_its_files_load() -> None:
+    verdicts = list(weights.verify())
+    assert [verdict.name for verdict in verdicts] == list(read_manifest())
+    assert not [verdict for verdict in verdicts if verdict.state == "damaged"]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="no weights named 'dust'; the manifest has: tiny-denoise"):
+        load_model("dust", folder=folder)
+
+
+def test_one_flipped_bit_in_a_bundled_file_is_seen(folder: Path) -> None:
+    path = folder / "tiny-denoise.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"sha256 [0-9a-f]{12}… but the manifest says [0-9a-f]{12}…; fetch the file again"):
+        load_model("tiny-denoise", folder=folder)
+    [verdict] = weights.verify(folder=folder)
+    assert (verdict.name, verdict.state) == ("tiny-denoise", "damaged")
+
+
+def test_a_missing_and_a_short_file_are_told_apart(folder: Path) -> None:
+    path = folder / "tiny-denoise.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"\d+ bytes, but the manifest says \d+"):
+        load_model("tiny-denoise", folder=folder)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="the file of 'tiny-denoise' is missing"):
+        load_model("tiny-denoise", folder=folder)
+
+
+def test_a_manifest_that_disagrees_with_its_file_is_refused(folder: Path) -> None:
+    edit_manifest(folder, config={"width": 5})
+    with pytest.raises(CheckpointError, match=r"config {'width': 4}, but the manifest says {'width': 5}"):
+        load_model("tiny-denoise", folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sha256": None}, "lacks sha256"),
+        ({"sha256": "abc"}, "sha256 is 'abc', expected the form"),
+        ({"colour": "red"}, "has colour, which no version 1 entry has"),
+        ({"bytes": "12"}, "bytes is '12', expected int"),
+        ({"bytes": True}, "bytes is True, expected int"),
+        ({"config": []}, r"config is \[\], expected an object"),
+        ({"name": "Tiny Denoise"}, "name is 'Tiny Denoise', expected the form"),
+        ({"file": "../../etc/x.safetensors"}, "file is '../../etc/x.safetensors', expected the form"),
+        ({"file": None}, "needs exactly one of file .* and hub"),
+        ({"hub": ADDRESS}, "needs exactly one of file .* and hub"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else json.dumps(value),
+)
+def test_a_wrong_entry_says_where_and_what_was_expected(folder: Path, changes: dict[str, Any], message: str) -> None:
+    edit_manifest(folder, **changes)
+    with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
+        read_manifest(folder)
+
+
+def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path) -> None:
+    path = folder / "manifest.json"
+    entry = json.loads(path.read_text())["weights"][0]
+    for text, message in [
+        ("{", "can't be read as JSON"),
+        ("[]", 'expected {"version": 1'),
+        ('{"version": 2, "weights": []}', "another version of vidrestore wrote it"),
+        (json.dumps({"version": 1, "weights": [3]}), "entry 0: an entry is an object, found int"),
+        (json.dumps({"version": 1, "weights": [entry, entry]}), "entry 1: the name 'tiny-denoise' is there twice"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(CheckpointError, match=message):
+            read_manifest(folder)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="there is no manifest"):
+        read_manifest(folder)
+
+
+# The hub, imitated on this machine
+
+
+def run_with_hub(code: str, folder: Path, endpoint: str, **environment: str) -> str:
+    """The last line that `code` prints, or of its error, in a process whose hub is `endpoint` and whose cache is new for each `folder`."""
+    prelude = f"""
+import sys, time; sys.path.insert(0, {HELPERS!r}); time.sleep = lambda seconds: None  # the client's pauses between tries
+from pathlib import Path
+from vidrestore.weights import *; FAMILIES["tiny"] = "tiny_family:build"
+folder = Path({str(folder)!r})
+"""
+    settings = {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(folder.parent / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and not key.lower().endswith("_proxy")}
+    result = subprocess.run(
+        [sys.executable, "-c", prelude + code], env=clean | settings | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    return ((result.stdout if result.returncode == 0 else result.stderr).strip().splitlines() or [""])[-1]
+
+
+@pytest.fixture
+def hub_folder(folder: Path) -> Path:
+    """A folder of weights whose one entry lies on the hub; the right file stays beside it as `right.safetensors`."""
+    (folder / "tiny-denoise.safetensors").rename(folder / "right.safetensors")
+    edit_manifest(folder, file=None, hub=ADDRESS)
+    return folder
+
+
+PULL = "print(pull('tiny-denoise', folder))"
+LOAD = "print(load_model('tiny-denoise', folder=folder).card.name)"
+STATES = "print([verdict.state for verdict in verify(folder=folder)])"
+
+
+def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path) -> None:
+    content = (hub_folder / "right.safetensors").read_bytes()
+    with hub_server.serving({"tiny.safetensors": content}) as server:
+        assert "not on this machine; fetch them with `vidrestore weights pull tiny-denoise`" in run_with_hub(
+            LOAD, hub_folder, server.address
+        )
+        assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
+        assert server.downloads == 0
+        pulled = Path(run_with_hub(PULL, hub_folder, server.address))
+        assert pulled.read_bytes() == content
+        assert run_with_hub(PULL.replace("folder", "folder, quiet=True"), hub_folder, server.address) == str(pulled)
+        assert server.downloads == 1
+        endpoint = server.address
+    assert run_with_hub(LOAD, hub_folder, endpoint) == "tiny-denoise"
+    assert run_with_hub(PULL, hub_folder, endpoint, HF_HUB_OFFLINE="1") == str(pulled)
+
+
+def test_an_address_given_in_full_loads_in_one_go(hub_folder: Path) -> None:
+    with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
+        assert run_with_hub(f"print(load_model({ADDRESS!r}).card.family)", hub_folder, server.address) == "tiny"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short"])
+def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(hub_folder: Path, damage: str) -> None:
+    content = (hub_folder / "right.safetensors").read_bytes()
+    wrong = content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:-9]
+    with hub_server.serving({"tiny.safetensors": wrong}) as server:
+        found = run_with_hub(PULL, hub_folder, server.address)
+        assert ("but the manifest says" in found) and ("fetch the file again" in found)
+        assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(hub_folder: Path) -> None:
+    content = (hub_folder / "right.safetensors").read_bytes()
+    with hub_server.serving({"tiny.safetensors": content}) as server:
+        pulled = Path(run_with_hub(PULL, hub_folder, server.address))
+        pulled.resolve().write_bytes(content[:-1])
+        assert run_with_hub(STATES, hub_folder, server.address) == "['damaged']"
+        assert Path(run_with_hub(PULL, hub_folder, server.address)).read_bytes() == content
+
+
+def test_a_transfer_that_breaks_off_leaves_nothing(hub_folder: Path) -> None:
+    with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
+        server.truncate = 40
+        assert f"{ADDRESS}: can't be fetched; check the address and the network" in run_with_hub(PULL, hub_folder, server.address)
+        assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
+
+
+def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(hub_folder: Path) -> None:
+    with hub_server.serving({}) as server:
+        assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(PULL, hub_folder, server.address)
+        assert "can't be fetched; HF_HUB_OFFLINE is set" in run_with_hub(PULL, hub_folder, server.address, HF_HUB_OFFLINE="1")
+
+
+def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
+    assert HubAddress.parse(ADDRESS) == HubAddress(hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors")
+    assert str(HubAddress.parse(ADDRESS)) == ADDRESS
+    assert HubAddress.parse(ADDRESS.rpartition("/")[0]).file == "model.safetensors"
+    commit = hub_server.COMMIT
+    for text in (
+        "hf:a/b",
+        "hf:a/b@main/x.safetensors",
+        f"hf:a/b@{commit[:7]}",
+        f"hf:a/b@{commit}/x.pth",
+        f"hf:a/b@{commit}/../x.safetensors",
+    ):
+        with pytest.raises(CheckpointError, match="is no hub address; expected hf:owner/repo@commit"):
+            HubAddress.parse(text)
+
+
+# Checkpoints of other code
+
+
+def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None) -> Card:
+    torch.save(content, tmp_path / "other.pth")
+    return weights.import_checkpoint(
+        tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config=config or {"width": 4}, overwrite=True
+    )
+
+
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
+def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path: Path, wrapper: str | None, prefix: str) -> None:
+    state = {prefix + name: tensor for name, tensor in tiny().state_dict().items()}
+    imported(tmp_path, {wrapper: state, "epoch": 3} if wrapper else state)
+    assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
+
+
+def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(weights.upstream.ADOPTERS, "tiny", "tiny_family:adopt")
+    card = imported(tmp_path, {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()}, {"size": 4})
+    assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.bias, tiny().linear.bias)
+    assert (card.config, card.task, card.parameters) == ({"width": 4}, "count", {"scale": 2})
+    with pytest.raises(CheckpointError, match="other.pth: size is -1, expected 1 or more"):
+        imported(tmp_path, tiny().state_dict(), {"size": -1})
+
+
+def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(tiny().state_dict(), tmp_path / "other.safetensors")
+    arguments = {"family": "tiny", "config": {"width": 4}}
+    assert weights.import_checkpoint(tmp_path / "other.safetensors", tmp_path / "ours.safetensors", **arguments).task == "restore"
+    assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
+
+
+def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_source(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    source, output = tmp_path / "other.safetensors", tmp_path / "ours.safetensors"
+    save_file(tiny().state_dict(), source)
+    output.write_text("precious")
+    arguments: dict[str, Any] = {"family": "tiny", "config": {"width": 4}}
+    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add --overwrite"):
+        weights.import_checkpoint(source, output, **arguments)
+    assert output.read_text() == "precious"
+    weights.import_checkpoint(source, output, **arguments, overwrite=True)
+    assert read_card(output).family == "tiny"
+    before = source.read_bytes()
+    with pytest.raises(MediaError, match="the output is the input"):
+        weights.import_checkpoint(source, source, **arguments, overwrite=True)
+    assert source.read_bytes() == before
+
+
+def test_a_name_that_is_not_listed_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nosuch"):
+        list(weights.verify(["nosuch"]))
+
+
+def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"other\.pth: lacks linear\.weight, steps"):
+        imported(tmp_path, {"linear.bias": torch.zeros(4)})
+    with pytest.raises(CheckpointError, match=r"other\.pth, linear\.weight: shape \[5, 5\], but the config asks for \[4, 4\]"):
+        imported(tmp_path, tiny(5).state_dict())
+    with pytest.raises(CheckpointError, match="holds no state dict"):
+        imported(tmp_path, {"epoch": 3})
+    assert not (tmp_path / "ours.safetensors").exists()
+
+
+class Touch:
+    """Creates a file when it is unpickled: what an attacker would put into a checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="can't be read as a checkpoint of tensors only"):
+        imported(tmp_path, {"linear.weight": Touch(tmp_path / "ran")})
+    (tmp_path / "other.pth").write_bytes(pickle.dumps(Touch(tmp_path / "ran"), protocol=2))
+    with pytest.raises(CheckpointError, match="can't be read as a checkpoint of tensors only"):
+        weights.import_checkpoint(tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config={}, task="denoise")
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(pickle.dumps(Touch(tmp_path / "ran")))
+    assert (tmp_path / "ran").exists()  # the measure sees what it is to see
+
+
+def test_no_file_is_needed_to_be_told_of_a_wrong_output_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"out\.pth: weights are written as \.safetensors"):
+        weights.import_checkpoint(tmp_path / "no.pth", tmp_path / "out.pth", family="tiny", config={}, task="denoise")

@@ -1,0 +1,1 @@
+"""The protocols of the papers' tables, and the tables as printed."""

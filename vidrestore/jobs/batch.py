@@ -1,0 +1,110 @@
+"""Several sources, one loaded model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Listener
+from vidrestore.jobs.estimate import Estimate, estimate
+from vidrestore.jobs.job import Summary, ignore
+from vidrestore.jobs.naming import SUFFIXES, are_many, expand_sources, made_of_others, output_for
+from vidrestore.jobs.preview import preview
+from vidrestore.jobs.run import nothing_to_do, restore_source
+from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.encoders import PIPE
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import Restorer, load_restorer
+
+
+class Batch:
+    """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
+    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
+    ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done;
+    `many` says that even a single one stands for many, as a list of one does. `left_out` are named films that were made of other ones of
+    the batch. With `dry_run`, for estimates only, folders that were made for outputs are gone again after `close`.
+
+    The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
+    sense as a whole.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        *,
+        suffix: str | None = None,
+        recursive: bool = False,
+        many: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        self.task = task
+        self.options = options
+        found = expand_sources(sources, recursive=recursive)
+        self.sources = list(found)
+        self.left_out = made_of_others(sources) if are_many(sources) else {}
+        if output is not None and output != PIPE and any(found.values()):
+            output = os.path.join(output, "")  # a folder, there or not
+        several = len(found) > 1
+        self.again = (many or are_many(sources)) and (output is None or os.path.isdir(output) or output.endswith(("/", os.sep)))
+        self.outputs = {
+            source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
+            for source, folder in found.items()
+        }
+        for target in self.outputs.values():
+            twice = [source for source, other in self.outputs.items() if other == target]
+            if len(twice) > 1:
+                raise OptionError(f"{' and '.join(twice)} would both become {target}; restore them one at a time, each with its own -o")
+        folders = {Path(target).parent for target in self.outputs.values()} if (output or "").endswith(("/", os.sep)) else ()
+        made = [made for folder in sorted(folders) for made in _make_folder(folder)]
+        self._passing = made if dry_run else []
+
+    @cached_property
+    def restorer(self) -> Restorer:
+        return load_restorer(self.task, self.options)
+
+    def restore(self, source: str, on_event: Listener = ignore) -> Summary:
+        """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
+        options, again = self.options, self.again
+        return restore_source(source, self.outputs[source], self.task, options, lambda: self.restorer, on_event, again=again)
+
+    def close(self) -> None:
+        """Nothing more is to be restored."""
+        for folder in reversed(self._passing):
+            with suppress(OSError):  # in use by someone else meanwhile
+                folder.rmdir()
+
+    def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
+        """Write `seconds` of one of `sources`, before | after."""
+        return preview(source, self.outputs[source], seconds, self.task, self.options, lambda: self.restorer, on_event)
+
+    def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
+        """Plan one of `sources` and say what its restoration would cost; or what became of it, where nothing is left to do."""
+        output = self.outputs[source]
+        if PIPE not in (source, output):
+            folder = WorkFolder(output, self.options.work_dir)
+            if before := nothing_to_do(source, self.task, self.options, folder, on_event, again=self.again):
+                return before
+        return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """What was made: of the folders above it those that were missing, from the top, and itself."""
+    missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MediaError(f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o") from error
+    return missing
+
+
+def _below(output: str | None, folder: str) -> str | None:
+    """The folder below the output's that mirrors where a source was found."""
+    return os.path.join(output, folder, "") if output is not None and folder else output

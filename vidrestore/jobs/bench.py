@@ -1,0 +1,235 @@
+"""How fast a restoration is here, and how near to what the machine can do: each stage alone, the whole command, the machine's peaks."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.errors import OptionError
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs.frame_progress import peak_memory
+from vidrestore.jobs.job import Job, available_cores, check_picture, ignore, prepare
+from vidrestore.jobs.run import restore_source
+from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.streams import DROP_WORDS
+from vidrestore.media.writer import VideoWriter
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.pipeline.plan import planned_clips
+from vidrestore.pipeline.plane_clips import at_once
+from vidrestore.restorers.base import Restorer, Sample, Sampled, load_restorer
+from vidrestore.restorers.devices import torch_device
+
+T = TypeVar("T")
+NOISE = 20.0  # of the film that is made up, 0-255 scale
+PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
+PEAK_TRIES = 8
+NETWORK_CALLS = 20  # of the network alone in one try, some tenths of a second
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage run alone: CPU seconds of all its threads, and seconds on the clock, both per frame."""
+
+    name: str
+    cpu: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Operations per second of the network alone, on all cores, in the number format of its products."""
+
+    operations: float
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`whole` is the command; `bound` the frames per second of a machine that does nothing but the stages' CPU work on all its cores.
+
+    `peaks` are operations per second of matrix products (a multiply and an add are two), by number format. `memory` in bytes.
+    """
+
+    source: str
+    model: str
+    cores: int
+    peaks: dict[str, float]
+    stages: tuple[Stage, ...]
+    whole: Stage
+    network: Rate | None  # None where the restorer doesn't say
+    memory: int | None
+    loading: float  # seconds until the model is there
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures as JSON knows them."""
+        return asdict(self) | {"fps": self.fps, "bound": self.bound, "share": self.share, "network_share": self.network_share}
+
+    @property
+    def fps(self) -> float:
+        return 1 / self.whole.seconds
+
+    @property
+    def bound(self) -> float:
+        return self.cores / sum(stage.cpu for stage in self.stages)
+
+    @property
+    def share(self) -> float:
+        """How much of `bound` the whole command reaches."""
+        return self.fps / self.bound
+
+    @property
+    def network_share(self) -> float | None:
+        """How much of the machine's peak the network alone reaches, its steps between the products counted in."""
+        return self.network.operations / self.peaks[self.network.numbers] if self.network else None
+
+
+def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
+    """Measure a restoration of `source`, or of a noisy film of `size` (width, height) with `frames` frames that is made up.
+
+    The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is thrown away. Raises
+    VidRestoreError as `vidrestore.restore` does.
+    """
+    if source == PIPE:
+        raise OptionError("bench reads its film more than once: name a file instead of a pipe")
+    options = replace(options, drop=frozenset(DROP_WORDS.values()))
+    threads = options.threads or available_cores()
+    with tempfile.TemporaryDirectory() as folder:
+        film, output = source or str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mkv")
+        if source is None:
+            write_film(film, *size, frames)
+        began = time.perf_counter()
+        restorer = load_restorer(task, options)
+        loading = time.perf_counter() - began
+        whole = _whole(film, output, task, options, restorer)
+        memory = peak_memory()
+        with VideoReader(film) as reader:
+            check_picture(film, reader.info.video, "give a progressive film")
+            job = prepare(reader.info, output, task, options, lambda: restorer)
+            stages = _stages(job, reader, frames)
+    on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
+    network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
+    return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, network, memory, loading)
+
+
+def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer: Restorer) -> Stage:
+    cpu = time.process_time()
+    summary = restore_source(film, output, task, options, lambda: restorer, ignore)
+    return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
+
+
+def _stages(job: Job, reader: VideoReader, limit: int) -> tuple[Stage, ...]:
+    pixels, timeline = job.info.video.format, job.plan.timeline
+    frames, decoding = _timed("decode", 1, lambda: list(islice(reader.frames(), limit)))
+    count = len(frames)  # a film may be shorter than asked for
+    decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
+    planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=job.options.scene_detect)))
+    restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
+    _, encode = _timed("encode", count, lambda: _encode(restored, job))
+    return decode, plan, model, encode
+
+
+def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
+    """What `work` gives, and the time it takes, which is that of `frames` frames."""
+    cpu, clock = time.process_time(), time.perf_counter()
+    result = work()
+    return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
+
+
+def _encode(frames: list[Frame], job: Job) -> None:
+    with VideoWriter(
+        job.plan.output, source=job.info, encoder=job.plan.encoder, copy=(), overwrite=True, scale=job.restorer.scale
+    ) as writer:
+        for frame in frames:
+            writer.write(frame)
+
+
+def network_rate(sample: Sample, threads: int) -> Rate:
+    """The best of some tries of the network alone, called in as many threads at once."""
+
+    def run(_: int) -> None:
+        with torch.inference_mode():
+            for _ in range(NETWORK_CALLS):
+                sample.work()
+
+    def once() -> None:
+        with closing(at_once(run, range(threads), threads, threads)) as results:
+            for _ in results:
+                pass
+
+    seconds = min(_seconds(once) for _ in range(PEAK_TRIES))
+    return Rate(threads * NETWORK_CALLS * sample.operations / seconds, sample.numbers)
+
+
+def peaks(threads: int) -> dict[str, float]:
+    """Operations per second of large matrix products in each number format, the best of some tries."""
+    torch.set_num_threads(threads)
+    count = 2 * PEAK_SIZE**3
+    return {name: count / min(_seconds(work) for _ in range(PEAK_TRIES)) for name, work in _products().items()}
+
+
+def _products() -> dict[str, Callable[[], Any]]:
+    """One matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which plain products leave out."""
+    side, products = PEAK_SIZE, dict[str, Callable[[], Any]]()
+    for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        left, right = torch.randn(side, side).to(kind), torch.randn(side, side).to(kind)
+        products[name] = _packed_product(left, right)
+    integers = torch.randint(-127, 128, (2, side, side), dtype=torch.int8)
+    products["int8"] = _integer_product(integers[0], integers[1])
+    return products
+
+
+def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(right, len(left))
+    except (AttributeError, RuntimeError):  # a build without oneDNN
+        return lambda: left @ right.mT
+    return lambda: torch.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
+
+
+def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(right, list(left.shape))
+    except (AttributeError, RuntimeError):
+        return lambda: torch._int_mm(left, right)
+    unsigned, scales = (left.int() + 128).to(torch.uint8), torch.ones(len(right))
+    zeros = torch.zeros(len(right), dtype=torch.int32)
+    arguments: tuple[Any, ...] = (unsigned, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+    return lambda: torch.ops.onednn.qlinear_pointwise(*arguments)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def write_film(path: str, width: int, height: int, frames: int) -> None:
+    """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
+    pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    video = VideoInfo(0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name)
+    info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
+    draw = np.random.default_rng(0)
+    with VideoWriter(path, source=info, encoder=choose_encoder(info, path, EncoderOptions(lossless=True)), copy=()) as writer:
+        for number in range(frames):
+            sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+            writer.write(Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1))
+
+
+def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:
+    rows, columns = np.ogrid[:height, :width]
+    texture = 128 + 50 * np.sin((rows + 2 * number) / 9) * np.cos((columns + 3 * number) / 13)
+    return np.rint(texture + draw.normal(0, NOISE, texture.shape)).clip(0, 255).astype(np.uint8)

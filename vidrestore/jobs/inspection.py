@@ -1,0 +1,70 @@
+"""What a film is made of, as far as a restoration cares: streams, colour, times, scenes, noise, damage."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from vidrestore.events import Listener
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.job import QUEUE_BYTES, ignore
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.span import WHOLE
+from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.plan import Scene, Timeline, planned_clips
+
+CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all frames last as long."""
+
+    info: SourceInfo
+    frames: int
+    seconds: float
+    steady: bool
+    scenes: tuple[Scene, ...]
+    damage: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON knows them; fractions as strings such as "24000/1001"."""
+        return dict(_plain(asdict(self)))
+
+
+def inspect(source: str, on_event: Listener = ignore) -> Inspection:
+    """Read a film once and tell what is in it. Raises MediaError where it can't be read."""
+    timeline = Timeline(CLIP, OVERLAP)
+    with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
+        info = reader.info
+        for _ in planned_clips(
+            counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event), timeline, info.video.format, None
+        ):
+            pass
+    end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
+    return Inspection(
+        info,
+        frames=len(timeline.pts),
+        seconds=float(end * info.video.time_base),
+        steady=_is_steady(timeline),
+        scenes=tuple(timeline.scenes),
+        damage=reader.damage.summary() if reader.damage.found else None,
+    )
+
+
+def _is_steady(timeline: Timeline) -> bool:
+    """Whether frames last equally long but for the rounding of times to ticks."""
+    steps = timeline.durations[:-1]
+    return not steps or max(steps) - min(steps) <= 1
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Fraction) else value

@@ -1,0 +1,139 @@
+"""A look before the work: some seconds of a film, the source on the left and the result on the right, as it is shown."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from vidrestore.colour import matrix_of
+from vidrestore.errors import OptionError
+from vidrestore.events import Finished, Listener, Started
+from vidrestore.frames import UNSPECIFIED, Frame
+from vidrestore.jobs.job import (
+    Job,
+    RestorerLoader,
+    Summary,
+    check_picture,
+    check_request,
+    damage_summary,
+    left_alone,
+    prepare,
+    restored_frames,
+)
+from vidrestore.jobs.run import warn
+from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.streams import DROP_WORDS
+from vidrestore.media.writer import VideoWriter
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.excerpt import find_span
+from vidrestore.pipeline.rgb_clips import enlarged_frame
+
+PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first pictures are often black or a title
+
+
+def preview(
+    source: str, output: str, seconds: Fraction, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener
+) -> Summary:
+    """Write `seconds` of the film, before | after, without its other streams, from `options.start` or from a third of it on.
+
+    Raises VidRestoreError as `vidrestore.restore` does.
+    """
+    if PIPE in (source, output):
+        raise OptionError("--preview needs a file to read and a file to write, not a pipe")
+    if there := left_alone(source, output, options):
+        return there
+    check_request(source, output, options)
+    options = replace(options, drop=frozenset(DROP_WORDS.values()))
+    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
+        check_picture(source, reader.info.video)
+        span = find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
+        job = prepare(reader.info, output, task, options, loader, span)
+        on_event(Started(source, output, task, job.restorer.name, options.device))
+        warn(source, job.warnings, on_event)
+        began = time.monotonic()
+        count, warnings = _write_pairs(job, job.frames(reader))
+        warn(source, warnings, on_event)
+        damage = damage_summary(reader.damage.summary() if reader.damage.found else None)
+    summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
+    on_event(Finished(source, output, count, summary.seconds, damage))
+    return summary
+
+
+def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
+    """Where a preview begins: a third into the film, or earlier where it is too short for that."""
+    video = info.video
+    own = None if video.duration is None else video.duration * video.time_base  # sound may go on after the picture
+    lengths = [length for length in (info.duration, own) if length is not None]
+    return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
+
+
+def _write_pairs(job: Job, frames: Generator[Frame]) -> tuple[int, list[str]]:
+    """How many were written, and what the writer warns of."""
+    sources: deque[Frame] = deque()
+    scale = job.restorer.scale
+    wide = side_by_side_info(job.info, scale)
+    encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
+    writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
+    with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
+        for after in restored:
+            before = enlarged_frame(sources.popleft(), job.info.video, scale)
+            writer.write(side_by_side(before, after, job.info.video))
+    return writer.frames, writer.warnings
+
+
+def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Frame]:
+    with closing(frames):
+        for frame in frames:
+            sources.append(frame)
+            yield frame
+
+
+def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
+    """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
+
+    Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of the restored film: players
+    guess it by the height, which may be another one here.
+    """
+    video = info.video
+    width = _whole(scale * video.width, video.format.chroma_width_shift)
+    height = _whole(scale * video.height, video.format.chroma_height_shift)
+    if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
+        video = replace(video, colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, scale * video.height)))
+    axis, _ = _placed(video)
+    streams = tuple(stream for stream in info.streams if stream.index == video.index)
+    video = replace(video, width=width * (1 + axis), height=height * (2 - axis))
+    return replace(info, path=PIPE, video=video, streams=streams, chapters=0, metadata={})
+
+
+def _placed(video: VideoInfo) -> tuple[int, bool]:
+    """The axis of stored rows and columns along which a shown picture runs from left to right, and whether it runs backwards.
+
+    The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q.
+    """
+    if video.display_matrix is None:
+        return 1, False
+    a, c = video.display_matrix[0], video.display_matrix[3]
+    return (1, a < 0) if abs(a) >= abs(c) else (0, c < 0)
+
+
+def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
+    """The two pictures in one, `before` on the left as it is shown."""
+    pixels, (axis, backwards) = video.format, _placed(video)
+    height, width = before.planes[0].shape
+    height, width = _whole(height, pixels.chroma_height_shift), _whole(width, pixels.chroma_width_shift)
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    first, second = (after, before) if backwards else (before, after)
+    pairs = zip(first.planes, second.planes, sizes, strict=True)
+    return replace(after, planes=tuple(np.concatenate([one[:h, :w], other[:h, :w]], axis=axis) for one, other, (h, w) in pairs))
+
+
+def _whole(size: int, shift: int) -> int:
+    return size >> shift << shift

@@ -1,0 +1,312 @@
+"""A film restored in segments, so that whatever ends a run, the next one goes on: a file to a file.
+
+    with folder.locked():
+        work = SegmentedWork(job, reader, folder, on_event)   # begins, or goes on with what is in the folder
+        work.plan()                                           # a pass over the film, where no finished plan is there
+        for run in consecutive(work.missing()):
+            work.restore(run)                                 # any number of processes may do so, each its own runs
+        work.join()                                           # once nothing is missing
+
+`run` does that in the best way for one process: a film that nobody has begun is planned while it is restored, and so decoded once. Both
+ways come to the same segments, bit for bit: a clip is decided by the frames up to its end, a frame by the one or two clips that have it.
+So a run of segments is restored from its own clips and the one after it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from vidrestore.errors import MediaError, PlanError
+from vidrestore.events import Listener, Planned, Warned
+from vidrestore.files.atomic import partial_path
+from vidrestore.frames import Frame
+from vidrestore.jobs.disk_space import check_space, video_sizes
+from vidrestore.jobs.finished import note_named
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.job import Job, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
+from vidrestore.jobs.job_identity import identity
+from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
+from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.media.joining import JoinedFile
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.plan import SourceIdentity, Timeline
+from vidrestore.pipeline.plane_clips import ClipRestorer
+
+
+@dataclass
+class Outcome:
+    """What is known about a film besides its plan once all of it was decoded."""
+
+    damage: str | None
+    deinterlaced: int
+
+
+class SegmentedWork:
+    """A checked job and its work folder, which must be locked. Raises DifferentJobError where another job is in the folder.
+
+    `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the film is joined.
+    """
+
+    def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
+        """`beside`: others are at work on it, too."""
+        self.job, self.reader, self.folder, self.on_event = job, reader, folder, on_event
+        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
+        self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
+        facts = {"clip": timeline.length, "overlap": timeline.overlap}
+        began = folder.begin(identity(job) | {"segment_frames": self.length}, facts, restart=job.options.restart, beside=beside)
+        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
+        self.name = digest(identity(job))
+        self.outcome: Outcome | None = None
+        self.partial = partial_path(job.plan.output)  # the film while it is written
+        self.reused = 0
+        self.retried_elsewhere = 0  # clips, by other processes
+        self.damage: str | None = None
+        self._checked: dict[int, SegmentFacts] = {}
+        self.load_plan()
+
+    @cached_property
+    def clips(self) -> ClipRestorer:
+        return self.job.clip_restorer()
+
+    @property
+    def total(self) -> int | None:
+        return len(self.job.plan.timeline.pts) if self.outcome else expected_frames(self.job.info, self.job.plan.span)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments of the film, whose plan must be finished."""
+        assert self.outcome is not None
+        return list(segments_of(self.job.plan.timeline, self.length))
+
+    @property
+    def retried(self) -> int:
+        """Clips that half precision could not hold."""
+        return self.clips.retried + self.retried_elsewhere
+
+    # The plan
+
+    def plan(self) -> None:
+        """Finish the plan, unless it is: decode the film once, restore nothing."""
+        if self.outcome is None:
+            self._forget()
+            plan_source(self.job, self.reader, self.on_event)
+            self._keep_plan()
+
+    def _forget(self) -> None:
+        timeline = self.job.plan.timeline
+        self.job.plan.timeline = replace(timeline, pts=array("q"), durations=array("q"), cuts=[], clips=[])
+
+    def _keep_plan(self) -> None:
+        if not self.job.plan.timeline.pts:
+            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
+        damage = self.reader.damage
+        self.outcome = Outcome(damage.summary() if damage.found else None, self.reader.deinterlaced)
+        self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
+
+    def load_plan(self) -> bool:
+        """Take the plan that somebody has finished; False where nobody has."""
+        kept = self.folder.read("plan")
+        if kept is not None and kept.get("name") == self.name:
+            with suppress(ValueError, KeyError, TypeError, zlib.error):
+                self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+                self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
+                return True
+        return False
+
+    # Segments
+
+    def missing(self) -> list[Segment]:
+        """The segments that are still to be restored; those that are there were read and checked, and those that failed are removed."""
+        finished = set(self.folder.finished())
+        return [segment for segment in self.segments if segment.number not in finished or not self._is_whole(segment)]
+
+    def _is_whole(self, segment: Segment) -> bool:
+        if segment.number in self._checked:
+            return True
+        path = self.folder.segment(segment.number)
+        try:
+            facts = check_segment(path)
+            if facts.label == self._label(segment):
+                self._checked[segment.number] = facts
+                return True
+            problem = f"{path}: made for another place in the film; it is made anew"
+        except MediaError as error:
+            problem = str(error)
+        self.on_event(Warned(self.job.info.path, problem))
+        self.folder.discard(segment.number)
+        return False
+
+    def _label(self, segment: Segment) -> dict[str, Any]:
+        """What tells a segment from those of other films and other places: its frames, their times and what the model is told of them."""
+        timeline = self.job.plan.timeline
+        times = array("q", chain(timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]))
+        clips = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[segment.first_clip : segment.stop_clip]]
+        return {"job": self.name, "first": segment.first, "stop": segment.stop, "plan": digest({"times": list(times), "clips": clips})}
+
+    def restore(self, run: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter) -> None:
+        """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError; what was finished until then
+        stays.
+        """
+        with closing(self._frames([run])) as frames:
+            self._write_planned(watch(frames), run)
+
+    def run(self) -> None:
+        """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
+        self.check_output()
+        if self.outcome is None and not self.folder.finished():
+            self.tell_plan()
+            self._restore_live()
+            return
+        self.plan()
+        missing = self.missing()
+        count = sum(segment.frames for segment in missing)
+        self.reused = len(self.job.plan.timeline.pts) - count
+        self.tell_plan()
+        with closing(self._frames(consecutive(missing))) as frames:
+            self._write_planned(counted(frames, self.job.info.path, count, "restore", self.on_event), missing)
+
+    def _frames(self, runs: Iterable[list[Segment]]) -> Generator[Frame]:
+        """The restored frames of runs of segments. A damaged film is read from its beginning: after a jump other pictures might come."""
+        damaged = self.outcome is not None and self.outcome.damage is not None
+        for run in runs:
+            clips = range(run[0].first_clip, run[-1].stop_clip)
+            with closing(restore_clips(self.job, self.reader, clips, self.clips, from_start=damaged)) as frames:
+                yield from frames
+
+    def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
+        frames = iter(frames)
+        for segment in segments:
+            with self._writer(segment.number, segment.first) as writer:
+                for frame in islice(frames, segment.frames):
+                    self._write(writer, frame)
+                self._finish(writer, segment)
+
+    def _restore_live(self) -> None:
+        """Plan and restore in one pass."""
+        self._forget()
+        with closing(restored_frames(self.job, self.job.frames(self.reader), self.clips)) as frames:
+            watched = interlaced_warned(frames, self.job.info.path, self.on_event)
+            self._write_live(counted(watched, self.job.info.path, self.total, "restore", self.on_event))
+        self._keep_plan()
+
+    def _write_live(self, frames: Iterable[Frame]) -> None:
+        """As `_write_planned`; where a segment ends turns out when its last clip is there."""
+        timeline, frames = self.job.plan.timeline, iter(frames)
+        number = first_clip = first = 0
+        for frame in frames:
+            clip = first_clip
+            with self._writer(number, first) as writer:
+                for each in chain([frame], frames):
+                    self._write(writer, each)
+                    if first + writer.frames == timeline.clips[clip].stop:
+                        if ends_segment(timeline, first, clip, self.length):
+                            break
+                        clip += 1
+                clip = min(clip, len(timeline.clips) - 1)
+                segment = Segment(number, first_clip, clip + 1, first, first + writer.frames)
+                self._finish(writer, segment)
+            number, first_clip, first = number + 1, segment.stop_clip, segment.stop
+
+    @contextmanager
+    def _writer(self, number: int, first: int) -> Iterator[SegmentWriter]:
+        """A segment that leaves nothing behind unless it is finished."""
+        job = self.job
+        writer = SegmentWriter(self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first)
+        try:
+            yield writer
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _write(self, writer: SegmentWriter, frame: Frame) -> None:
+        """Durations are those of the plan: the last one that a decoder gives depends on where it began."""
+        frame.duration = self.job.plan.timeline.durations[writer.first + writer.frames]
+        writer.write(frame)
+        self.folder.beat()
+
+    def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
+        if writer.frames != segment.frames:
+            raise PlanError(
+                f"{self.job.info.path}, frame {segment.first} and on: {writer.frames} of {segment.frames} came; has the source changed?"
+            )
+        self._checked[segment.number] = writer.finish(self._label(segment))
+
+    # The film
+
+    def check_output(self) -> None:
+        """Begin the film on trial, and see whether there is room for it. Raises MediaError."""
+        self._joined().abort()
+        job = self.job
+        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.scale)
+        if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
+            self.on_event(Warned(job.info.path, warning))
+
+    def join(self) -> tuple[str, ...]:
+        """Make the film of all segments, check it and name it, and only then remove them; gives warnings for the user.
+
+        Sets `damage`. Raises MediaError; then the segments stay.
+        """
+        job, timeline = self.job, self.job.plan.timeline
+        if missing := self.missing():
+            raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
+        if SourceIdentity.of(job.info.path) != job.plan.source:
+            raise PlanError(f"{job.info.path}: the source has changed since the work began; run again with --restart")
+        joined = self._joined()
+        try:
+            delay = max(self._checked[segment.number].delay for segment in self.segments)
+            joined.begin(timeline.pts, timeline.durations, delay)
+            for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
+                self.folder.beat()
+            joined.finish()
+        except BaseException:
+            joined.abort()
+            raise
+        self.folder.remove()
+        return tuple(joined.warnings)
+
+    def _joining(self, joined: JoinedFile) -> Iterator[None]:
+        for segment in self.segments:
+            path = self.folder.segment(segment.number)
+            joined.check_head(path, self._checked[segment.number])
+            for packet in read_packets(path):
+                joined.put(packet, segment.first)
+                yield
+
+    def _joined(self) -> JoinedFile:
+        job, plan = self.job, self.job.plan
+
+        def note(path: Path) -> None:
+            """From here on the job is done, even if nobody lives to say so."""
+            assert self.outcome is not None
+            self.damage = damage_summary(self.outcome.damage, joined.damage)
+            note_named(self.folder, path, job, self.damage)
+
+        joined = JoinedFile(
+            plan.output,
+            job.info,
+            plan.encoder,
+            plan.copy,
+            overwrite=job.options.overwrite,
+            scale=job.restorer.scale,
+            span=plan.span,
+            before_naming=note,
+            partial=self.partial,
+            first=plan.timeline.pts[0] if plan.timeline.pts else None,
+        )
+        return joined
+
+    def tell_plan(self) -> None:
+        """Say what will be done."""
+        plan = self.job.plan
+        details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
+        self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))

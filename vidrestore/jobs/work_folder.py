@@ -1,0 +1,198 @@
+"""The folder in which a job keeps what it has done: its identity, its plan, its finished segments. The next run goes on from there.
+
+    lock            who works here now
+    job.json        what the job is: everything that alters pixels or bits, and how it is cut into segments
+    plan.json       the plan, once the whole film is known
+    000000.segment  each finished segment (`media.segment_file`)
+    named.json      the film is whole and about to get its name
+    *.claim         who of several shards works on what (`scale.claims`)
+
+Every file appears under its name when it is complete and on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vidrestore.errors import MediaError, PlanError
+from vidrestore.files.atomic import LONGEST_NAME, sync_folder, write_problem
+from vidrestore.files.lease import Lock
+from vidrestore.jobs.naming import WORK_SUFFIX
+
+VERSION = 1
+ATTEMPTS = 100  # to make the folder, while others remove it
+_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?|\w+\.\d+\.claim")
+
+
+class DifferentJobError(PlanError):
+    """What was begun in a work folder is another job."""
+
+
+class WorkFolder:
+    """The work folder of the film `output`: beside it, or in the folder `work_dir`. It is there from `locked` on."""
+
+    def __init__(self, output: str, work_dir: str | None = None) -> None:
+        self.output = Path(output)
+        if work_dir is not None and not os.path.isdir(work_dir):
+            raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
+        self.path = (
+            Path(work_dir, _apart(self.output)) if work_dir is not None else self.output.with_name(_short(self.output.name + WORK_SUFFIX))
+        )
+        self._lock: Lock | None = None
+
+    def segment(self, number: int) -> Path:
+        return self.path / f"{number:06}.segment"
+
+    def finished(self) -> list[int]:
+        """The numbers of the segments that are there, rising; whether they are whole is another question."""
+        return sorted(int(path.stem) for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name))
+
+    @contextmanager
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
+        """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished segment is in it.
+
+        Raises BusyError where another process is in, MediaError where the folder can't be made.
+        """
+        attempts = iter(range(ATTEMPTS))
+        while self._lock is None:
+            try:
+                self.path.mkdir(exist_ok=True)
+                self._lock = Lock(self.path / "lock", shared=shared)
+            except FileNotFoundError:
+                if not self.path.parent.is_dir():
+                    raise MediaError(f"{self.path}: there is no folder {self.path.parent}; create it first") from None
+                if next(attempts, None) is None:  # else removed by who was just done
+                    raise MediaError(f"{self.path}: this folder for the work can't be made there; choose another with --work-dir") from None
+            except OSError as error:
+                raise write_problem(str(self.path), error) from error
+        try:
+            yield
+        finally:
+            if not shared and not self.finished():
+                self.remove()
+            self._lock.release()
+            self._lock = None
+
+    def beat(self) -> None:
+        """Show a sign of life to other machines, if it is time for one."""
+        if self._lock is not None:
+            self._lock.beat()
+
+    def begin(
+        self, identity: Mapping[str, Any], facts: Mapping[str, Any], *, restart: bool = False, beside: bool = False
+    ) -> dict[str, Any]:
+        """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside` leaves alone what others are
+        at: for shards, one at a time.
+
+        Raises DifferentJobError, with a list of what differs, where the job that is there is another.
+        """
+        if not beside:
+            self.discard_unfinished()
+        if restart:
+            self._discard(lambda name: name != "lock")
+        before = self.read("job")
+        if before is None:
+            self._discard(lambda name: name.endswith((".segment", ".json")))  # of nobody knows what
+            self.write("job", {"version": VERSION, "identity": identity, **facts})
+            return dict(facts)
+        if before.get("version") != VERSION:
+            raise DifferentJobError(f"{self.path}: begun by another version of vidrestore; add --restart to begin anew")
+        if differences := list(_differences(before["identity"], _plain(identity))):
+            raise DifferentJobError(
+                f"{self.path}: what was begun there differs from what is asked for now: {'; '.join(differences)}. Repeat the command as it "
+                "was to go on, or add --restart to begin anew"
+            )
+        return {key: before[key] for key in facts}
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The content of `name`.json; None where it is not there or no JSON."""
+        try:
+            found = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write `name`.json, whole or not at all."""
+        target = self.path / f"{name}.json"
+        partial = target.with_name(f"{target.name}.{secrets.token_hex(8)}.partial")
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+            sync_folder(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise write_problem(str(target), error) from error
+
+    def discard(self, number: int) -> None:
+        """Remove a segment that is not whole."""
+        self.segment(number).unlink(missing_ok=True)
+
+    def discard_unfinished(self) -> None:
+        """Remove what dead processes were at."""
+        self._discard(lambda name: name.endswith((".partial", ".claim")))
+
+    def size(self) -> int:
+        """Bytes of all segments that are there."""
+        return sum(self.segment(number).stat().st_size for number in self.finished())
+
+    def remove(self) -> None:
+        """Remove all that is ours, what tells the job's end last, and the folder, if nothing else is in it."""
+        self._discard(lambda name: name not in ("lock", "named.json"))
+        self._discard(lambda name: True)
+        with suppress(OSError):
+            self.path.rmdir()
+
+    def _discard(self, unwanted: Any) -> None:
+        with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
+            for path in list(self.path.iterdir()):
+                if _OURS.fullmatch(path.name) and unwanted(path.name):
+                    path.unlink(missing_ok=True)
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """A short name for plain values."""
+    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: tuples are lists there."""
+    return dict(json.loads(json.dumps(content)))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
+    for key in sorted({*before, *now}):
+        old, new, name = before.get(key), now.get(key), f"{inside}{key}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{name}.")
+        elif old != new:
+            yield f"{name} was {json.dumps(old)}, now {json.dumps(new)}"
+
+
+def _apart(output: Path) -> str:
+    """A name for the work folder where those of outputs from several folders lie."""
+    place = hashlib.sha256(os.fsencode(os.path.abspath(output))).hexdigest()[:8]
+    return _short(f"{output.name}.{place}{WORK_SUFFIX}")
+
+
+def _short(name: str) -> str:
+    """A name as long as file systems take, with its end kept."""
+    if len(os.fsencode(name)) <= LONGEST_NAME:
+        return name
+    place = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    stem = name.removesuffix(WORK_SUFFIX)
+    while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > LONGEST_NAME:
+        stem = stem[:-1]
+    return f"{stem}.{place}{WORK_SUFFIX}"

@@ -1,0 +1,1 @@
+"""From a reader to restored frames."""

@@ -1,0 +1,292 @@
+"""What will be done to each frame of a source: clips that keep to scenes, and the noise each of them has.
+
+One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it between decoder and model
+and so decodes only once; a pipe has no other way. All three come to the same plan, because a clip is decided by nothing but the
+frames up to its end and the scene detector's small look-ahead. Any range of clips of a plan can be restored by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.clips import Bounds, live_clips
+from vidrestore.errors import MediaError, PlanError
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.media.encoders import PIPE
+from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.span import WHOLE, Span
+from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
+from vidrestore.scenes import SceneDetector
+
+PLAN_VERSION = 2
+HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
+NOISE_STEP = 8  # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """What tells that a file is still the one that was planned. A pipe has only its name, "-"."""
+
+    path: str
+    size: int | None = None
+    modified: int | None = None  # nanoseconds
+    head: str | None = None  # sha256 of the first `HEAD_BYTES`
+
+    @classmethod
+    def of(cls, source: str) -> SourceIdentity:
+        """Raises MediaError for a file that isn't there, or can't be read."""
+        if source == PIPE:
+            return cls(source)
+        try:
+            status = Path(source).stat()
+            with open(source, "rb") as file:
+                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+        except OSError as error:
+            raise MediaError(f"{source}: the file can't be read any more ({error.strerror})") from error
+        return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Frames [first, stop) of one scene, restored together.
+
+    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends; `rms`: the strength of the noise
+    itself, empty where sigma was given.
+    """
+
+    first: int
+    stop: int
+    sigma: tuple[float, ...]
+    rms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them, as in `Clip`."""
+
+    first: int
+    stop: int
+    sigma: tuple[float, ...]
+    rms: tuple[float, ...] = ()
+
+    @property
+    def noise(self) -> str:
+        """In words: "luma 9.6, coarse; chroma 14.1"."""
+        return noise_in_words(self.sigma, self.rms)
+
+
+@dataclass
+class Timeline:
+    """What planning finds out: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each new scene), `clips`.
+
+    Clips have `length` frames, neighbours share `overlap` of them. Filled while frames go by.
+    """
+
+    length: int
+    overlap: int
+    pts: array[int] = field(default_factory=lambda: array("q"))
+    durations: array[int] = field(default_factory=lambda: array("q"))
+    cuts: list[int] = field(default_factory=list)
+    clips: list[Clip] = field(default_factory=list)
+
+    def to_compact(self) -> dict[str, Any]:
+        """In what JSON knows, the times of all frames in one text each: as lists they would take as much memory as a long film may."""
+        times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
+        clips = [[clip.first, clip.stop, clip.sigma, clip.rms] for clip in self.clips]
+        return times | {"version": PLAN_VERSION, "length": self.length, "overlap": self.overlap, "cuts": list(self.cuts), "clips": clips}
+
+    @classmethod
+    def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
+        """What `to_compact` gave. Raises ValueError, KeyError or TypeError where it isn't that."""
+        if values["version"] != PLAN_VERSION:
+            raise ValueError(f"version {values['version']}")
+        clips = [Clip(first, stop, tuple(sigma), tuple(rms)) for first, stop, sigma, rms in values["clips"]]
+        times = _unpacked(values["pts"]), _unpacked(values["durations"])
+        return cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
+
+    @property
+    def bounds(self) -> list[Bounds]:
+        return [(clip.first, clip.stop) for clip in self.clips]
+
+    @property
+    def scenes(self) -> list[Scene]:
+        """The scenes, each with the noise known at the end of its last clip."""
+        last = {clip.stop: (clip.sigma, clip.rms) for clip in self.clips}
+        return [Scene(first, stop, *last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
+
+
+def _packed(values: array[int]) -> str:
+    return b64encode(zlib.compress(np.array(values, "<i8").tobytes(), 1)).decode()
+
+
+def _unpacked(text: str) -> array[int]:
+    return array("q", np.frombuffer(zlib.decompress(b64decode(text)), "<i8").tolist())
+
+
+@dataclass
+class Plan:
+    """A job with everything that decides what comes out; `copy` are the indices of the streams that are copied.
+
+    `span` is the part of the source that is restored: the timeline's frames are all of that part.
+    """
+
+    source: SourceIdentity
+    output: str
+    task: str
+    encoder: EncoderChoice
+    copy: tuple[int, ...]
+    timeline: Timeline
+    span: Span = WHOLE
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan in what JSON knows."""
+        times = {"pts": list(self.timeline.pts), "durations": list(self.timeline.durations)}
+        values = asdict(replace(self, timeline=replace(self.timeline, pts=array("q"), durations=array("q"))))
+        return values | {"version": PLAN_VERSION, "timeline": values["timeline"] | times}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan that `to_json` wrote. Raises PlanError for another version."""
+        values: dict[str, Any] = json.loads(text)
+        version = values.pop("version", None)
+        if version != PLAN_VERSION:
+            raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
+        timeline = values["timeline"]
+        timeline["pts"], timeline["durations"] = array("q", timeline["pts"]), array("q", timeline["durations"])
+        timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"]), tuple(clip["rms"])) for clip in timeline["clips"]]
+        values["timeline"] = Timeline(**timeline)
+        values["source"] = SourceIdentity(**values["source"])
+        values["span"] = Span(**values["span"])
+        values["encoder"] = EncoderChoice(**values["encoder"])
+        return cls(**values | {"copy": tuple(values["copy"])})
+
+
+PlannedClip = tuple[Clip, list[Frame]]
+
+
+def planned_clips(
+    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, sigma: float | None, *, detect: bool = True
+) -> Iterator[PlannedClip]:
+    """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on the way.
+
+    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one clip and the detector's
+    look-ahead.
+    """
+    marked = _marked_frames(frames, timeline, pixels, detect)
+    noise = _SceneNoise(pixels) if sigma is None else None
+    given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
+    for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
+        found = noise.at(_scene_start(timeline.cuts, first), first, held) if noise else None
+        levels = tuple(plane.sigma for plane in found) if found else given
+        clip = Clip(first, stop, levels, tuple(plane.rms for plane in found) if found else ())
+        timeline.clips.append(clip)
+        yield clip, held
+
+
+def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
+    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the first of them."""
+    held: list[Frame] = []
+    frames = iter(frames)
+    at = plan.timeline.clips[clips.start].first  # index of held[0]
+    for clip in (plan.timeline.clips[index] for index in clips):
+        held = held[clip.first - at :]
+        at = clip.first
+        while len(held) < clip.stop - clip.first:
+            held.append(_expected_frame(frames, plan, at + len(held)))
+        yield clip, list(held)
+
+
+def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
+    frame, expected = next(frames, None), plan.timeline.pts[index]
+    if frame is None or frame.pts != expected:
+        found = "the end" if frame is None else f"time {frame.pts}"
+        where = f"{plan.source.path}, frame {index}"
+        raise PlanError(f"{where}: found {found}, but the plan has time {expected}; the source has changed, plan again")
+    return frame
+
+
+def colour_planes(pixels: PixelFormat) -> int:
+    """Planes that are restored; the alpha plane, where there is one, comes after them and passes through."""
+    return pixels.plane_count - pixels.alpha
+
+
+def _marked_frames(frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, detect: bool) -> Iterator[tuple[bool, Frame]]:
+    """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
+    if not detect:
+        yield from ((False, _noted(frame, timeline)) for frame in frames)
+        return
+    detector, waiting, count = SceneDetector(), list[Frame](), 0
+    for frame in frames:
+        detector.add(_luma(frame, pixels), pixels.unit)
+        waiting.append(_noted(frame, timeline))
+        count += 1
+        if len(waiting) > detector.lag:
+            yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
+    detector.finish()
+    while waiting:
+        yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
+
+
+def _noted(frame: Frame, timeline: Timeline) -> Frame:
+    timeline.pts.append(frame.pts)
+    timeline.durations.append(frame.duration)
+    return frame
+
+
+def _begins(detector: SceneDetector, timeline: Timeline, index: int) -> bool:
+    begins = index in detector.cuts()[-8:]
+    if begins:
+        timeline.cuts.append(index)
+    return begins
+
+
+def _luma(frame: Frame, pixels: PixelFormat) -> Any:
+    """The plane in which cuts are looked for: luma, grey, or green."""
+    return frame.planes[1 if pixels.family == "rgb" else 0]
+
+
+def _scene_start(cuts: list[int], frame: int) -> int:
+    return next((cut for cut in reversed(cuts) if cut <= frame), 0)
+
+
+class _SceneNoise:
+    """The noise of the scene that is going by, measured on its first frame and every `NOISE_STEP`-th after it."""
+
+    def __init__(self, pixels: PixelFormat) -> None:
+        self._pixels = pixels
+        self._scene = -1
+        self._measured = 0  # the next frame to measure
+        self._meter = self._fresh()
+
+    def _fresh(self) -> NoiseMeter:
+        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family == "yuv")
+
+    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
+        """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is where its scene begins."""
+        if scene != self._scene:
+            self._scene = self._measured = scene
+            self._meter = self._fresh()
+        while self._measured < first + len(frames):
+            self._meter.add([self._grey(frame) for frame in frames[self._measured - first :][:FRAMES_SEEN]])
+            self._measured += NOISE_STEP
+        return self._meter.noise()
+
+    def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
+        """The colour planes on the 0-255 scale."""
+        planes = frame.planes[: colour_planes(self._pixels)]
+        return tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)

@@ -1,0 +1,1 @@
+"""Restorers: one file per family, and the small protocol that they share."""

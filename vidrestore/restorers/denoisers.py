@@ -1,0 +1,30 @@
+"""Denoising by the family that the weights are of: DUST on planes, MB-TaylorFormer on RGB frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vidrestore.errors import OptionError
+from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.weights import family_of
+
+if TYPE_CHECKING:
+    from vidrestore.options import RestoreOptions
+    from vidrestore.restorers.base import Restorer
+
+
+def denoiser(options: RestoreOptions) -> Restorer:
+    """The restorer of the task `denoise`. Raises OptionError for options that its family doesn't know."""
+    if options.model is not None and family_of(options.model) == "mb-taylorformer":
+        from vidrestore.restorers.mb_taylorformer_restorer import image_denoiser
+
+        if options.sigma != "auto" or options.quality != "default" or not options.match:
+            raise OptionError(
+                f"{options.model} sees by itself how noisy single frames are: leave --sigma, --fast, --best and --no-match out"
+            )
+        return image_denoiser(options)
+    if options.tile is not None or options.tile_overlap is not None or options.steady:
+        raise OptionError(
+            "--tile, --tile-overlap and --steady are for networks that see whole frames, and DUST sees patches; leave them out"
+        )
+    return DenoiseRestorer(options)

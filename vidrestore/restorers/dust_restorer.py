@@ -1,0 +1,171 @@
+"""Denoising with DUST: planes of a clip to groups of patches that follow the motion, through the network, and back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.errors import CheckpointError
+from vidrestore.models.dust import Dust, FastDust
+from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
+from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
+from vidrestore.models.places import ClipPlaces, Places
+from vidrestore.restorers.base import Sample
+from vidrestore.restorers.devices import torch_device, uses_bf16
+from vidrestore.restorers.finishing import Finish
+from vidrestore.weights import load_model
+
+if TYPE_CHECKING:
+    from vidrestore.options import RestoreOptions
+
+DEFAULT_MODEL = "dust-denoise"
+FINISHER = "dust-denoise-finisher"
+FINISHED: tuple[str, ...] = ()  # weights that it goes with
+BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
+SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
+LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
+
+
+class Sampling(NamedTuple):
+    """Where groups are taken: the patches' stride, in sixteenths of a patch, and what their places follow."""
+
+    stride: int
+    places: Places
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much work per frame.
+
+    Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches that show detail at full size
+    too, as `colour` says. With `first_detail` that goes for the first plane as well: it is the power, in powers of the noise, from which a
+    group of its patches shows detail.
+    """
+
+    first: Sampling
+    half: Sampling
+    colour: Sampling
+    first_detail: float | None = None
+    finish: bool = True  # with a convolutional network
+
+
+COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
+PRESETS = {
+    "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12, finish=False),
+    "default": Preset(Sampling(14, "matched"), Sampling(14, "camera"), Sampling(16, "camera")),
+    "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
+}
+
+
+class DenoiseRestorer:
+    """Restorer of the task `denoise`; see `restorers.base.Restorer`.
+
+    Raises CheckpointError for weights of another family, or of a network that takes measurements instead of pixels.
+    """
+
+    clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
+    needs_sigma = True
+
+    def __init__(self, options: RestoreOptions, *, finish: bool = True) -> None:
+        """Without `finish` estimates are DUST's own."""
+        self.device = torch_device(options.device)
+        self.preset = PRESETS[options.quality]
+        model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
+        self.name, self.weights = model.card.name, model.card.sha256
+        self.network = _denoiser(model.network, self.name)
+        self.patch = self.network.config.patch
+        self.match = options.match
+        self.precision = options.precision
+        self.finish = Finish(FINISHER, self.device) if finish and self.preset.finish and self.name in FINISHED else None
+        if self.finish:
+            self.weights += self.finish.sha256
+        self.doubts = _doubts(self.network, self.name, options.sigma)
+        self.parallel = 0 if self.device.type == "cpu" else 1
+        self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
+        self._lock = Lock()
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with sigma 0 is left as it is."""
+        places = ClipPlaces(_at_least(clip[0].to(self.device), self.patch), self.patch, follow=self.match)
+        restored = []
+        for plane, level in zip(clip, sigma, strict=True):
+            here = _at_least(plane.to(self.device), self.patch)
+            done = self._restored(here, level, places, precision or self.precision) if level else here
+            restored.append(done[:, : plane.shape[1], : plane.shape[2]])
+        return tuple(plane.to(clip[0].device) for plane in self._finished(clip, tuple(restored), sigma, precision or self.precision))
+
+    def _finished(
+        self, clip: tuple[Tensor, ...], restored: tuple[Tensor, ...], sigma: tuple[float, ...], precision: str
+    ) -> tuple[Tensor, ...]:
+        """DUST's estimates finished, but for planes without noise, which stay as they are."""
+        if self.finish is None or len(clip) not in (1, 3) or not any(sigma):
+            return restored
+        dtype = torch.bfloat16 if max(sigma) >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
+        finished = self.finish(tuple(plane.to(self.device) for plane in clip), restored, sigma, dtype)
+        return tuple(after if level else before for before, after, level in zip(restored, finished, sigma, strict=True))
+
+    def _restored(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        preset, first = self.preset, plane.shape == places.luma.shape
+        origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
+        work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
+        if detail is None or sigma / 2 < SIGMA_RANGE[0]:
+            return restore_patches(plane, origins, self.patch, work)
+        small = half_size(plane)
+        detailed = detailed_groups(plane, small, origins, self.patch, detail * DETAIL_NOISE * sigma**2)
+        base = double_size(self._half(small, sigma / 2, places, precision), *plane.shape[1:])
+        return restore_patches(plane, detailed, self.patch, work, base)
+
+    def _half(self, small: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        """A plane at half its size, restored there."""
+        here = _at_least(small, self.patch)
+        origins = places.origins(here.shape, *self.preset.half)
+        return restore_patches(here, origins, self.patch, self._level(sigma, precision))[:, : small.shape[1], : small.shape[2]]
+
+    def sample(self) -> Sample:
+        """The network on one chunk of groups; see `restorers.base.Sampled`."""
+        work, groups = self._level(SAMPLE_SIGMA, self.precision), torch.empty(CHUNK, GROUP, self.patch**2, device=self.device)
+        groups.uniform_(0, 255)
+        numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
+        return Sample(lambda: work(groups), CHUNK * GROUP * self.network.operations(GROUP), numbers)
+
+    def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
+        """The network at one sigma, worked out once and kept for a while."""
+        sigma = max(sigma, SIGMA_RANGE[0])
+        dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
+        with self._lock, torch.no_grad():
+            if (sigma, dtype) not in self._levels:
+                made = self.network.at(sigma, dtype, PackedLinear)
+                self._levels[sigma, dtype] = made
+            self._levels.move_to_end((sigma, dtype))
+            while len(self._levels) > LEVELS_KEPT:
+                self._levels.popitem(last=False)
+            return self._levels[sigma, dtype]
+
+
+def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
+    """A warning where the noise is given as another than the network was trained for; none is done where it is 0."""
+    low, high = SIGMA_RANGE
+    if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
+        return ()
+    nearest = min(max(sigma, low), high)
+    return (f"{name} was trained for sigma {low:g} to {high:g}; sigma {sigma:g} is taken for {nearest:g}",)
+
+
+def _denoiser(network: object, name: str) -> Dust | SigmaDust:
+    if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
+        return network
+    raise CheckpointError(f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights list`)")
+
+
+def _at_least(plane: Tensor, side: int) -> Tensor:
+    """Planes smaller than a patch are continued by their last row and column."""
+    below, right = max(0, side - plane.shape[1]), max(0, side - plane.shape[2])
+    return F.pad(plane[:, None], (0, right, 0, below), mode="replicate")[:, 0] if below or right else plane

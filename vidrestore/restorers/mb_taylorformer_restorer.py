@@ -1,0 +1,117 @@
+"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer, frame by frame: whole frames while they fit, else tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from vidrestore.clips import Bounds
+from vidrestore.errors import OptionError
+from vidrestore.models.mb_taylorformer import MULTIPLE, MBTaylorFormer, MBTaylorFormerConfig
+from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.task_weights import load_for
+from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
+from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
+from vidrestore.tiling import apply_tiled, padded, tile_sides
+
+if TYPE_CHECKING:
+    from vidrestore.options import RestoreOptions
+
+FAMILY = "mb-taylorformer"
+OVERLAP = 32  # pixels that tiles share unless told
+STEADY_CLIP = 12  # frames: of longer clips less is restored twice, of shorter ones less is held
+STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
+
+
+class ImageRestorer:
+    """Restorer of the tasks that work on single RGB frames; see `restorers.base.RgbRestorer`.
+
+    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Weights may ask
+    for what is coarse to be restored in a small picture of the whole frame, tiles or not; see `restorers.two_scales`. Raises
+    CheckpointError for weights of another family or task, OptionError for tiles that the network can't take.
+    """
+
+    scale, parallel, team = 1, 0, 1
+    needs_sigma = False
+
+    def __init__(self, task: str, options: RestoreOptions) -> None:
+        self.device = torch_device(options.device)
+        model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
+        self.name, self.weights = model.card.name, model.card.sha256
+        self.network = cast("MBTaylorFormer", model.network)
+        self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
+        self.budget = memory_for(self.device)
+        self.precision = options.precision
+        self.parallel = 0 if self.device.type == "cpu" else 1
+        self.radius = RADIUS if options.steady else 0
+        self.clip, self.overlap = (STEADY_CLIP, 2 * RADIUS) if options.steady else (1, 0)
+        self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
+        self.tile = options.tile
+        if self.tile is not None and self.tile % MULTIPLE:
+            raise OptionError(f"tile must be a multiple of {MULTIPLE} for {self.name}, got {self.tile}")
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.clip
+
+    def memory(self, height: int, width: int) -> int:
+        rows, columns = self.tile_size(height, width)
+        return self._beside(height, width) + pixel_memory(self.network.config) * rows * columns
+
+    def _beside(self, height: int, width: int) -> int:
+        """Bytes besides the network's maps: frames in RGB (the clip, and one on its way), and strips."""
+        return 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius) + STRIPS
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """See `RgbRestorer.tile_size`; sides are multiples of 8."""
+        room = max(self.budget - self._beside(height, width), self.budget // 4)
+        pixels = room // pixel_memory(self.network.config)
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=MULTIPLE)
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
+        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        """See `RgbRestorer.frames`."""
+        near: dict[int, Tensor] = {}
+        for at in range(*keep):
+            seen = range(max(0, at - self.radius), min(len(clip), at + self.radius + 1))
+            near = {index: near[index] if index in near else self.picture(clip[index], precision) for index in seen}
+            yield steadied(near[at], [near[index] for index in seen if index != at]) if self.radius else near[at]
+
+    def picture(self, picture: Tensor, precision: str | None = None) -> Tensor:
+        """One frame (3, H, W) restored by itself."""
+        height, width = picture.shape[-2:]
+        half = halves(precision or self.precision, self.device)
+
+        def work(tile: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+                restored: Tensor = self.network(tile[:, 0])[:, None].float()
+            return restored
+
+        with torch.inference_mode():
+            given = picture.to(self.device)
+            whole = padded(given, MULTIPLE)[None, None]
+            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[0, :, :, :height, :width]
+            if size := coarse_size(height, width, self.coarse_lines, MULTIPLE):
+                restored = with_coarse(restored, work(made_small(given[None], size)[None])[0])
+        return restored[0].to(picture.device)
+
+
+def pixel_memory(config: MBTaylorFormerConfig) -> int:
+    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for queries and values, two in passing.
+
+    Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
+    """
+    return int(1.1 * 4 * config.widths[1] * (config.branches[0] + 4))
+
+
+dehazer = partial(ImageRestorer, "dehaze")
+derainer = partial(ImageRestorer, "derain")
+desnower = partial(ImageRestorer, "desnow")
+deblurrer = partial(ImageRestorer, "deblur")
+image_denoiser = partial(ImageRestorer, "denoise")

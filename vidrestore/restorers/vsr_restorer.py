@@ -1,0 +1,180 @@
+"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles where the network or memory asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from vidrestore.clips import Bounds
+from vidrestore.errors import OptionError
+from vidrestore.models.vsr_attention import SIDE
+from vidrestore.models.vsr_clip import VsrClip
+from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
+from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.task_weights import load_for
+from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
+
+if TYPE_CHECKING:
+    from vidrestore.options import RestoreOptions
+
+TASK, FAMILY, DEFAULT = "sr", "vsr-transformer", "vsr-transformer-t-x4"
+OVERLAP = 32  # pixels of the input that tiles share; in the released form always
+RELEASED_BATCH = 4  # tiles at once
+RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
+KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
+WAITING_SHARE = 4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
+TILE_SHARE = 3  # of the memory, for what the network holds of one clip
+
+
+class VsrRestorer:
+    """Restorer of the task `sr`; see `restorers.base.RgbRestorer`.
+
+    Released networks get tiles of 64 pixels that share 32, of which the centres are kept: that is part of the network. Others see whole
+    frames, or blended tiles where memory or the user asks for them. Raises CheckpointError for other weights, OptionError for tiles that
+    the network can't take.
+    """
+
+    scale, parallel, team = SCALE, 0, 4
+    needs_sigma = False
+
+    def __init__(self, options: RestoreOptions) -> None:
+        if options.steady:
+            raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
+        self.device = torch_device(options.device)
+        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULT)
+        self.name, self.weights = model.card.name, model.card.sha256
+        network = cast("VsrTransformer", model.network)
+        self.networks = {torch.float32: network.for_inference()}
+        self.config, self.precision = network.config, options.precision
+        self.budget = memory_for(self.device)
+        self.parallel = 0 if self.device.type == "cpu" else 1
+        self.radius = self.config.radius
+        self.overlap, self.clip = 2 * self.radius, KEPT + 2 * self.radius
+        self.tile, self.tile_overlap = options.tile, OVERLAP if options.tile_overlap is None else options.tile_overlap
+        self._lock = Lock()
+        self._check_tiles()
+
+    def _check_tiles(self) -> None:
+        if self.config.local is None:
+            if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
+                raise OptionError(
+                    f"{self.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave --tile and --tile-overlap out"
+                )
+        elif self.tile is not None and self.tile % self.config.patch:
+            raise OptionError(f"tile must be a multiple of {self.config.patch} for {self.name}, got {self.tile}")
+
+    def clip_length(self, height: int, width: int) -> int:
+        """Frames are held in RGB until all their tiles are there; whole ones pass one by one."""
+        small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
+        share = self.budget // WAITING_SHARE
+        each = large + small if self._is_tiled(height, width) else small
+        return self.overlap + max(self.radius, min(KEPT, (share - self.overlap * small) // each))
+
+    def memory(self, height: int, width: int) -> int:
+        small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
+        length = self.clip_length(height, width)
+        held = length - self.overlap if self._is_tiled(height, width) else 3
+        rows, columns = self.tile_size(height, width)
+        network = rows * columns * pixel_memory(self.config) if self.config.local else RELEASED_MEMORY
+        return 2 * length * small + held * large + network
+
+    def _is_tiled(self, height: int, width: int) -> bool:
+        rows, columns = self.tile_size(height, width)
+        return rows < height or columns < width
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """See `RgbRestorer.tile_size`; sides are multiples of a patch, in the released form always 64."""
+        if self.config.local is None:
+            return SIDE, SIDE
+        pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=self.config.patch)
+
+    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        """All frames of a clip, ((T, 3, H, W),) in [0, 1], four times larger: ((T, 3, 4H, 4W),)."""
+        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        """See `RgbRestorer.frames`."""
+        height, width = clip.shape[-2:]
+        network = self._network(precision or self.precision)
+        for large in self._enlarged(network, clip.to(self.device), keep):
+            yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
+
+    def _enlarged(self, network: VsrTransformer, clip: Tensor, keep: Bounds) -> Iterator[Tensor]:
+        if self.config.local is None:
+            work = partial(released_windows, network, keep)
+            yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, RELEASED_BATCH)
+        elif self._is_tiled(*clip.shape[-2:]):
+            whole = padded(clip, self.config.patch)
+            size = self.tile_size(*clip.shape[-2:])
+            yield from apply_tiled(partial(compact_window, network, keep), whole[None], size, self.tile_overlap, SCALE)[0]
+        else:
+            yield from (frame[0] for frame in whole_frames(network, keep, padded(clip, self.config.patch)))
+
+    def _network(self, precision: str) -> VsrTransformer:
+        """The network in the number format asked for, made once."""
+        dtype = torch.bfloat16 if halves(precision, self.device) else torch.float32
+        with self._lock:
+            if dtype not in self.networks:
+                self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)
+            return self.networks[dtype]
+
+
+def whole_frames(network: VsrTransformer, keep: Bounds, clip: Tensor) -> Iterator[Tensor]:
+    """Frames [first, stop) of a clip (T, 3, H, W) by a compact network that sees all of it: each (1, 3, 4H, 4W), float32."""
+    restorer = VsrClip(network, clip[:, None])
+    for at in range(*keep):
+        with torch.inference_mode():
+            yield restorer.restore(range(len(clip)), at).float()
+
+
+def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tensor:
+    """The same for one tile (1, T, 3, h, w): all frames at once, (1, T', 3, 4h, 4w)."""
+    return torch.stack(list(whole_frames(network, keep, clips[0])), 1)
+
+
+def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
+    """Frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window around it: (B, T', 3, 256, 256)."""
+    restorer = VsrClip(network, tiles.transpose(0, 1))
+    windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in range(*keep))
+    with torch.inference_mode():
+        return torch.stack([restorer.restore(window, network.config.frames // 2).float() for window in windows], 1)
+
+
+def frame_window(at: int, count: int, frames: int) -> list[int]:
+    """The `frames` frames around frame `at` of a scene with `count`.
+
+    Beyond the ends the paper's tests go on from the other side of the window: 0 of 100 is [4, 3, 0, 1, 2], 99 is [97, 98, 99, 96, 95]
+    (EDVR's "reflection_circle"). Scenes too short for that are reflected at their ends.
+    """
+    radius = frames // 2
+
+    def place(index: int) -> int:
+        if 0 <= index < count:
+            return index
+        circled = at + radius - index if index < 0 else at - radius - (index - count + 1)
+        return circled if 0 <= circled < count else reflected(index, count)
+
+    return [place(index) for index in range(at - radius, at + radius + 1)]
+
+
+def reflected(index: int, count: int) -> int:
+    """An index beyond [0, count) reflected at the first and last frame as often as it takes."""
+    if count == 1:
+        return 0
+    turn = index % (2 * count - 2)
+    return min(turn, 2 * count - 2 - turn)
+
+
+def pixel_memory(config: VsrConfig) -> int:
+    """Bytes per pixel of the input that a compact network takes at its peak, mostly states of near frames.
+
+    Measured: 10.0 to 10.3 kB for T, 28.5 kB for S; this gives 10.0 and 28.4.
+    """
+    return 4 * config.features * (12 + 33 * config.blocks)

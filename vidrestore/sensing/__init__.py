@@ -1,0 +1,1 @@
+"""Compressed sensing of video: measure it, recover it, and the file between."""

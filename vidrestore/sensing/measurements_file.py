@@ -1,0 +1,319 @@
+"""Measurements of a film in one `.safetensors` file: written frame by frame, read clip by clip, with all that makes it a film again.
+
+Three tensors, in this order, so that a film of unknown length can be written in one pass (the header of fixed size comes first and is
+filled in last):
+
+    measurements  (F, P, M) F16 or F32: F frames, P patches, M measurements of each, on the 0-255 scale
+    pts           (F,) I64: when each frame begins, in ticks of `video.time_base`
+    durations     (F,) I64: how many ticks it lasts, 0 where the source doesn't say
+
+and metadata, each value a JSON text but for `format` and `version`:
+
+    format        "vidrestore measurements"
+    version       "1"; readers refuse any other
+    model         {"name", "sha256"}: the weights that hold the sensing matrix; the file that has this checksum recovers the film
+    rate          M / N, the compressed sensing rate
+    patch         side of a patch in pixels; N = patch * patch; patches lie side by side
+    planes        [[rows, columns], ...]: the patches of each plane; P counts them plane after plane, in reading order
+    measurements  M
+    sigma, seed   standard deviation and seed of the Gaussian noise that was added to the measurements; sigma 0: none
+    source        the name of the file that was measured
+    left_out      kinds of streams that the source had besides ("audio", ...)
+    video         size, pixel format, codec, time base, rates, aspect, rotation, colour, as in `media.probe.VideoInfo`; fractions are texts
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.errors import MediaError
+from vidrestore.files.atomic import partial_path, put_in_place, write_problem
+from vidrestore.frames import ColourTags, PixelFormat
+from vidrestore.media.probe import VideoInfo
+from vidrestore.models.patches import PatchGrid
+
+FORMAT, VERSION = "vidrestore measurements", "1"
+SUFFIX = ".safetensors"
+_LARGEST_HEADER = 1 << 20  # ours have 3 kB
+_MOST_FRAMES = 10**12  # room in the header for any number of frames below
+_TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+_FRACTIONS = ("time_base", "rate", "base_rate", "sample_aspect_ratio")
+_PLAIN = ("index", "codec", "width", "height", "pix_fmt", "rotation", "interlaced")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a file of measurements says about itself; the fields are explained above."""
+
+    model: str
+    sha256: str
+    patch: int
+    measurements: int
+    sigma: float
+    seed: int
+    source: str
+    left_out: tuple[str, ...]
+    video: VideoInfo
+
+    @property
+    def rate(self) -> float:
+        return self.measurements / self.patch**2
+
+    @property
+    def grids(self) -> tuple[PatchGrid, ...]:
+        """The patches of each plane, an alpha plane included."""
+        video = self.video
+        sizes = (video.format.plane_size(plane, video.height, video.width) for plane in range(video.format.plane_count))
+        return tuple(PatchGrid(height, width, self.patch) for height, width in sizes)
+
+    @property
+    def patches(self) -> int:
+        """P, the patches of all planes of a frame."""
+        return sum(grid.count for grid in self.grids)
+
+    def to_metadata(self) -> dict[str, str]:
+        values = {
+            "model": {"name": self.model, "sha256": self.sha256},
+            "rate": self.rate,
+            "planes": [[grid.rows, grid.columns] for grid in self.grids],
+            "video": _video_to_json(self.video),
+        } | {key: getattr(self, key) for key in ("patch", "measurements", "sigma", "seed", "source", "left_out")}
+        return {"format": FORMAT, "version": VERSION} | {key: json.dumps(value) for key, value in values.items()}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
+        """Raises KeyError, TypeError or ValueError where something is missing or wrong."""
+        keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
+        values = {key: json.loads(metadata[key]) for key in keys}
+        planes = values.pop("planes")
+        model = values.pop("model")
+        values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
+        measured = cls(model=str(model["name"]), sha256=str(model["sha256"]), **values)
+        if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
+            raise ValueError(f"planes {planes} do not fit {measured.video.width}x{measured.video.height} {measured.video.format.name}")
+        return measured
+
+
+def _video_to_json(video: VideoInfo) -> dict[str, Any]:
+    values = {key: getattr(video, key) for key in (*_PLAIN, "display_matrix", "content_light")}
+    values |= {key: None if (value := getattr(video, key)) is None else str(value) for key in _FRACTIONS}
+    display = video.mastering_display and [str(value) for value in video.mastering_display]
+    return values | {"mastering_display": display, "format": asdict(video.format), "colour": asdict(video.colour)}
+
+
+def _video_from_json(values: dict[str, Any]) -> VideoInfo:
+    fractions = {key: None if values[key] is None else Fraction(values[key]) for key in _FRACTIONS}
+    display, matrix, light = (values[key] for key in ("mastering_display", "display_matrix", "content_light"))
+    return VideoInfo(
+        **{key: values[key] for key in _PLAIN} | fractions,
+        format=PixelFormat(**values["format"]),
+        colour=ColourTags(**values["colour"]),
+        display_matrix=matrix and tuple(matrix),
+        mastering_display=display and tuple(Fraction(value) for value in display),
+        content_light=light and (light[0], light[1]),
+    )
+
+
+class MeasurementWriter:
+    """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on an error nothing is left.
+
+    `half` stores 16-bit floats. Raises MediaError where the file can't be written, OutputExistsError where another one took its name.
+    """
+
+    def __init__(self, output: str, measured: Measured, *, half: bool, overwrite: bool = False) -> None:
+        self.output, self.measured, self.overwrite = output, measured, overwrite
+        self.dtype = "F16" if half else "F32"
+        self.pts, self.durations = array("q"), array("q")
+        self.partial = partial_path(output)
+        self._room = len(self._header(_MOST_FRAMES))
+        try:
+            self._file: BinaryIO = open(self.partial, "wb")  # noqa: SIM115 (closed by __exit__)
+            self._file.write(bytes(self._room))
+        except OSError as error:
+            raise write_problem(output, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        except OSError as problem:
+            raise write_problem(self.output, problem) from problem
+        finally:
+            with suppress(OSError):
+                self._file.close()
+            self.partial.unlink(missing_ok=True)
+
+    @property
+    def frames(self) -> int:
+        return len(self.pts)
+
+    def write(self, measurements: NDArray[np.float32], pts: int, duration: int) -> None:
+        """Append the measurements (P, M) of the next frame."""
+        expected = (self.measured.patches, self.measured.measurements)
+        if measurements.shape != expected:
+            raise ValueError(f"measurements of shape {measurements.shape}, but {expected} were expected")
+        try:
+            self._file.write(measurements.astype(_TYPES[self.dtype]).tobytes())
+        except OSError as error:
+            raise write_problem(self.output, error) from error
+        self.pts.append(pts)
+        self.durations.append(duration)
+
+    def _finish(self) -> None:
+        if not self.frames:
+            raise MediaError(f"{self.output}: no frame was measured, so there is nothing to keep")
+        for times in (self.pts, self.durations):
+            self._file.write(np.array(times, _TYPES["I64"]).tobytes())
+        self._file.seek(0)
+        self._file.write(self._header(self.frames).ljust(self._room))
+        self._file.seek(0)
+        self._file.write((self._room - 8).to_bytes(8, "little"))
+        self._file.close()
+        put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+
+    def _header(self, frames: int) -> bytes:
+        """Eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks to a multiple of 8."""
+        shapes = {
+            "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
+            "pts": ("I64", [frames]),
+            "durations": ("I64", [frames]),
+        }
+        entries: dict[str, Any] = {"__metadata__": self.measured.to_metadata()}
+        offset = 0
+        for name, (dtype, shape) in shapes.items():
+            stop = offset + math.prod(shape) * _TYPES[dtype].itemsize
+            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
+            offset = stop
+        text = bytes(8) + json.dumps(entries, separators=(",", ":")).encode()
+        return text + b" " * (-len(text) % 8)
+
+
+class MeasurementReader:
+    """A file of measurements, read a few frames at a time. Use it as a context manager.
+
+    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError where the file is no such file, of another
+    version, or not whole.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
+        except OSError as error:
+            raise MediaError(f"{path}: can't be read ({error.strerror}); expected a file that `vidrestore sense` wrote") from error
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def frames(self) -> int:
+        return len(self.pts)
+
+    def clip(self, first: int, stop: int) -> NDArray[np.float32]:
+        """The measurements (stop - first, P, M) of frames [first, stop) as float32.
+
+        They are read, not mapped: what has gone by takes no memory.
+        """
+        return self._read("measurements", first, stop).astype(np.float32)
+
+    def _open(self) -> None:
+        header, self._data = self._read_header()
+        metadata = header.get("__metadata__")
+        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+            raise self._foreign("it holds something else")
+        if metadata.get("version") != VERSION:
+            raise MediaError(
+                f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads version {VERSION}; "
+                "recover with the vidrestore that wrote it, or measure the film again"
+            )
+        try:
+            self.measured = Measured.from_metadata(metadata)
+            self._tensors = {name: _Tensor.of(header[name]) for name in ("measurements", "pts", "durations")}
+            self._check_shapes()
+        except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise MediaError(f"{self.path}: its header is damaged ({reason}); copy it again or measure the film again") from error
+        self._check_size()
+        self.pts: NDArray[np.int64] = self._read("pts")
+        self.durations: NDArray[np.int64] = self._read("durations")
+
+    def _read_header(self) -> tuple[dict[str, Any], int]:
+        """The JSON at the file's beginning and the place where the data begins."""
+        length = int.from_bytes(self._file.read(8), "little")
+        if not 2 <= length <= _LARGEST_HEADER:
+            raise self._foreign("it does not begin like one")
+        try:
+            header = json.loads(self._file.read(length))
+        except ValueError:
+            raise self._foreign("its header can't be read") from None
+        if not isinstance(header, dict):
+            raise self._foreign("its header can't be read")
+        return header, 8 + length
+
+    def _foreign(self, reason: str) -> MediaError:
+        return MediaError(f"{self.path}: not a file of measurements ({reason}); expected one that `vidrestore sense` wrote")
+
+    def _check_shapes(self) -> None:
+        frames = self._tensors["measurements"].shape[0]
+        expected = {"measurements": (frames, self.measured.patches, self.measured.measurements), "pts": (frames,), "durations": (frames,)}
+        for name, tensor in self._tensors.items():
+            if tensor.shape != expected[name]:
+                raise ValueError(f"{name} of shape {tensor.shape}, but {expected[name]} was expected")
+
+    def _check_size(self) -> None:
+        found = os.fstat(self._file.fileno()).st_size
+        promised = self._data + max(tensor.stop for tensor in self._tensors.values())
+        if found < promised:
+            raise MediaError(f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the film again")
+
+    def _read(self, name: str, first: int = 0, stop: int | None = None) -> NDArray[Any]:
+        tensor = self._tensors[name]
+        stop = tensor.shape[0] if stop is None else stop
+        row = math.prod(tensor.shape[1:])
+        self._file.seek(self._data + tensor.start + first * row * tensor.dtype.itemsize)
+        values = np.frombuffer(self._file.read((stop - first) * row * tensor.dtype.itemsize), tensor.dtype)
+        if len(values) != (stop - first) * row:
+            raise MediaError(f"{self.path}: ended while frames {first} to {stop - 1} were read; has the file changed?")
+        return values.reshape(stop - first, *tensor.shape[1:])
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """Where one tensor lies: bytes [start, stop) of the data."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> _Tensor:
+        start, stop = entry["data_offsets"]
+        tensor = cls(_TYPES[entry["dtype"]], tuple(entry["shape"]), start, stop)
+        if start < 0 or min(tensor.shape) < 1 or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize:
+            raise ValueError(f"a tensor of shape {tensor.shape} in bytes {start} to {stop}")
+        return tensor

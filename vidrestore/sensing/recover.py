@@ -1,0 +1,160 @@
+"""Make a video again from the measurements that `sense` took of it, and from nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from vidrestore.colour import grey_to_planes
+from vidrestore.errors import CheckpointError, VidRestoreError
+from vidrestore.events import Listener, Planned, Started, Warned
+from vidrestore.frames import Frame
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.job import QUEUE_BYTES, Summary, available_cores, check_request, ignore
+from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.writer import VideoWriter
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.grouping import CHUNK, GROUP
+from vidrestore.models.patches import PatchGrid
+from vidrestore.options import RecoverOptions
+from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES, all_finite, at_once
+from vidrestore.sensing.measurements_file import Measured, MeasurementReader
+from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
+from vidrestore.weights import Model, load_model
+
+BF16_BELOW = 0.35  # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to show
+
+
+def recover(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    options: RecoverOptions | None = None,
+    on_event: Listener | None = None,
+    **overrides: Any,
+) -> Summary:
+    """Make a film from the measurements in `source`, with the times, size, colour and rotation of the one that was measured.
+
+    `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are fields of RecoverOptions and
+    win over `options`. Raises VidRestoreError; then there is no output.
+    """
+    chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
+    source, output = os.fspath(source), os.fspath(output)
+    check_request(source, output, chosen)
+    with MeasurementReader(source) as reader:
+        info = recovered_info(reader.measured)
+        encoder = choose_encoder(info, output, chosen.encoder)
+        model = recovering_model(source, reader.measured, chosen.model)
+        tell(Started(source, output, "recover", model.card.name, "cpu"))
+        return _recover(reader, output, info, encoder, model, chosen, tell)
+
+
+def recovering_model(source: str, measured: Measured, asked: str | None) -> Model:
+    """The very weights that measured: by the name in the file, or those that were `asked` for. CheckpointError where they are others."""
+    made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
+    try:
+        model = load_model(asked or measured.model)
+    except CheckpointError as error:
+        raise error if asked else CheckpointError(f"{made}, which can't be loaded here; name its file with --model ({error})") from error
+    if model.card.sha256 != measured.sha256:
+        raise CheckpointError(
+            f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights that measured can recover: "
+            "name their file with --model"
+        )
+    return model
+
+
+def recovered_info(measured: Measured) -> SourceInfo:
+    """The measured film as a source that has nothing but the video, and no file behind it."""
+    return SourceInfo(path=PIPE, container="", video=measured.video, streams=())
+
+
+def _recover(
+    reader: MeasurementReader, output: str, info: SourceInfo, encoder: EncoderChoice, model: Model, options: RecoverOptions, tell: Listener
+) -> Summary:
+    began = time.monotonic()
+    details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "rate": reader.measured.rate, "sigma": reader.measured.sigma}
+    tell(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
+    writer = VideoWriter(output, source=info, encoder=encoder, copy=(), frames=reader.frames, overwrite=options.overwrite, rate=options.cfr)
+    frames = buffered(recovered_frames(reader, cast(Network, model.network), options), QUEUE_BYTES, frame_bytes)
+    with closing(frames), writer:
+        for frame in counted(frames, reader.path, reader.frames, "recover", tell):
+            writer.write(frame)
+    warnings = list(writer.warnings)
+    if left_out := ", ".join(reader.measured.left_out):
+        warnings.append(f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had them")
+    for warning in warnings:
+        tell(Warned(reader.path, warning))
+    return finished(Summary(reader.path, output, reader.frames, time.monotonic() - began), tell)
+
+
+def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
+    """(start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first, stop) are its own."""
+    stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
+    return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
+
+
+def recovered_frames(reader: MeasurementReader, network: Network, options: RecoverOptions) -> Generator[Frame]:
+    """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as memory allows."""
+    threads = options.threads or available_cores()
+    samples = GROUP * reader.measured.patches * reader.measured.patch**2
+    workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
+    recoverer = Recoverer(reader.measured, network, options.precision)
+    with closing(at_once(recoverer.recover, _clips(reader), workers, threads)) as clips:
+        for frames in clips:
+            yield from frames
+
+
+def _clips(reader: MeasurementReader) -> Iterator[tuple[Tensor, list[tuple[int, int]]]]:
+    """Yield the measurements of each clip and the times of the frames that are its own, the last of them."""
+    for start, first, stop in recovery_clips(reader.frames):
+        times = zip(reader.pts[first:stop].tolist(), reader.durations[first:stop].tolist(), strict=True)
+        yield torch.from_numpy(reader.clip(start, stop)), list(times)
+
+
+class Recoverer:
+    """Makes frames from measurements with the network's fast form, which is worked out once."""
+
+    def __init__(self, measured: Measured, network: Network, precision: str) -> None:
+        self.measured = measured
+        with torch.no_grad():
+            dtype = torch.bfloat16 if _use_bf16(measured.rate, precision) else torch.float32
+            self.network = network.at(measured.sigma, dtype, PackedLinear)
+
+    @torch.inference_mode()
+    def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
+        """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames, those that are wanted."""
+        measurements, times = clip
+        grids, pixels = self.measured.grids, self.measured.video.format
+        parts = measurements.split([grid.count for grid in grids], dim=1)
+        native = [grey_to_planes([self._plane(part, grid, times)], pixels)[0] for part, grid in zip(parts, grids, strict=True)]
+        return [Frame(tuple(plane[index] for plane in native), pts, duration) for index, (pts, duration) in enumerate(times)]
+
+    def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
+        """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
+        patches = torch.empty(len(times), grid.count, grid.patch**2)
+        for first in range(0, grid.count, CHUNK):
+            groups = measurements[:, first : first + CHUNK].transpose(0, 1)  # a group is a patch's place in all frames
+            patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
+        plane = grid.joined(patches)
+        if not all_finite((plane,)):
+            raise VidRestoreError(
+                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are no numbers; the measurements "
+                "or the weights may be damaged (see `vidrestore weights verify`)"
+            )
+        return plane
+
+
+def _use_bf16(rate: float, precision: str) -> bool:
+    if precision == "auto":
+        return rate < BF16_BELOW and torch.cpu._is_avx512_bf16_supported()
+    return precision == "bf16"

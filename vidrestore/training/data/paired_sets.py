@@ -1,0 +1,75 @@
+"""Pairs to train image networks on from the papers' datasets: the same crop of a degraded picture and of its clean one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore import datasets
+from vidrestore.datasets import PairedImages
+from vidrestore.training.config import PairSetConfig
+from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.footage import back_and_forth
+from vidrestore.training.data.pairs import HeldOutPairs, turned
+
+T = TypeVar("T")
+THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
+
+
+class PairSetSource(Source):
+    """Batches of pairs."""
+
+    def __init__(self, pairs: PairedImages, side: int, seed: int) -> None:
+        self.pairs, self.side, self.seed = pairs, side, seed
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
+        """Degraded and clean, (size, 3, S, S) float32 in [0, 1]. Raises DatasetError or MediaError for a pair that can't be used."""
+        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
+        crops = at_once(lambda draw: drawn_set_pair(self.pairs, self.side, draw), draws)
+        degraded, clean = zip(*crops, strict=True)
+        return torch.stack(degraded), torch.stack(clean)
+
+
+def drawn_set_pair(pairs: PairedImages, side: int, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """One crop (3, side, side) in [0, 1] of both pictures of a drawn pair, mirrored and turned alike.
+
+    Pictures smaller than the crop go on in their mirror image on the right and below.
+    """
+    both = torch.stack(datasets.read_pair(pairs[int(draw.integers(len(pairs)))]))
+    places = (int(draw.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
+    rows, columns = (
+        torch.from_numpy(back_and_forth(first + np.arange(side), size)) for first, size in zip(places, both.shape[2:], strict=True)
+    )
+    degraded, clean = turned(both[:, :, rows][..., columns].float().div_(255), draw)
+    return degraded, clean
+
+
+def pair_set_data(config: PairSetConfig, folder: Path, seed: int, count: int) -> tuple[PairSetSource, HeldOutPairs]:
+    """What to train on, and `count` held-out crops of every dataset that is judged, the same for every run. Raises DatasetError."""
+    root = folder / config.folder
+    trained = _found(config.dataset, root, config.split)
+    degraded, clean = {}, {}
+    for judged in [_found(name, root, split) for name, split in config.judged] or [trained]:
+        crops = [drawn_set_pair(judged, config.crop, np.random.default_rng((1, number))) for number in range(count)]
+        stored = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*crops, strict=True))
+        degraded[f"{judged.name} {judged.split}"], clean[f"{judged.name} {judged.split}"] = stored
+    return PairSetSource(trained, config.crop, seed), HeldOutPairs(degraded, clean)
+
+
+def _found(name: str, root: Path, split: str) -> PairedImages:
+    found = datasets.find(name, root, split)
+    assert isinstance(found, PairedImages)
+    return found
+
+
+def at_once(work: Callable[[np.random.Generator], T], draws: Iterable[np.random.Generator]) -> list[T]:
+    """The work of every draw, in order: decoding leaves other threads room."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(work, draws))

@@ -1,0 +1,137 @@
+"""What a run leaves beside its checkpoint: a log with a line per step, and a picture of the loss and the held-out figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from vidrestore.charts import picture
+from vidrestore.errors import CheckpointError
+from vidrestore.events import plain
+from vidrestore.training.training_events import Began, Event, Progress, Stepped
+
+POINTS = 320  # of a drawn curve: more would not be seen
+
+
+class StepLog:
+    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds (null where not finite).
+
+    Where a run begins at a step, lines beyond it are cut off: that run will write its own. `losses` are those by step. Raises
+    CheckpointError where the log can't be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps, self.losses = array("q"), array("d")
+        self._stream: IO[bytes] | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Began):
+            self._begin(event.step)
+        if isinstance(event, Stepped):
+            values = {"step": event.step, "loss": event.loss, "learning_rate": event.learning_rate}
+            values |= {"gradient_norm": event.gradient_norm, "seconds": round(event.seconds, 3)}
+            finite = plain(values)
+            self._write(json.dumps(finite).encode() + b"\n")
+            self._keep(finite)
+
+    def _begin(self, step: int) -> None:
+        with _writing(self.path):
+            self.path.touch()
+            end = self._read(step)
+            self._stream = self.path.open("r+b", buffering=0)  # a line is there as soon as it is written
+            self._stream.truncate(end)
+            self._stream.seek(end)
+
+    def _read(self, step: int) -> int:
+        """Keep what the log holds up to a step; bytes of that."""
+        end = 0
+        with self.path.open("rb") as stream:
+            for line in stream:
+                values = _values(line)
+                if values is None or values["step"] > step:
+                    break
+                self._keep(values)
+                end += len(line)
+        return end
+
+    def _write(self, line: bytes) -> None:
+        with _writing(self.path):
+            assert self._stream is not None
+            if self._stream.write(line) < len(line):
+                raise OSError("no space left on the device")
+
+    def _keep(self, values: dict[str, Any]) -> None:
+        self.steps.append(values["step"])
+        self.losses.append(math.nan if values["loss"] is None else values["loss"])
+
+    def close(self) -> None:
+        if self._stream:
+            self._stream.close()
+
+
+class CurvePicture:
+    """A listener that draws loss and held-out PSNR, from the first step on, at every validation: an SVG file.
+
+    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError where it can't be written.
+    """
+
+    def __init__(self, path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> None:
+        self.path, self.log, self.curve = path, log, curve
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            partial = self.path.with_suffix(".svg.partial")
+            with _writing(self.path):
+                partial.write_text(training_picture(self.path.stem, self.log.steps, self.log.losses, self.curve()), encoding="utf-8")
+                partial.replace(self.path)
+
+
+def training_picture(name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]) -> str:
+    """An SVG of the loss by step, thinned to means and as a logarithm, above the held-out PSNR of validations by step."""
+    places = [point["step"] for point in curve]
+    figures = {what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve]) for what in curve[-1]["psnr"]}
+    figures = {what: values for what, values in figures.items() if all(map(math.isfinite, values[1]))}
+    drawn = thinned(steps, losses)
+    plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
+    plots += [("held out", "PSNR, dB, by step", figures)] if figures else []
+    ends = (min([0, *places]), max([*steps[-1:], *places]))
+    return picture(name, plots, ends, "step ")
+
+
+def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
+    """At most `POINTS` places and the logarithm (base 10) of the mean loss around each; those that have none are left out."""
+    size = -(-len(losses) // POINTS) or 1
+    places, means = [], []
+    for first in range(0, len(losses), size):
+        part = [loss for loss in losses[first : first + size] if math.isfinite(loss)]
+        mean = sum(part) / max(len(part), 1)
+        if mean > 0:
+            middle = steps[first : first + size]
+            places.append((middle[0] + middle[-1]) / 2)
+            means.append(round(math.log10(mean), 4))
+    return places, means
+
+
+def _values(line: bytes) -> dict[str, Any] | None:
+    """Of one line of a log; None for one that was broken off."""
+    try:
+        values = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) and {"step", "loss"} <= values.keys() else None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What goes wrong while a record is written, in words."""
+    try:
+        yield
+    except OSError as error:
+        told = error.strerror or error
+        raise CheckpointError(f"{path}: can't be written ({told}); free some space or remove it, and go on with --resume") from error
