@@ -13,6 +13,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
+MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
@@ -35,7 +36,8 @@ class RestoreOptions:
     """How to restore. What raises `OptionError` here is a value outside its range.
 
     `sigma`: standard deviation of the noise on the 0-255 scale, or "auto", estimated per plane and scene. `strength`: 1 is the
-    restored picture, 0 the source, a mix between. `threads`:
+    restored picture, 0 the source, a mix between; `chroma_strength` the same for colour differences, None for the same value. `grain`:
+    standard deviation of the even grain that is added to brightness afterwards, on the 0-255 scale. `threads`:
     CPU threads, 0 for all. `cfr`: constant frame rate of a pipe whose source has a variable one. `drop`: kinds of streams that are
     not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
     `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles
@@ -52,6 +54,8 @@ class RestoreOptions:
     quality: Quality = "default"
     match: bool = True
     strength: float = 1.0
+    chroma_strength: float | None = None
+    grain: float = 0.0
     device: str = "auto"
     precision: Precision = "auto"
     threads: int = 0
@@ -78,6 +82,10 @@ class RestoreOptions:
             raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
         if not 0 <= self.strength <= 1:
             raise OptionError(f"strength must be in [0, 1], got {self.strength}")
+        if self.chroma_strength is not None and not 0 <= self.chroma_strength <= 1:
+            raise OptionError(f"chroma_strength must be in [0, 1], got {self.chroma_strength}")
+        if not 0 <= self.grain <= MAX_GRAIN:
+            raise OptionError(f"grain must be in [0, {MAX_GRAIN:g}] on the 0-255 scale, got {self.grain}")
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))

@@ -22,6 +22,13 @@ def denoise(
     match: Annotated[
         bool, typer.Option("--match/--no-match", help="Follow motion, or compare the same place in every frame.")
     ] = RestoreOptions.match,
+    chroma_strength: Annotated[
+        float | None,
+        typer.Option("--chroma-strength", metavar="0..1", show_default="as --strength", help="Mix of the colour differences."),
+    ] = RestoreOptions.chroma_strength,
+    grain: Annotated[
+        float, typer.Option("--grain", metavar="N", help="Add even grain of this standard deviation afterwards (0-255 scale).")
+    ] = RestoreOptions.grain,
     tile: Tile = RestoreOptions.tile,
     tile_overlap: TileOverlap = RestoreOptions.tile_overlap,
     steady: Steady = RestoreOptions.steady,
@@ -31,4 +38,4 @@ def denoise(
     Tiles and --steady are for networks that see whole frames (mb-taylorformer); sigma, --fast, --best and matching for DUST.
     """
     own = {"tile": tile, "tile_overlap": tile_overlap, "steady": steady}
-    run_task("denoise", shared, sigma=sigma, quality=quality(fast, best), match=match, **own)
+    run_task("denoise", shared, sigma=sigma, quality=quality(fast, best), match=match, chroma_strength=chroma_strength, grain=grain, **own)

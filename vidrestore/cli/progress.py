@@ -6,9 +6,9 @@ import json as jsonlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
 
@@ -72,6 +72,7 @@ def print_summary(event: Event) -> None:
         speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
         earlier = f" ({event.reused} of them earlier)" if event.reused else ""
         line = f"{event.source} -> {'stdout' if piped else event.output}: {_frames(event.frames)}{earlier} in {_span(event.seconds)}{speed}"
+        line += _noise(event.details)
         say(line, sys.stderr if piped else None)
 
 
@@ -164,6 +165,13 @@ class BarListener:
             self.progress.stop()
             self.progress.remove_task(self._bar)
             self._bar = None
+
+
+def _noise(details: Mapping[str, Any]) -> str:
+    """What was measured in the longest scene."""
+    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
+    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
+    return f"; noise: {longest['noise']}" if longest else ""
 
 
 def _position(event: Progressed) -> str:

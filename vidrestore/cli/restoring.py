@@ -297,7 +297,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield f"  {found.frames} frames, {len(timeline.scenes)} scenes, {len(timeline.clips)} clips, {len(plan.copy)} other streams copied"
     yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
     for scene in timeline.scenes:
-        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
+        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {found.seconds:.0f} s of work and {found.size / 1e6:.1f} MB of video"
     if found.damage:
         yield f"  {found.damage}"

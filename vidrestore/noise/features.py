@@ -22,10 +22,12 @@ Planes = tuple[NDArray[np.float32], ...]
 SIDE = 8
 DISTANCES = (1, 3)  # frames
 EDGES = (0, 2, 4, 8)  # of the bands, in DCT frequencies
-QUANTILES = (0.1, 0.3, 0.6)
+QUANTILES = (0.03, 0.1, 0.3, 0.6)
 FLOOR = 0.02  # grey levels squared: weaker than rounding to 8 bits
+REPEATED = 0.05  # grey levels of mean difference: frames that differ less are the same picture again
 MOST_BLOCKS = 500
 FEWEST_BLOCKS = 12
+MOST_CLIPPED = 0.1  # share of a block's samples
 COUNT = (1 + len(DISTANCES)) * (9 * len(QUANTILES) + 1)
 
 
@@ -43,10 +45,9 @@ Aligned = tuple[int, NDArray[np.intp], NDArray[np.intp]] | None  # frame, corner
 
 
 def _aligned(frames: list[Planes], distance: int) -> Aligned:
-    number = min(distance, len(frames) - 1)
-    while number > 0 and np.array_equal(frames[number][0], frames[0][0]):
-        number -= 1
-    if number == 0:
+    others = sorted(range(1, len(frames)), key=lambda number: abs(number - distance))
+    number = next((number for number in others if np.abs(frames[number][0] - frames[0][0]).mean() > REPEATED), None)
+    if number is None:
         return None
     return number, *motion_of(frames[0][0], frames[number][0], MOST_BLOCKS)
 
@@ -81,22 +82,20 @@ def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes], lo
 
 
 def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
-    """Blocks that are not of one colour and hardly clipped, or all that are not of one colour where these are few."""
-    alive = blocks.max((1, 2)) > blocks.min((1, 2))
-    whole = alive & (((blocks <= low) | (blocks >= high)).mean((1, 2)) < 0.1)
-    return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else alive)
+    """Blocks that are hardly clipped, or all where these are few."""
+    whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
+    return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
 def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
-    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that don't change at all."""
+    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that show nothing."""
     if usable.sum() < FEWEST_BLOCKS:
         return None
     chosen = blocks[usable].reshape(-1, SIDE**2).astype(np.float32)
+    chosen = chosen - chosen.mean(1, keepdims=True)
     power = np.square(chosen @ dct_basis(SIDE).T) @ band_means()
-    alive = power.max(1) > FLOOR
-    share = 1 - float(alive.mean())
-    power = power[alive] if alive.sum() >= FEWEST_BLOCKS else power
-    return np.concatenate([np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1), [share]])
+    empty = float((power.max(1) <= FLOOR).mean())
+    return np.concatenate([np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1), [empty]])
 
 
 @cache

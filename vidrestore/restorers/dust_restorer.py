@@ -35,10 +35,11 @@ LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of pla
 
 
 class Sampling(NamedTuple):
-    """Where groups are taken: the patches' stride, in sixteenths of a patch, and what their places follow."""
+    """Where groups are taken: the patches' stride, in sixteenths of a patch, what their places follow, and on how many grids."""
 
     stride: int
     places: Places
+    grids: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Preset:
 COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
 PRESETS = {
     "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12, finish=False),
-    "default": Preset(Sampling(14, "matched"), Sampling(14, "camera"), Sampling(16, "camera")),
+    "default": Preset(Sampling(16, "matched", 2), Sampling(14, "camera"), Sampling(16, "camera")),
     "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
 }
 
