@@ -99,7 +99,7 @@ class DenoiseRestorer:
         restored = []
         for plane, level in zip(clip, sigma, strict=True):
             here = _at_least(plane.to(self.device), self.patch)
-            done = self._restored(here, level, places, precision or self.precision) if level else here
+            done = self.restored_plane(here, level, places, precision or self.precision) if level else here
             restored.append(done[:, : plane.shape[1], : plane.shape[2]])
         return tuple(plane.to(clip[0].device) for plane in self._finished(clip, tuple(restored), sigma, precision or self.precision))
 
@@ -113,7 +113,8 @@ class DenoiseRestorer:
         finished = self.finish(tuple(plane.to(self.device) for plane in clip), restored, sigma, dtype)
         return tuple(after if level else before for before, after, level in zip(restored, finished, sigma, strict=True))
 
-    def _restored(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+    def restored_plane(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""
         preset, first = self.preset, plane.shape == places.luma.shape
         origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL

@@ -29,7 +29,7 @@ COARSEST = 2.2  # pixels, standard deviation of the blur
 
 @dataclass(frozen=True)
 class Noisy:
-    """`seen`: what a denoiser is given, whole numbers; `clean`: what it should return; `sigma`: per plane, of white noise alone."""
+    """`seen`: what a denoiser is given, whole numbers; `clean`: what it should return; `sigma`: per plane, of white noise and of none."""
 
     seen: Planes
     clean: Planes
@@ -41,7 +41,7 @@ def noisy_window(clean: Planes, draw: np.random.Generator) -> Noisy:
     """Noise of a drawn kind on a window with even sides."""
     kind = draw.random()
     if kind < CLEAN:
-        return _perhaps_coded(clean, clean, 0.5, draw)
+        return clean_as_it_is(clean, 0.5, draw)
     if kind < CLEAN + WHITE:
         return _white(clean, draw)
     noise = _camera(clean, draw) if kind < CLEAN + WHITE + CAMERA else _coloured(clean, draw)
@@ -50,12 +50,14 @@ def noisy_window(clean: Planes, draw: np.random.Generator) -> Noisy:
     if draw.random() < 0.15:
         noise = tuple(_lingering(plane, draw.uniform(0.2, 0.6)) for plane in noise)
     seen = _whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
-    return _perhaps_coded(seen, clean, CODED, draw)
-
-
-def _perhaps_coded(seen: Planes, clean: Planes, share: float, draw: np.random.Generator) -> Noisy:
-    coded = draw.random() < share
+    coded = draw.random() < CODED
     return Noisy(_coded(seen, draw) if coded else seen, clean, coded=coded)
+
+
+def clean_as_it_is(clean: Planes, share: float, draw: np.random.Generator) -> Noisy:
+    """Without noise; coded in `share` of the cases."""
+    coded = draw.random() < share
+    return Noisy(_coded(clean, draw) if coded else clean, clean, (0.0,) * len(clean), coded)
 
 
 def _white(clean: Planes, draw: np.random.Generator) -> Noisy:
