@@ -36,7 +36,8 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
 LOOKS = (0, 8, 16)
 TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
-NETWORKS, HIDDEN, STEPS = 3, (16, 8), 1200  # that are averaged; widths; of training
+NETWORKS, HIDDEN, STEPS = 3, (24, 8), 1500  # that are averaged; widths; of training
+CLEAN_WEIGHT, WHITE_WEIGHT = 0.2, 1.5  # of samples without noise, whose small errors cost little, and with white noise
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def fit(path: Path, sources: list[Path]) -> None:
     target = np.log(np.array([[each.sigma, each.rms] for _, each in rows]) + OFFSET) - given[:, -2:-1]
     mean, spread = given.mean(0), given.std(0) + 1e-3
     inputs, targets = torch.tensor((given - mean) / spread).float(), torch.tensor(target).float()
-    networks = [fitted(inputs, targets, seed) for seed in range(NETWORKS)]
+    weights = torch.tensor([weight_of(each) for _, each in rows])
+    networks = [fitted(inputs, targets, weights, seed) for seed in range(NETWORKS)]
     first, second, last = zip(*([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True)
     layers = [
         (torch.tensor(mean), torch.tensor(spread)),
@@ -153,17 +155,22 @@ def fit(path: Path, sources: list[Path]) -> None:
     path.write_text(json.dumps({"layers": [[short(weight.tolist()), short(bias.tolist())] for weight, bias in layers]}) + "\n")
 
 
-def fitted(inputs: Tensor, targets: Tensor, seed: int) -> nn.Sequential:
+def weight_of(sample: Sample) -> float:
+    return CLEAN_WEIGHT if sample.sigma == 0 else WHITE_WEIGHT if sample.sigma == sample.rms else 1.0
+
+
+def fitted(inputs: Tensor, targets: Tensor, weights: Tensor, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     widths = (inputs.shape[1], *HIDDEN, 2)
     layers = [layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.ReLU())]  # noqa: RUF007
     network = nn.Sequential(*layers[:-1])
-    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.1)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
     for _ in range(STEPS):
         chosen = torch.randint(len(inputs), (256,))
-        found = network(inputs[chosen] + 0.1 * torch.randn(256, inputs.shape[1]))
-        loss = F.smooth_l1_loss(found, targets[chosen], beta=0.2)
+        found = network(inputs[chosen] + 0.07 * torch.randn(256, inputs.shape[1]))
+        error = F.smooth_l1_loss(found, targets[chosen], beta=0.2, reduction="none")
+        loss = (weights[chosen, None] * error).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
