@@ -20,15 +20,12 @@ from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_siz
 from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.restorers.base import Sample
 from vidrestore.restorers.devices import torch_device, uses_bf16
-from vidrestore.restorers.finishing import Finish
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
 DEFAULT_MODEL = "dust-denoise"
-FINISHER = "dust-denoise-finisher"
-FINISHED: tuple[str, ...] = ()  # weights that it goes with
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
@@ -55,12 +52,11 @@ class Preset:
     half: Sampling
     colour: Sampling
     first_detail: float | None = None
-    finish: bool = True  # with a convolutional network
 
 
 COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
 PRESETS = {
-    "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12, finish=False),
+    "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12),
     "default": Preset(Sampling(16, "matched", 2), Sampling(14, "camera"), Sampling(16, "camera")),
     "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
 }
@@ -75,8 +71,7 @@ class DenoiseRestorer:
     clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
     needs_sigma = True
 
-    def __init__(self, options: RestoreOptions, *, finish: bool = True) -> None:
-        """Without `finish` estimates are DUST's own."""
+    def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
         model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
@@ -85,9 +80,6 @@ class DenoiseRestorer:
         self.patch = self.network.config.patch
         self.match = options.match
         self.precision = options.precision
-        self.finish = Finish(FINISHER, self.device) if finish and self.preset.finish and self.name in FINISHED else None
-        if self.finish:
-            self.weights += self.finish.sha256
         self.doubts = _doubts(self.network, self.name, options.sigma)
         self.parallel = 0 if self.device.type == "cpu" else 1
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
@@ -100,18 +92,8 @@ class DenoiseRestorer:
         for plane, level in zip(clip, sigma, strict=True):
             here = _at_least(plane.to(self.device), self.patch)
             done = self.restored_plane(here, level, places, precision or self.precision) if level else here
-            restored.append(done[:, : plane.shape[1], : plane.shape[2]])
-        return tuple(plane.to(clip[0].device) for plane in self._finished(clip, tuple(restored), sigma, precision or self.precision))
-
-    def _finished(
-        self, clip: tuple[Tensor, ...], restored: tuple[Tensor, ...], sigma: tuple[float, ...], precision: str
-    ) -> tuple[Tensor, ...]:
-        """DUST's estimates finished, but for planes without noise, which stay as they are."""
-        if self.finish is None or len(clip) not in (1, 3) or not any(sigma):
-            return restored
-        dtype = torch.bfloat16 if max(sigma) >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
-        finished = self.finish(tuple(plane.to(self.device) for plane in clip), restored, sigma, dtype)
-        return tuple(after if level else before for before, after, level in zip(restored, finished, sigma, strict=True))
+            restored.append(done[:, : plane.shape[1], : plane.shape[2]].to(plane.device))
+        return tuple(restored)
 
     def restored_plane(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
         """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""

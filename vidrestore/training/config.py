@@ -113,24 +113,6 @@ class FlowDataConfig(FootageConfig):
 
 
 @dataclass(frozen=True)
-class FinishDataConfig(FootageConfig):
-    """Windows in noise with DUST's estimate of them. Raises ConfigError for values out of range."""
-
-    estimates: str = "dust-denoise"  # weights that make them
-    window: tuple[int, ...] = (192, 256)  # height and width that are cut out of footage
-    crop: int = 128  # side in luma pixels
-    pool: int = 160  # windows in memory
-    steps_per_window: int = 24  # until the oldest is replaced by a new one
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(len(self.window) == 2 and min(self.window) >= self.crop, "window", "height and width, at least the crop's", self.window)
-        require(self.crop >= 16 and self.crop % 16 == 0, "crop", "a multiple of 16", self.crop)
-        for name in ("pool", "steps_per_window"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-
-
-@dataclass(frozen=True)
 class SetConfig:
     """One of the papers' datasets (`vidrestore.datasets`) below a folder, which is relative to the configuration's own.
 
@@ -272,27 +254,17 @@ class ClipTrainingConfig(Schedule):
     validate_every: int = 500
 
 
-@dataclass(frozen=True)
-class FinishTrainingConfig(Schedule):
-    """How to train on windows in noise; the defaults are for a CPU."""
-
-    batch: int = 8
-    decay: float = 0.6
-
-
 TABLES = ("model", "data", "training", "parameters")
 SECTIONS = {"data": DataConfig, "training": TrainingConfig}
 FAMILY_SECTIONS = {  # of families with other ones
     "mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig},
     "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
     "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
-    "finisher": {"data": FinishDataConfig, "training": FinishTrainingConfig},
 }
 FAMILY_TASKS = {  # of families that are trained for others than TASKS; "all" and "flow" are for others to start from
     "mb-taylorformer": ("dehaze", "derain", "desnow", "deblur", "denoise", "all"),
     "vsr-transformer": ("sr",),
     "spynet": ("flow",),
-    "finisher": ("finish",),
 }
 TASKS = ("denoise", "recover")
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset

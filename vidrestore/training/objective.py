@@ -15,22 +15,13 @@ from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import (
-    ClipTrainingConfig,
-    FinishTrainingConfig,
-    FlowDataConfig,
-    PairTrainingConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.data.batches import WHOLE, Share
-from vidrestore.training.data.finish_windows import FinishWindow
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
 from vidrestore.training.training_events import Figures
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
-CHROMA_WEIGHT, SMALL_ERROR = 0.5, 1.0  # of planes in a finisher's loss, and the squared error below which little is to be had
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
@@ -168,65 +159,6 @@ class ClipObjective:
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
-class FinishObjective:
-    """DUST's estimates to be finished: the squared error of every plane over that of the estimate, so that all windows count alike."""
-
-    kept: tuple[str, ...] = ("batch", "seed")
-
-    def __init__(self, settings: FinishTrainingConfig) -> None:
-        self.settings = settings
-        self.parameters: dict[str, Any] = {}
-
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {f"held-out windows, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
-
-    def begin(self, network: nn.Module) -> None:
-        """Its own start is good: it gives back the estimate."""
-
-    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
-
-    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        seen, estimates, clean, sigma = batch
-        finished = finished_frames(network, seen, estimates, sigma, self.settings.precision)
-        luma, chroma = (_relative(finished[:, part], estimates[:, 1, part], clean[:, part]) for part in (slice(4), slice(4, None)))
-        return luma + CHROMA_WEIGHT * chroma
-
-    def figures(self, network: nn.Module, held_out: dict[str, list[FinishWindow]]) -> Figures:
-        return {name: self._psnr(windows, network) for name, windows in held_out.items()}
-
-    def figures_before(self, held_out: dict[str, list[FinishWindow]]) -> Figures:
-        return {name: self._psnr(windows, None) for name, windows in held_out.items()}
-
-    @torch.no_grad()
-    def _psnr(self, windows: list[FinishWindow], network: nn.Module | None) -> float:
-        """Mean over windows of the PSNR over all samples of some frames."""
-        values = []
-        for window in windows:
-            whole = slice(None), slice(None)
-            shown = [window.example(frame, whole) for frame in range(1, len(window.seen), 6)]
-            seen, estimates, clean = (torch.stack(part) for part in zip(*shown, strict=True))
-            result = estimates[:, 1]
-            if network is not None:
-                sigma = torch.tensor([window.sigma] * len(seen))
-                result = finished_frames(network, seen, estimates, sigma, self.settings.precision)
-            values.append(-10 * math.log10(max(float((result.clamp(0, 255) - clean).square().mean()), 1e-2) / 255**2))
-        return sum(values) / len(values)
-
-
-def finished_frames(network: nn.Module, seen: Tensor, estimates: Tensor, sigma: Tensor, precision: str) -> Tensor:
-    """The middle ones of estimates (B, 3, 6, h, w), corrected."""
-    with in_precision(seen.device, precision):
-        before, now, after = estimates.unbind(1)
-        result: Tensor = network(seen, now, [before, after], sigma)
-    return result.float()
-
-
-def _relative(finished: Tensor, estimate: Tensor, clean: Tensor) -> Tensor:
-    before = (estimate - clean).square().mean((1, 2, 3)) + SMALL_ERROR
-    return ((finished - clean).square().mean((1, 2, 3)) / before).mean()
-
-
 class FlowObjective:
     """Frames and the flow between them: the distance of the vectors, in pixels of the frame, meant over the levels of the pyramid.
 
@@ -296,8 +228,6 @@ def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """The objective that a configuration's data and training are for, for one process's share of the batches."""
     data, settings = config.data, config.training
-    if isinstance(settings, FinishTrainingConfig):
-        return FinishObjective(settings)
     if isinstance(settings, ClipTrainingConfig):
         return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
     if isinstance(settings, PairTrainingConfig):

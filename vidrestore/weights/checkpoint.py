@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
-    "finisher": "vidrestore.models.finisher:build",
     "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
     "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",

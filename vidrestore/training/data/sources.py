@@ -14,7 +14,6 @@ from vidrestore.training.config import (
     ClipDataConfig,
     ClipSetConfig,
     DataConfig,
-    FinishDataConfig,
     FlowDataConfig,
     PairDataConfig,
     PairSetConfig,
@@ -24,7 +23,6 @@ from vidrestore.training.config import (
 from vidrestore.training.data.batches import Source
 from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
-from vidrestore.training.data.finish_windows import FinishPool, WindowMaker, held_out_windows
 from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, decode_whole, find_footage
 from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.paired_sets import pair_set_data
@@ -33,7 +31,6 @@ from vidrestore.training.data.super_resolution import ClipSource, FlowSource, he
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 VALIDATION_GROUPS = 1200
-FINISHED_WINDOWS = 8  # of each kind of noise
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
 
 
@@ -85,8 +82,6 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
         return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
     if isinstance(data, ClipDataConfig):
         return ClipSource(footage, data, seed), held_out_clips(judged, data, VALIDATION_PAIRS // 2)
-    if isinstance(data, FinishDataConfig):
-        return FinishPool(WindowMaker(footage, data), seed), held_out_windows(WindowMaker(judged, data), FINISHED_WINDOWS)
     if isinstance(data, FlowDataConfig):
         return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
     return _groups(config, footage, judged, architecture.patch)
