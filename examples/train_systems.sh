@@ -5,7 +5,8 @@
 #   examples/train_systems.sh OUTPUT table|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
 #
 # SYSTEM is sista-rnn, vit, ...; without any, all of them (ablations: those the paper has). $TRAIN is the command, `vidrestore train` unless
-# set. `table` is the two of each system that the README compares: six hours. Configurations with the values changed are written to OUTPUT.
+# set. `table` is the two of each system that weights/README.md compares: six hours. Configurations with the
+# values changed are written to OUTPUT.
 set -euo pipefail
 
 output=${1:?folder for weights}

@@ -1,4 +1,4 @@
-"""What newcomers see first: the film in `examples/`, the scripts beside it, and the commands of the README."""
+"""The video in `examples/`, the scripts beside it, and the commands and links of the documents."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
 from vidrestore.restorers.base import TASKS
 
+DOCUMENTS = ("README.md", "weights/README.md", "examples/train/README.md", "examples/experiments/README.md")
 SECOND_COMMAND = 'pip install -e ".[test]" && pytest'
 
 
@@ -184,15 +185,22 @@ def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: di
     assert "-vf setparams=range=-1:colorspace=bt709 -c:v" in said
 
 
-def blocks(repository: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (repository / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def blocks(repository: Path, language: str, document: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (repository / document).read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_every_command_of_the_readme_is_understood(repository: Path) -> None:
+def shell_lines(repository: Path, document: str) -> list[list[str]]:
+    """Split the lines of all shell blocks of a document into words."""
+    text = "".join(blocks(repository, "sh", document)).replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (20, 5, 5, 5), strict=True)))
+def test_every_command_of_a_document_is_understood(repository: Path, document: str, least: int) -> None:
     group = get_command(app)
-    lines = [shlex.split(line, comments=True) for block in blocks(repository, "sh") for line in block.splitlines()]
+    lines = shell_lines(repository, document)
     commands = [line[line.index("vidrestore") + 1 :] for line in lines if "vidrestore" in line]
-    assert len(commands) > 15
+    assert len(commands) >= least
     for arguments in commands:
         context = group.make_context("vidrestore", list(arguments), resilient_parsing=False)
         name, command, rest = group.resolve_command(context, list(arguments))
@@ -209,10 +217,26 @@ def test_the_python_of_the_readme_runs(repository: Path, tmp_path: Path, monkeyp
     assert frames_of(tmp_path / "restored.mp4") == 3
 
 
-def test_the_files_that_the_readme_names_are_there(repository: Path) -> None:
-    links = re.findall(r"\]\(([^):]+)\)", (repository / "README.md").read_text(encoding="utf-8"))
-    assert len(links) > 4
-    assert [link for link in links if not (repository / link).exists()] == []
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_files_that_a_document_names_are_there(repository: Path, document: str) -> None:
+    path = repository / document
+    links = re.findall(r"\]\(([^):]+)\)", path.read_text(encoding="utf-8"))
+    words = {word for line in shell_lines(repository, document) for word in line}
+    scripts = [word for word in words if word.startswith(("examples/", "tests/"))]
+    assert len(links) > 1
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [script for script in scripts if not (repository / script).exists()] == []
+
+
+def test_the_readme_has_at_most_10_kilobytes(repository: Path) -> None:
+    assert (repository / "README.md").stat().st_size <= 10 * 1024
+
+
+def test_weights_load_as_their_document_says(repository: Path) -> None:
+    (code,) = blocks(repository, "python", "weights/README.md")
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert isinstance(names["network"], torch.nn.Module)
 
 
 def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path) -> None:
@@ -224,5 +248,5 @@ def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path
 
 def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
     (line,) = blocks(repository, "json")
-    event = Started("film.mp4", "film.denoised.mp4", "denoise", "dust-denoise", "auto")
+    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "auto")
     assert line.strip() == event.to_json()

@@ -14,8 +14,6 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from vidrestore.errors import PlanError
-
 T = TypeVar("T")
 Bounds: TypeAlias = tuple[int, int]  # [first, stop) in frames
 Planes: TypeAlias = tuple[Tensor, ...]  # one frame
@@ -64,35 +62,6 @@ def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
     """The clips to restore for the frames owned by `clips`: those, and the next one where it shares frames with the last of them."""
     shares = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
     return range(clips.start, clips.stop + shares)
-
-
-def overlapping_clips(frames: Iterable[T], bounds: Iterable[Bounds], start: int = 0) -> Iterator[list[T]]:
-    """Yield the frames of each clip; reads no further than needed and keeps one clip.
-
-    `start` is the index of the first item of `frames`. Raises PlanError where the frames end before the bounds do.
-    """
-    frames = iter(frames)
-    held: list[T] = []  # frames [read - len(held), read)
-    read = start
-    for first, stop in bounds:
-        if first < read - len(held):
-            raise ValueError(f"the clip of frames {first} to {stop} begins before frame {read - len(held)}, the earliest that is there")
-        while read < first:  # frames before the first clip that was asked for
-            _next_frame(frames, read, stop)
-            read += 1
-        held = held[first - (read - len(held)) :]
-        held += [_next_frame(frames, index, stop) for index in range(read, stop)]
-        read = stop
-        yield held
-
-
-def _next_frame(frames: Iterator[T], index: int, stop: int) -> T:
-    try:
-        return next(frames)
-    except StopIteration:
-        raise PlanError(
-            f"the source ended after {index} frames, but its plan has at least {stop}: has the file changed? Run again"
-        ) from None
 
 
 def live_clips(frames: Iterable[tuple[bool, T]], length: int, overlap: int) -> Iterator[tuple[Bounds, list[T]]]:
@@ -161,3 +130,11 @@ def crossfade_weights(count: int) -> list[float]:
 def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
     """Float planes of a frame as two clips have it, mixed: `weight` of the later one."""
     return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))
+
+
+def reflected(index: int, count: int) -> int:
+    """Return the frame that stands for `index` in a scene of `count` frames, reflected at the first and last one."""
+    if count == 1:
+        return 0
+    turn = index % (2 * count - 2)
+    return min(turn, 2 * count - 2 - turn)

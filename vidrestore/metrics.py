@@ -6,8 +6,7 @@ black to white: 255 for 8 bits, 1023 for 10, 1 for [0, 1]. `crop` pixels are lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,14 +49,6 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
     variances = (square_a - mean_a**2) + (square_b - mean_b**2)
     structure = (2 * (product - mean_a * mean_b) + c2) / (variances + c2)
     return float((luminance * structure).mean())
-
-
-def mean_over_frames(metric: Callable[[Picture, Picture], float], restored: Iterable[Picture], reference: Iterable[Picture]) -> float:
-    """The mean of a metric of each frame, as the papers report it. Raises ValueError where one video has more frames, or none has any."""
-    values = [metric(frame, wanted) for frame, wanted in zip(restored, reference, strict=True)]
-    if not values:
-        raise ValueError("a metric needs at least one frame")
-    return fmean(values)
 
 
 def bgr_to_luma(picture: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ from vidrestore.errors import OptionError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
+Input = Literal["compressed", "clean"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
@@ -42,7 +43,8 @@ class RestoreOptions:
     not copied. `start` and `duration`: the part of the film to restore, in seconds, `start` counted from the film's first frame.
     `tile`: the largest side of a tile in pixels, None for whole frames as long as memory allows; `tile_overlap`: pixels that tiles
     share, None for the network's own. `steady`: mix each frame of an image network with its neighbours where they agree, so that it
-    flickers less. `scale`: how many times larger the task `sr` makes the film, in both directions.
+    flickers less. `scale`: how many times larger the task `sr` makes the film, in both directions; `input`: what that is given,
+    frames as cameras and the web have them, or clean ones that were made small without loss.
     `deinterlace`: make frames that are marked as interlaced progressive. `strict`: refuse a film that carries what encoding it again
     leaves out. `segment_frames`: about how many frames are restored and encoded before they are safe from an interruption, None for a
     number that fits the film's size. `work_dir`: the folder in which unfinished work is kept, None for beside the output. `restart`:
@@ -68,6 +70,7 @@ class RestoreOptions:
     tile_overlap: int | None = None
     steady: bool = False
     scale: int = 4
+    input: Input = "compressed"
     deinterlace: bool = False
     strict: bool = False
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
@@ -89,6 +92,7 @@ class RestoreOptions:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))
+        _check_choice("input", self.input, get_args(Input))
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/degraded_film.py TASK SEQUENCE OUT.mkv [--frames N]
 
-FFV1 in RGB, so that nothing is lost; the before and after pictures of the README are of such films.
+FFV1 in RGB, so that nothing is lost; the pictures in weights/README.md are frames of such videos.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def decibels(picture: Tensor, other: Tensor) -> float:
 
 
 def restored(restorer: ImageRestorer, picture: Tensor) -> Tensor:
-    return restorer.picture(picture).clamp(0, 1)
+    return restorer.picture(picture[None]).clamp(0, 1)
 
 
 def frames_of(sequence: str, count: int) -> Tensor:

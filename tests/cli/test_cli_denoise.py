@@ -26,6 +26,7 @@ from vidrestore.events import SCHEMA_VERSION
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
+from vidrestore.jobs.request import Request
 from vidrestore.media.probe import probe
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import TASKS
@@ -92,15 +93,14 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     folder = film.parent
     assert run(folder, "-q") == 0
     assert run(folder, "-q") == 0
-    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
     assert run(folder, "-q", "--skip-existing") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
 
-def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (film.parent / "list").write_text(f"{film}\n")
-    assert [run("--from-list", film.parent / "list", "-q") for _ in range(2)] == [0, 0]
-    assert "film.denoised.mkv: done before" in capsys.readouterr().out
+def test_the_same_command_for_one_video_again_ends_with_0(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run(film, "-q") for _ in range(2)] == [0, 0]
+    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[RestoreOptions] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: object, **more: object) -> jobs.Summary:
-        seen.append(options)
-        return jobs.Summary(source, output, 0, 0.0)
+    def note(request: Request, *rest: object) -> jobs.Summary:
+        seen.append(request.options)
+        return jobs.Summary(request.source, request.output, 0, 0.0)
 
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
     assert run(film, *given.split()) == 0
     (options,) = seen
@@ -269,7 +269,7 @@ def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureF
     assert run(*films) == 0
     capsys.readouterr()
     assert run(*films, "--dry-run") == 0
-    assert capsys.readouterr().out.count("done before") == 2
+    assert capsys.readouterr().out.count("skipped, finished before") == 2
     assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
     assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
     assert "there is no such folder for the work" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from sample_videos import write_video
 
 from vidrestore.cli import main
 from vidrestore.jobs import job as jobs
+from vidrestore.jobs.request import Request
 from vidrestore.options import RestoreOptions
 
 IMAGE_TASKS = {"denoise": "denoised", "dehaze": "dehazed", "derain": "derained", "desnow": "desnowed", "deblur": "deblurred"}
@@ -86,11 +87,11 @@ def test_a_wrong_option_ends_with_2(film: Path, arguments: tuple[str, ...], mess
 def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, RestoreOptions]] = []
 
-    def note(source: str, output: str, task: str, options: RestoreOptions, *rest: Any, **more: Any) -> jobs.Summary:
-        seen.append((task, options))
-        return jobs.Summary(source, output, 0, 0.0)
+    def note(request: Request, *rest: Any) -> jobs.Summary:
+        seen.append((request.task, request.options))
+        return jobs.Summary(request.source, request.output, 0, 0.0)
 
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_source", note)
+    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data --crf 20 --threads 3 --overwrite"
     assert run("desnow", film, *given.split()) == 0
     ((task, options),) = seen

@@ -24,7 +24,7 @@ from vidrestore.files import lease
 from vidrestore.jobs import batch, segmented, work_folder
 from vidrestore.media import encoders, file_output, joining, reader
 from vidrestore.restorers import base, no_change
-from vidrestore.scale import claims, shards, team_batch
+from vidrestore.scale import claims, shards, shared_batch
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)

@@ -66,4 +66,6 @@ def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> Ima
 
 
 def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRestorer:
-    return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **options))
+    """In full precision, unless `options` ask for another."""
+    asked = {"precision": "fp32"} | options
+    return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **asked))

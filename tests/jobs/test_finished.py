@@ -1,10 +1,8 @@
-"""Run twice over a folder: what was finished counts as done, and what is there for another reason is left alone and named."""
+"""The same run again: what is finished is not restored again, and an output that is there for another reason is never replaced."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,14 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Finished
-from vidrestore.jobs import finished
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.finished import done_before
-from vidrestore.jobs.job_identity import request_name
+from vidrestore.jobs.finished import ATTRIBUTE
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.options import RestoreOptions
 
 IDENTITY = "<identity>"
+pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
 
 
 @pytest.fixture
@@ -45,22 +43,24 @@ def restore_all(folder: Path, **options: Any) -> list[Any]:
     return found
 
 
-def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that keeps no attributes."""
-    monkeypatch.setattr(finished, "ATTRIBUTE", "nowhere.at.all")
-
-
-@pytest.mark.parametrize("marked", [True, False], ids=["by what its file says", "by a look at it"])
-def test_a_film_of_a_folder_that_is_done_counts_as_done(films: Path, monkeypatch: pytest.MonkeyPatch, marked: bool) -> None:
-    if not marked:
-        unmarked(monkeypatch)
+def test_a_video_that_is_finished_is_not_restored_again(films: Path) -> None:
     assert [summary.before for summary in restore_all(films)] == [False, False]
     before = {path.name: path.read_bytes() for path in films.iterdir()}
     again = restore_all(films)
-    assert [(summary.before, summary.exit_code) for summary in again] == [(True, 0), (True, 0)]
-    if marked and hasattr(os, "getxattr"):
-        assert [summary.frames for summary in again] == [6, 9]
+    assert [(summary.before, summary.exit_code, summary.frames) for summary in again] == [(True, 0, 6), (True, 0, 9)]
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before
+
+
+@pytest.mark.parametrize("lost", ["the marker", "its content"])
+def test_an_output_without_a_true_marker_is_left_alone_only_when_asked_for(films: Path, lost: str) -> None:
+    restore_all(films)
+    for path in (films / "a.vidrestore.mkv", films / "b.vidrestore.mp4"):
+        if lost == "the marker":
+            os.removexattr(path, ATTRIBUTE)
+        else:
+            path.write_bytes(b"precious")
+    assert all("already exists; add --overwrite" in message for message in restore_all(films))
+    assert [summary.skipped for summary in restore_all(films, skip_existing=True)] == [True, True]
 
 
 def test_a_film_that_was_damaged_is_still_said_to_be(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,24 +70,15 @@ def test_a_film_that_was_damaged_is_still_said_to_be(films: Path, monkeypatch: p
     assert first.exit_code == again.exit_code == 4 and again.before and again.damage == first.damage
 
 
-def test_a_single_film_and_a_film_with_a_name_of_its_own_are_not_replaced_and_not_done(films: Path) -> None:
-    restore_all(films)
-    for output in (None, str(films / "a.vidrestore.mkv")):
-        batch = Batch([str(films / "a.mkv")], output, IDENTITY, RestoreOptions())
-        with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
-            batch.restore(batch.sources[0])
-
-
-def test_the_only_film_of_a_list_is_done_when_the_list_is_restored_again(films: Path) -> None:
+@pytest.mark.parametrize("name", [None, "a.mp4"])
+def test_a_single_video_that_is_finished_is_not_restored_again(films: Path, name: str | None) -> None:
     for before in (False, True):
-        batch = Batch([str(films / "a.mkv")], None, IDENTITY, RestoreOptions(), many=True)
-        assert batch.restore(batch.sources[0]).before == before
+        summary = vidrestore.restore(films / "a.mkv", films / name if name else None, task=IDENTITY)
+        assert (summary.before, summary.frames) == (before, 6)
 
 
 def test_other_options_are_another_film(films: Path) -> None:
     restore_all(films)
-    if not hasattr(os, "getxattr"):
-        pytest.skip("needs attributes of files")
     for message in restore_all(films, strength=0.5):
         assert "already exists and was made with other options; add --overwrite" in message
     assert [summary.before for summary in restore_all(films, threads=1)] == [True, True]
@@ -97,37 +88,7 @@ def test_other_options_are_another_film(films: Path) -> None:
 def test_a_source_that_changed_is_another_film(films: Path) -> None:
     restore_all(films)
     os.utime(films / "a.mkv")
-    if hasattr(os, "getxattr"):
-        assert "was made of another film, or of this one before it changed" in restore_all(films)[0]
-
-
-CASES: list[tuple[str, Callable[[Path], object]]] = [
-    ("is no film that can be read", lambda path: path.write_bytes(b"precious")),
-    ("lasts 0.1 s instead of 2.0 s", lambda path: write_video(path, 3)),
-    ("has a size of 32x48", lambda path: write_video(path, 50, size=(32, 48))),
-    ("is older than its source", lambda path: (write_video(path, 50), os.utime(path, (0, 0)))),
-]
-
-
-@pytest.mark.parametrize("reason, make", CASES, ids=[reason for reason, _ in CASES])
-def test_what_only_bears_the_name_is_not_taken_for_the_film(tmp_path: Path, reason: str, make: Callable[[Path], object]) -> None:
-    write_video(tmp_path / "a.mkv", 50)
-    make(tmp_path / "out.mkv")
-    with pytest.raises(OutputExistsError, match=f"already exists and {reason}"):
-        done_before(str(tmp_path / "a.mkv"), str(tmp_path / "out.mkv"), IDENTITY, RestoreOptions())
-
-
-def test_a_part_of_a_film_is_as_long_as_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unmarked(monkeypatch)
-    write_video(tmp_path / "a.mkv", 100)
-    write_video(tmp_path / "out.mkv", 50)
-    for options, done in (({"start": Fraction(2)}, True), ({"duration": Fraction(2)}, True), ({"duration": Fraction(3)}, False)):
-        arguments = str(tmp_path / "a.mkv"), str(tmp_path / "out.mkv"), IDENTITY, RestoreOptions(**options)  # type: ignore[arg-type]
-        if done:
-            assert done_before(*arguments)
-        else:
-            with pytest.raises(OutputExistsError, match=r"lasts 2\.0 s instead of 3\.0 s"):
-                done_before(*arguments)
+    assert "was made from another video, or from this one before it changed" in restore_all(films)[0]
 
 
 def test_a_film_that_was_done_before_is_told_as_done(films: Path) -> None:
@@ -156,10 +117,9 @@ def test_a_run_killed_as_it_removed_the_last_of_its_work_folder_is_done(films: P
     folder = WorkFolder(output).path
     for options, expected in (({"overwrite": True}, (False, 6)), ({}, (True, 6))):
         folder.mkdir()
-        if options or hasattr(os, "getxattr"):
-            summary = vidrestore.restore(films / "a.mkv", output, task=IDENTITY, **options)
-            assert (summary.before, summary.frames) == expected
-            assert not folder.exists()
+        summary = vidrestore.restore(films / "a.mkv", output, task=IDENTITY, **options)
+        assert (summary.before, summary.frames) == expected
+        assert not folder.exists()
     folder.mkdir(exist_ok=True)
     with pytest.raises(OutputExistsError):
         vidrestore.restore(films / "b.mp4", output, task=IDENTITY)
@@ -170,8 +130,8 @@ def interrupted(folder: WorkFolder) -> None:
 
 
 def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
-    assert request_name("denoise", RestoreOptions(sigma=20)) == request_name("denoise", RestoreOptions(sigma=20.0))
-    assert request_name("denoise", RestoreOptions(sigma=20)) != request_name("denoise", RestoreOptions(sigma=21))
+    whole, same, other = (Request("in.mkv", "out.mkv", "denoise", RestoreOptions(sigma=sigma)).name for sigma in (20, 20.0, 21))
+    assert whole == same != other
 
 
 def test_a_work_folder_that_never_comes_to_be_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,9 @@ from vidrestore.events import Event, Progressed
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import prepare, restore_clips
-from vidrestore.jobs.run import restore_source
+from vidrestore.jobs.job import restore_clips
+from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -48,7 +49,7 @@ class Overflowing(Fake):
 
 def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
     chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
-    return restore_source(str(source), str(output), "denoise", chosen, lambda: restorer, jobs.ignore)
+    return restore_request(Request(str(source), str(output), "denoise", chosen), lambda: restorer)
 
 
 def read(path: Path) -> list[tuple[int, list[np.ndarray]]]:
@@ -114,15 +115,14 @@ def test_any_range_of_clips_gives_the_frames_of_the_whole_run(tmp_path: Path) ->
     restore_with(Fake(), source, output, sigma=5)
     whole = read(output)
     options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
-    with VideoReader(str(source)) as reader:
-        job = prepare(reader.info, str(tmp_path / "other.mkv"), "denoise", options, Fake)
-        jobs.plan_source(job, reader)
+    with open_job(Request(str(source), str(tmp_path / "other.mkv"), "denoise", options), Fake) as job:
+        jobs.plan_source(job)
         clips = len(job.plan.timeline.clips)
         for first, stop in [(0, 1), (0, clips), (2, 4), (clips - 1, clips), (1, clips)]:
-            part = [(frame.pts, list(frame.planes)) for frame in restore_clips(job, reader, range(first, stop))]
+            part = [(frame.pts, list(frame.planes)) for frame in restore_clips(job, range(first, stop))]
             at = next(index for index, (pts, _) in enumerate(whole) if pts == part[0][0])
             assert_same(part, whole[at : at + len(part)])
-        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, reader, range(clip, clip + 1))]
+        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, range(clip, clip + 1))]
         assert parts == [pts for pts, _ in whole]
 
 
@@ -130,10 +130,10 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     source = tmp_path / "in.mkv"
     write_video(source, 23)
     plans = []
-    with VideoReader(str(source)) as reader:
-        for work in (jobs.plan_source, lambda job, reader: list(jobs.restored_frames(job, job.frames(reader), job.clip_restorer()))):
-            job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", RestoreOptions(), Fake)
-            work(job, reader)
+    request = Request(str(source), str(tmp_path / "out.mkv"), "denoise")
+    for work in (jobs.plan_source, lambda job: list(jobs.restored_frames(job, job.frames(), job.clip_restorer()))):
+        with open_job(request, Fake) as job:
+            work(job)
             plans.append(job.plan)
     assert plans[0] == plans[1]
 

@@ -31,8 +31,9 @@ from vidrestore.files import lease as locks
 from vidrestore.files.atomic import partial_path
 from vidrestore.files.lease import BusyError, Lock
 from vidrestore.jobs import segmented
-from vidrestore.jobs.job import ignore, prepare
-from vidrestore.jobs.run import restore_source
+from vidrestore.jobs.job import ignore
+from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
 from vidrestore.jobs.work_folder import DifferentJobError, WorkFolder
@@ -53,7 +54,8 @@ class Stopped(Exception):
 def restore(source: Path, output: Path, told: list[Event] | None = None, **options: Any) -> vidrestore.Summary:
     """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join shows."""
     chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
-    return restore_source(str(source), str(output), "denoise", chosen, Fake, ignore if told is None else told.append)
+    request = Request(str(source), str(output), "denoise", chosen)
+    return restore_request(request, Fake, ignore if told is None else told.append)
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:
@@ -385,8 +387,7 @@ def test_a_run_killed_when_its_film_had_its_name_is_done(
     assert (tmp_path / "out.mkv.vidrestore").is_dir()
     assert restore(source, output).frames == 46
     assert names(tmp_path) == ["in.mkv", "out.mkv"]
-    with pytest.raises(MediaError, match="already exists"):
-        restore(source, output)
+    assert restore(source, output).before
 
 
 def test_the_rest_of_a_work_folder_that_was_being_removed_goes_too(tmp_path: Path, source: Path) -> None:
@@ -483,19 +484,18 @@ def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:
 
 def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: Path, source: Path) -> None:
     restore(source, tmp_path / "whole.mkv")
-    options = RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8)
+    request = Request(str(source), str(tmp_path / "out.mkv"), "denoise", RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8))
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
-        with VideoReader(str(source)) as reader:
-            first = SegmentedWork(prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake), reader, folder, ignore)
+        with open_job(request, Fake) as job:
+            first = SegmentedWork(job, folder, ignore)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
-            with VideoReader(str(source)) as reader:
-                job = prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake)
-                SegmentedWork(job, reader, folder, ignore).restore([segment])
-        with VideoReader(str(source)) as reader:
-            last = SegmentedWork(prepare(reader.info, str(tmp_path / "out.mkv"), "denoise", options, Fake), reader, folder, ignore)
+            with open_job(request, Fake) as job:
+                SegmentedWork(job, folder, ignore).restore([segment])
+        with open_job(request, Fake) as job:
+            last = SegmentedWork(job, folder, ignore)
             assert last.missing() == [] and len(segments) > 3
             last.join()
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()

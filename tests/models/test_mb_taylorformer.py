@@ -16,6 +16,7 @@ from vidrestore.models import mb_taylorformer
 from vidrestore.models.fast import strips
 from vidrestore.models.mb_taylorformer import SIZES, Attention, FeedForward, MBTaylorFormer, MBTaylorFormerConfig, few_filters
 from vidrestore.models.mb_taylorformer_family import build, settings_of
+from vidrestore.models.pixel_maps import normalised
 from vidrestore.models.taylor_attention import PRINTED
 
 # The release's numbers
@@ -103,6 +104,7 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
         {},
         {"attention": vars(PRINTED)},
         {"offset_limit": []},
+        {"norm": "layer"},
         {"offset_limit": [-1.5, 0.5]},
         {"embedding": "dilated", "chain": False},
         {"attention": {"position": "none"}},
@@ -256,7 +258,7 @@ def test_a_configuration_builds_its_network_again():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"size": "m"}, "unknown size 'm'; there are t, b, l, xl"),
+        ({"size": "m"}, "unknown size 'm'; there are t, h, b, l, xl"),
         ({"widths": [8, 20, 24, 32]}, "widths must double from level 1 to 2"),
         ({"heads": [1, 2, 3, 8]}, "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72"),
         ({"blocks": [1, 2, 3]}, "blocks must be four numbers of at least 1"),
@@ -269,6 +271,26 @@ def test_a_configuration_builds_its_network_again():
 def test_sizes_that_no_network_has_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         build(settings)
+
+
+def test_several_frames_at_half_the_size_are_a_network_on_their_unshuffled_channels():
+    network = small(frames=3, unshuffle=2, norm="layer")
+    clips = torch.rand(2, 3, 3, 32, 48, generator=torch.Generator().manual_seed(1))
+    channels = torch.cat([F.pixel_unshuffle(clips[:, frame], 2) for frame in range(3)], 1)  # (2, 36, 16, 24)
+    seen = []
+    network.encoder[0].register_forward_pre_hook(lambda stage, given: seen.append(given[0]))
+    with torch.no_grad():
+        restored = network(clips)
+        network.head.zero_()
+        assert torch.equal(network(clips), clips[:, 1])
+    assert restored.shape == (2, 3, 32, 48) and not torch.equal(restored, clips[:, 1])
+    torch.testing.assert_close(seen[0], F.conv2d(channels, network.stem, padding=1))
+
+
+def test_the_layer_norm_of_a_pixel_takes_mean_and_deviation_away():
+    maps = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(2)).contiguous(memory_format=torch.channels_last)
+    expected = (maps - maps.mean(1, keepdim=True)) / (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(normalised(maps, centred=True), expected)
 
 
 def test_sides_that_cannot_be_halved_three_times_are_refused():

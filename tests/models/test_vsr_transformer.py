@@ -230,6 +230,18 @@ def test_gradients_reach_every_parameter(attention, alignment):
     assert not [name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()]
 
 
+def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_back():
+    network, clip = compact(shared=3, attention=False), torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)
+    network(clip).square().mean().backward()
+    assert not [name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    other = clip.clone()
+    other[:, 2] += 0.1
+    with torch.no_grad():
+        assert not torch.equal(network(clip)[:, 0], network(other)[:, 0])  # two frames away: a layer of neighbours for each
+    with pytest.raises(ValueError, match="shared must be 0 in the released form, got 3"):
+        VsrConfig(shared=3)
+
+
 def test_half_precision_keeps_flow_in_single():
     network, clip = compact().float(), torch.rand(1, 3, 3, 24, 24)
     with torch.no_grad():
@@ -252,7 +264,7 @@ def test_sizes_that_a_network_can_t_take_are_refused():
 @pytest.mark.parametrize("size", SIZES)
 def test_a_configuration_builds_its_network_again(size):
     with torch.device("meta"):
-        network = build({"size": size, "propagation": 1})
+        network = build({"size": size, "propagation": 2})
         again = build(config_of(network))
     assert again.config == network.config != SIZES[size]
 
@@ -260,7 +272,7 @@ def test_a_configuration_builds_its_network_again(size):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t"),
+        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t, c"),
         ({"features": 9, "heads": 2}, "multiple of heads"),
         ({"patch": 7}, "patch must divide 64"),
         ({"blocks": 0}, "must be at least 1"),
@@ -284,3 +296,7 @@ def test_what_a_compact_block_adds_to_fresh_maps_is_small():
     block = network.blocks[0]
     assert (block.attention(maps, 3) - maps).square().mean() < 0.01 * maps.square().mean()
     assert (block.feed_forward(maps, frames, maps, maps) - maps).square().mean() < 0.01 * maps.square().mean()
+    layer, maps = build({"size": "c"}).blocks[0].feed_forward, torch.rand(3, 64, 24, 24)
+    given = layer.shared(maps)
+    assert given.shape == (3, 24, 24, 24)
+    assert (layer(maps, frames, given, given) - maps).square().mean() < 0.01 * maps.square().mean()

@@ -16,7 +16,7 @@ CONTEXT.set_forkserver_preload(
         "torch",
         "rich.progress",
         "vidrestore.cli",
-        "vidrestore.scale.team_batch",
+        "vidrestore.scale.shared_batch",
         "vidrestore.jobs.segmented",
         "vidrestore.restorers.no_change",
     ]

@@ -24,8 +24,9 @@ from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
 from vidrestore.jobs import job as jobs
-from vidrestore.jobs.job import prepare, restore_clips
-from vidrestore.jobs.run import restore_source
+from vidrestore.jobs.job import restore_clips
+from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -242,17 +243,16 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     options = RestoreOptions(model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1)
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
-    with VideoReader(str(source)) as reader:
-        job = prepare(reader.info, str(tmp_path / "other.mkv"), task, options, lambda: load_restorer(task, options))
-        jobs.plan_source(job, reader)
+    with open_job(Request(str(source), str(tmp_path / "other.mkv"), task, options), lambda: load_restorer(task, options)) as job:
+        jobs.plan_source(job)
         clips = len(job.plan.timeline.clips)
         assert clips == 3
         for first, stop in [(0, 1), (1, 3), (clips - 1, clips), (0, clips)]:
-            part = list(restore_clips(job, reader, range(first, stop)))
+            part = list(restore_clips(job, range(first, stop)))
             at = times.index(part[0].pts)
             assert [frame.pts for frame in part] == times[at : at + len(part)]
             assert_same([frame.planes for frame in part], whole[at : at + len(part)])
-        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, reader, range(clip, clip + 1))]
+        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, range(clip, clip + 1))]
         assert parts == times
 
 
@@ -296,13 +296,13 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path: Path,
     write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
     restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
     restorer.hopeless = hopeless
-    arguments = (str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS))
+    request = Request(str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS))
     if hopeless:
         with pytest.raises(VidRestoreError, match=r"frames \d to \d: dehaze-1 gave values that are no numbers, in fp32 too"):
-            restore_source(*arguments, lambda: restorer, jobs.ignore)
+            restore_request(request, lambda: restorer)
         assert not (tmp_path / "out.mkv").exists()
     else:
-        assert restore_source(*arguments, lambda: restorer, jobs.ignore).retried == 3
+        assert restore_request(request, lambda: restorer).retried == 3
         assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
 
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vidrestore.clips import clip_bounds, crossfade, crossfade_weights, join_clips, live_clips, needed_clips, overlapping_clips, owned_span
-from vidrestore.errors import PlanError
+from vidrestore.clips import clip_bounds, crossfade, crossfade_weights, join_clips, live_clips, needed_clips, owned_span
 
 LAYOUTS = [
     (0, (), 8, 2),
@@ -69,7 +68,7 @@ def test_cuts_outside_the_video_or_out_of_order_are_refused(cuts):
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
 def test_joining_clips_gives_every_frame_back_in_order(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
-    clips = zip(bounds, overlapping_clips(map(number, range(count)), bounds), strict=True)
+    clips = [((first, stop), [number(frame) for frame in range(first, stop)]) for first, stop in bounds]
     assert values(join_clips(clips, crossfade)) == list(range(count))
 
 
@@ -117,24 +116,6 @@ def test_a_range_needs_one_clip_more_except_at_a_cut():
     assert needed_clips(bounds, range(3, 5)) == range(3, 5)
 
 
-def test_clips_are_read_no_further_than_needed():
-    frames = iter(range(1000))
-    clips = overlapping_clips(frames, [(0, 8), (6, 14)])
-    assert next(clips) == list(range(8))
-    assert next(frames) == 8
-
-
-def test_clips_of_a_segment_are_read_from_where_the_source_was_opened():
-    assert list(overlapping_clips(range(3, 100), [(6, 9), (8, 11)], start=3)) == [[6, 7, 8], [8, 9, 10]]
-    with pytest.raises(ValueError, match="begins before frame 3"):
-        next(overlapping_clips(range(3, 100), [(2, 5)], start=3))
-
-
-def test_a_source_shorter_than_its_plan_is_an_error():
-    with pytest.raises(PlanError, match="ended after 7 frames, but its plan has at least 8"):
-        list(overlapping_clips(range(7), [(0, 8)]))
-
-
 def test_a_clip_that_lost_a_frame_is_an_error():
     with pytest.raises(ValueError, match="8 frames expected, got 7"):
         list(join_clips([((0, 8), [number(0)] * 7)], crossfade))
@@ -144,7 +125,7 @@ def test_a_clip_that_lost_a_frame_is_an_error():
 def test_a_stream_of_unknown_length_is_cut_into_the_same_clips(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
     live = list(live_clips(((frame in cuts, frame) for frame in range(count)), length, overlap))
-    assert live == list(zip(bounds, overlapping_clips(range(count), bounds), strict=True))
+    assert live == [((first, stop), list(range(first, stop))) for first, stop in bounds]
 
 
 def test_the_join_keeps_no_more_than_two_clips():

@@ -11,11 +11,12 @@ from held_out_degradations import mosaic
 from torch import Tensor
 
 from vidrestore.degrade import DEGRADATIONS, add_camera_noise, add_haze, add_rain, add_snow, imresize, mean_light
-from vidrestore.degrade.added_noise import _demosaiced_noise, smoothed
-from vidrestore.degrade.blur import blurred, drawn_way, kernel_of
+from vidrestore.degrade.added_noise import _demosaiced_noise, drawn_chroma, smoothed
+from vidrestore.degrade.blur import blurred, disc, drawn_way, kernel_of, kernels_of, means_of_light, motion, parts_blurred
 from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.haze import drawn_depth
-from vidrestore.degrade.weather import capsule, drawn_points, spread
+from vidrestore.degrade.particles import Swarm, capsule, drawn_swarm, dropped, room_around, shaped, soft, spread_all
+from vidrestore.degrade.regions import drawn_regions, feet
 
 
 def draw(*seed: int) -> np.random.Generator:
@@ -69,6 +70,25 @@ def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None
     assert sum(difference > 0 for difference in upper) >= 10  # mostly farther at the top
 
 
+def test_haze_is_as_dense_in_every_frame_of_a_still_scene() -> None:
+    still = scene(1, 24, 24).expand(3, -1, -1, -1)
+    for seed in range(12):
+        hazy = DEGRADATIONS["haze"](still, draw(seed))
+        assert float((hazy[1:] - hazy[:-1]).abs().mean()) < 0.01
+
+
+def test_regions_are_parts_of_the_picture_with_feet() -> None:
+    clip = torch.zeros(2, 3, 20, 30)
+    clip[:, :, :12, :15], clip[:, :, :, 15:] = 1, 0.5
+    for seed in range(6):
+        regions = drawn_regions(clip, draw(seed))
+        assert torch.equal(regions[0], regions[1])
+        count = int(regions.max()) + 1
+        for region, foot in enumerate(feet(regions, count)):
+            rows = (regions[1] == region).nonzero()[:, 0]
+            assert round(foot * 19) == (int(rows.max()) if len(rows) else 0)
+
+
 # Rain and snow
 
 
@@ -86,33 +106,61 @@ def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque() -> None:
     torch.testing.assert_close(snowy[0, :, 0], torch.tensor([[0.2, 0.4, 1.0], [0.2, 0.35, 0.8], [0.2, 0.3, 0.6]]))
 
 
-def test_points_fall_by_their_step_from_frame_to_frame() -> None:
-    points = drawn_points((64, 64), 2, 3 / 128**2, np.array([0.0, 0.0]), draw(4))
-    assert torch.equal(points[0], points[1])
-    moving = spread(drawn_points((64, 64), 3, 0.02, np.array([5.0, -3.0]), draw(5)), torch.ones(1, 1))
-    drift_free = [_likeness(moving[number, 0], moving[number + 1, 0], 5, -3) for number in range(2)]
-    assert min(drift_free) > 2 * max(_likeness(moving[0, 0], moving[1, 0], down, right) for down, right in ((0, 0), (5, 3), (-5, 3)))
+def swarm(start: tuple[float, float], step: tuple[float, float] = (0, 0), way: tuple[float, float] = (0, 0)) -> Swarm:
+    return Swarm(*(np.array(part, dtype=float)[:, None] for part in (start, step, way)), np.array([2.0]))
 
 
-def _likeness(before: Tensor, after: Tensor, down: int, right: int) -> float:
-    """Mean product of the two when `after` is moved back, within two pixels of drift."""
-    near = torch.nn.functional.max_pool2d(before[None, None], 5, 1, 2)[0, 0]
-    return float((near * after.roll((-down, -right), (0, 1)))[8:-8, 8:-8].mean())
+def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side() -> None:
+    maps = swarm((3, 14), step=(2, 3)).traces(3, (16, 16))
+    expected = torch.zeros(3, 1, 16, 16)
+    for number, (row, column) in enumerate([(3, 14), (5, 1), (7, 4)]):
+        expected[number, 0, row, column] = 2
+    torch.testing.assert_close(maps, expected)
 
 
-def test_there_are_as_many_points_as_their_density_says_in_every_frame() -> None:
-    points = drawn_points((200, 300), 4, 0.01, np.array([7.0, 2.0]), draw(6))
-    counted = (points > 0).float().mean((1, 2, 3))
-    assert counted.tolist() == pytest.approx([0.01] * 4, rel=0.1)
+def test_a_trace_has_its_weight_on_every_pixel_that_it_passes() -> None:
+    trace = swarm((8, 7.5), way=(0, 8)).traces(1, (16, 16))[0, 0]
+    assert float(trace.sum()) == pytest.approx(2 * 8)
+    torch.testing.assert_close(trace[8, 5:11], torch.full((6,), 2.0), atol=0.3, rtol=0)
+    assert float(trace[8, 3:13].sum()) == pytest.approx(2 * 8)
+
+
+def test_a_weight_is_shared_among_four_pixels() -> None:
+    image = dropped(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
+    assert image[2:4, 3:5].tolist() == [[3, 3], [1, 1]] and image.sum() == 8
+
+
+def test_there_are_as_many_things_as_their_density_says() -> None:
+    things = drawn_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), draw(6))
+    assert len(things.weight) == pytest.approx(600, rel=0.1)
+    assert np.median(things.step, axis=1).tolist() == pytest.approx([7, 2], abs=0.2)
 
 
 def test_a_point_becomes_its_shape_where_it_is() -> None:
-    points = torch.zeros(1, 1, 20 + 64, 30 + 64)
-    points[0, 0, 32 + 8, 32 + 12] = 2
-    shape = torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
-    expected = torch.zeros(20, 30)
-    expected[6:11, 10:15] = 2 * shape
-    torch.testing.assert_close(spread(points, shape)[0, 0], expected)
+    room = room_around((20, 30))
+    points, shape = torch.zeros(1, 1, *room), torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
+    points[0, 0, 8, 12] = 2
+    expected = torch.zeros(room)
+    expected[6:11, 10:15] = 4 * shape
+    torch.testing.assert_close(spread_all([(points, shaped(shape, room))] * 2, room)[0, 0], expected)
+
+
+def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
+    room = (32, 32)
+    line = torch.zeros(1, 1, *room)
+    line[..., 16] = 1
+    across = spread_all([(line, soft(2.0, room))], room)[0, 0, 5]
+    expected = torch.exp(-((torch.arange(32.0) - 16) ** 2) / (2 * 2.0**2))
+    torch.testing.assert_close(across, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["rain", "snow"])
+def test_weather_brightens_and_moves(name: str) -> None:
+    dark = torch.full((2, 3, 64, 64), 0.15)
+    for seed in range(3):
+        one, two = DEGRADATIONS[name](dark, draw(seed))
+        assert float(one.mean()) >= 0.15 - 1e-4
+        assert not torch.equal(one, two)
 
 
 @pytest.mark.parametrize(("angle", "end"), [(0.0, (10, 0)), (math.pi / 2, (0, 10)), (math.pi / 4, (7, 7))])
@@ -155,7 +203,44 @@ def test_a_point_of_light_blurred_is_the_kernel() -> None:
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
-    torch.testing.assert_close(blurred(clip, kernel)[0, 1, around, around] ** 2.2, kernel)
+    torch.testing.assert_close(blurred(clip, kernel[None])[0, 1, around, around] ** 2.2, kernel, atol=1e-5, rtol=1e-3)
+
+
+def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> None:
+    way = np.stack([np.zeros(20), np.arange(20.0)], 1)
+    kernels = kernels_of(way, 2)
+    assert torch.equal(kernels[0], kernels[1])
+    rows, columns = kernels[0].nonzero().float().T
+    assert set(rows.tolist()) == {len(kernels[0]) // 2}
+    assert abs(float(columns.mean()) - len(kernels[0]) // 2) <= 0.5
+    through = kernels_of(way, 2, disc(1.2))
+    torch.testing.assert_close(through.sum((1, 2)), torch.ones(2))
+
+
+def test_a_part_that_moves_leaves_what_is_far_from_it() -> None:
+    clip, part = scene(2), torch.zeros(2, 1, 40, 56)
+    part[..., :8] = 1
+    line = kernels_of(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
+    still = kernels_of(np.zeros((12, 2)), 2)
+    seen = parts_blurred(clip, part, line, still)
+    torch.testing.assert_close(seen[..., 24:], clip[..., 24:], atol=1e-3, rtol=0)
+    torch.testing.assert_close(seen[..., :3], blurred(clip * part, line)[..., :3], atol=1e-3, rtol=0)
+    same = parts_blurred(clip, part, still, still)
+    torch.testing.assert_close(same, clip, atol=1e-3, rtol=0)
+
+
+def test_windows_of_frames_become_the_mean_of_their_light() -> None:
+    clip = scene(6)
+    means = means_of_light(clip, 3)
+    assert len(means) == 2
+    torch.testing.assert_close(means[1:], mean_light(clip[3:]))
+
+
+def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
+    wide = imresize(scene(1, 16, 24), 8)
+    for step in (0, 1, 2, 6):
+        moved = torch.cat([wide[..., number * step : number * step + 128] for number in range(3)])
+        assert motion(moved) == pytest.approx(step, rel=0.5)
 
 
 # Noise
@@ -219,6 +304,13 @@ def test_noise_is_new_in_every_frame() -> None:
     flat = torch.full((2, 3, 80, 80), 0.6)
     one, two = DEGRADATIONS["noise"](flat, draw(3)) - flat
     assert abs(float((one * two).mean())) < 0.1 * float(one.square().mean())
+
+
+def test_noise_of_colours_is_coarse_and_leaves_the_luma() -> None:
+    noise = drawn_chroma(torch.zeros(2, 3, 60, 60), draw(1))
+    luma = (noise * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
+    assert float(luma.abs().max()) < 2e-3 < float(noise.std())
+    assert float((noise[..., 1:] * noise[..., :-1]).mean()) > 0.5 * float(noise.square().mean())
 
 
 def test_a_constant_picture_of_any_size_is_resized_to_itself() -> None:

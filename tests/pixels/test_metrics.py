@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from vidrestore.metrics import bgr_to_luma, mean_over_frames, planes_psnr, psnr, ssim
+from vidrestore.metrics import bgr_to_luma, planes_psnr, psnr, ssim
 
 GOLDEN = Path(__file__).parents[1] / "golden"  # pictures with the figures that the code of VSR-Transformer gives for them
 RECORD = json.loads((GOLDEN / "metrics.json").read_text())
@@ -79,16 +79,6 @@ def test_ssim_is_wangs_formula_window_by_window():
             c1, c2 = 0.01**2, 0.03**2
             values.append((2 * mean_p * mean_q + c1) * (2 * covariance + c2) / (mean_p**2 + mean_q**2 + c1) / (var_p + var_q + c2))
     assert ssim(a, b, data_range=1) == pytest.approx(np.mean(values))
-
-
-def test_a_video_counts_as_the_mean_of_its_frames():
-    reference = [np.zeros((4, 4))] * 2
-    restored = [np.full((4, 4), 1.0), np.full((4, 4), 10.0)]
-    assert mean_over_frames(psnr, restored, reference) == pytest.approx(20 * np.log10(255) - 10)
-    with pytest.raises(ValueError):
-        mean_over_frames(psnr, restored, reference[:1])
-    with pytest.raises(ValueError, match="at least one frame"):
-        mean_over_frames(psnr, [], [])
 
 
 @pytest.mark.parametrize("metric", [psnr, ssim])

@@ -15,7 +15,8 @@ from vsr_networks import compact
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_transformer_family import SIZES
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
+from vidrestore.restorers.vsr_restorer import DEFAULTS, VsrRestorer, frame_window
+from vidrestore.weights import read_manifest
 
 
 def clip(frames: int, height: int, width: int) -> Tensor:
@@ -103,6 +104,30 @@ def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: 
     assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
     assert {str(network.dtype) for network in restorer.networks.values()} == {"torch.float32", "torch.bfloat16"}
     assert all(next(network.flow.parameters()).dtype == torch.float32 for network in restorer.networks.values())
+
+
+def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str | None, str]] = []
+
+    def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Any:
+        asked.append((model, preferred))
+        raise CheckpointError("enough")
+
+    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.load_for", load_for)
+    for options in ({}, {"input": "clean"}, {"input": "clean", "model": "mine"}):
+        with pytest.raises(CheckpointError, match="enough"):
+            VsrRestorer(RestoreOptions(device="cpu", **options))  # type: ignore[arg-type]
+    assert asked == [(None, DEFAULTS["compressed"]), (None, DEFAULTS["clean"]), ("mine", DEFAULTS["clean"])]
+    assert all(name in read_manifest() for name in DEFAULTS.values())
+    with pytest.raises(OptionError, match="input must be one of compressed, clean, got 'raw'"):
+        RestoreOptions(input="raw")  # type: ignore[arg-type]
+
+
+def test_half_precision_is_the_processors_choice_for_compact_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for network, dtype in ((doubling(), torch.bfloat16), (released_form(), torch.float32)):
+        restorer = vsr_restorer(tmp_path, network)
+        assert restorer._network("auto").dtype == dtype
 
 
 def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path: Path, height
     restorer = image_restorer(tmp_path, keeping(), tile=64, tile_overlap=overlap)
     restorer.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
-    torch.testing.assert_close(restorer.picture(frame), frame.sqrt() + 0.1)
+    torch.testing.assert_close(restorer.picture(frame[None]), frame.sqrt() + 0.1)
     assert len(restorer.network.seen) == 1  # type: ignore[arg-type]
     ((_, _, high, wide),) = restorer.network.seen  # type: ignore[union-attr]
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
@@ -117,10 +117,10 @@ def test_an_overlap_of_more_than_half_a_tile_is_refused() -> None:
 
 def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path: Path) -> None:
     restorer, (frame,) = image_restorer(tmp_path, small(), precision="bf16"), clip(1)
-    half, full = restorer.picture(frame), restorer.picture(frame, "fp32")
+    half, full = restorer.picture(frame[None]), restorer.picture(frame[None], "fp32")
     assert 0 < (half - full).square().mean().sqrt() < 0.02 * full.std()
     assert half.dtype == torch.float32
-    torch.testing.assert_close(full, image_restorer(tmp_path, small(), precision="fp32").picture(frame), atol=0, rtol=0)
+    torch.testing.assert_close(full, image_restorer(tmp_path, small(), precision="fp32").picture(frame[None]), atol=0, rtol=0)
 
 
 def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path: Path) -> None:
@@ -190,3 +190,25 @@ def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path: Path) -> N
     part = list(restorer.frames(frames[2:5], (1, 2)))
     assert torch.equal(part[0], whole[3])
     assert (restorer.radius, restorer.overlap) == (1, 2)
+
+
+def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_scene(tmp_path: Path) -> None:
+    restorer = image_restorer(tmp_path, small(frames=3))
+    seen: list[list[float]] = []
+
+    def middle(images: Tensor) -> Tensor:
+        seen.append(images.mean((0, 2, 3, 4)).tolist())
+        return images[:, 1]
+
+    restorer.network.forward = middle  # type: ignore[method-assign]
+    frames = torch.arange(4.0)[:, None, None, None].expand(4, 3, 16, 16) / 4
+    assert torch.equal(torch.stack(list(restorer.frames(frames, (0, 4)))), frames)
+    assert seen == [[0.25, 0, 0.25], [0, 0.25, 0.5], [0.25, 0.5, 0.75], [0.5, 0.75, 0.5]]
+
+
+def test_frames_that_see_neighbours_are_the_same_however_a_scene_is_cut_into_clips(tmp_path: Path) -> None:
+    restorer, frames = image_restorer(tmp_path, small(frames=3, unshuffle=2)), clip(6, 32, 32)
+    whole = torch.stack(list(restorer.frames(frames, (0, 6))))
+    assert (restorer.radius, restorer.overlap) == (1, 2)
+    parts = [*restorer.frames(frames[:4], (0, 3)), *restorer.frames(frames[2:], (1, 4))]
+    torch.testing.assert_close(torch.stack(parts), whole, atol=1e-6, rtol=0)

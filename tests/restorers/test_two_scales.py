@@ -77,20 +77,20 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(
 
 def test_a_network_that_gives_its_input_back_still_does(tmp_path: Path) -> None:
     given = picture(61, 83)
-    torch.testing.assert_close(restorer(tmp_path, 16).picture(given), given)
+    torch.testing.assert_close(restorer(tmp_path, 16).picture(given[None]), given)
 
 
 def test_a_small_picture_is_restored_only_where_weights_ask_and_the_frame_is_larger(tmp_path: Path) -> None:
     for lines, seen in ((None, [(64, 80)]), (48, [(64, 80)]), (16, [(64, 80), (16, 16)])):
         made, given = restorer(tmp_path, lines, 0.1, 0.3), picture(64, 80)
         level = 0.3 if len(seen) > 1 else 0.1
-        torch.testing.assert_close(made.picture(given), given + level)
+        torch.testing.assert_close(made.picture(given[None]), given + level)
         assert made.network.seen == seen  # type: ignore[comparison-overlap]
 
 
 def test_tiles_agree_on_what_is_coarse_because_all_of_it_is_from_one_picture(tmp_path: Path) -> None:
     given = F.interpolate(picture(4, 4)[None], (64, 128), mode="bicubic")[0]
-    tiled, whole = (restorer(tmp_path, lines, 0.1, -0.2, 0.3, tile=64, tile_overlap=0).picture(given) for lines in (None, 32))
+    tiled, whole = (restorer(tmp_path, lines, 0.1, -0.2, 0.3, tile=64, tile_overlap=0).picture(given[None]) for lines in (None, 32))
     assert float((tiled - given)[..., :60].mean() - (tiled - given)[..., 68:].mean()) == pytest.approx(0.3, abs=1e-4)
     for side in (slice(0, 60), slice(68, 128)):
         torch.testing.assert_close(whole[..., side], given[..., side] + 0.3)

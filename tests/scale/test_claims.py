@@ -96,7 +96,7 @@ def test_a_claim_that_says_nothing_yet_is_one_all_the_same(tmp_path: Path, conte
 def test_one_of_several_takes_over(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
     one, two = Claims(tmp_path), Claims(tmp_path)
-    there = two.there()
+    there = claims.claims_in(tmp_path)
     assert not one.take("000001") and not two.take("000001", there)
     clock.now += 1.1 * claims.LEASE
     assert one.take("000001") and not two.take("000001", there) and not two.take("000001")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -20,12 +21,12 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.processes import Processes, devices_of
-from vidrestore.scale.team import News
-from vidrestore.scale.team_batch import TeamBatch
-from vidrestore.scale.worker import Film, WorkerError
+from vidrestore.scale.shards import Shard
+from vidrestore.scale.shared_batch import WorkersBatch
+from vidrestore.scale.workers import Ended, Worker, WorkerError
 
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), segment_frames=20, threads=2)
@@ -47,13 +48,13 @@ def whole(film: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Processes]:
-    started = Processes(["cpu", "cpu"], IDENTITY, OPTIONS)
+    started = Processes(["cpu", "cpu"])
     yield started
     started.stop()
 
 
-def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = None) -> Any:
-    batch = TeamBatch([str(film)], str(output), IDENTITY, OPTIONS, workers)
+def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = None, **options: Any) -> Any:
+    batch = WorkersBatch([str(film)], str(output), IDENTITY, replace(OPTIONS, **options), workers)
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 
 
@@ -66,17 +67,15 @@ def test_several_processes_make_the_file_of_one(film: Path, whole: bytes, two: P
 
 
 @pytest.mark.parametrize("options", [{"restart": True}, {"overwrite": True}], ids=str)
-def test_work_that_is_begun_anew_is_not_begun_anew_by_each_process(
-    film: Path, whole: bytes, tmp_path: Path, options: dict[str, bool]
+def test_work_that_begins_again_does_so_once_and_not_in_each_process(
+    film: Path, whole: bytes, two: Processes, tmp_path: Path, options: dict[str, bool]
 ) -> None:
-    chosen = replace(OPTIONS, **options)  # type: ignore[arg-type]
-    workers = Processes(["cpu", "cpu"], IDENTITY, chosen)
-    with closing(TeamBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, chosen, workers)) as batch:
-        batch.restore(str(film))
+    (tmp_path / "out.mkv").write_bytes(b"old") if "overwrite" in options else None
+    assert restore(film, tmp_path / "out.mkv", two, **options).frames == FRAMES
     assert (tmp_path / "out.mkv").read_bytes() == whole
 
 
-def test_processes_live_from_film_to_film(film: Path, two: Processes, tmp_path: Path) -> None:
+def test_processes_and_their_models_stay_from_video_to_video(film: Path, two: Processes, tmp_path: Path) -> None:
     restore(film, tmp_path / "a.mkv", two)
     before = [each.process.pid for each in two._processes.values()]
     restore(film, tmp_path / "b.mkv", two)
@@ -84,14 +83,14 @@ def test_processes_live_from_film_to_film(film: Path, two: Processes, tmp_path: 
 
 
 class Mortal(Processes):
-    """Two processes; the first `deaths` runs that are given kill theirs."""
+    """Two processes; the first `deaths` that are given work are killed."""
 
     def __init__(self, deaths: int) -> None:
-        super().__init__(["cpu", "cpu"], IDENTITY, OPTIONS)
+        super().__init__(["cpu", "cpu"])
         self.deaths = deaths
 
-    def give(self, worker: int, film: Film, run: list[Segment]) -> None:
-        super().give(worker, film, run)
+    def give(self, worker: int, request: Request) -> None:
+        super().give(worker, request)
         if self.deaths:
             self.deaths -= 1
             pid = self._processes[worker].process.pid
@@ -100,9 +99,9 @@ class Mortal(Processes):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_what_a_killed_process_was_at_is_done_by_another(film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_is_replaced(film: Path, whole: bytes, tmp_path: Path) -> None:
     told: list[Event] = []
-    with closing(TeamBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(2))) as batch:
+    with closing(WorkersBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(2))) as batch:
         batch.restore(str(film), told.append)
     assert (tmp_path / "out.mkv").read_bytes() == whole
     deaths = [event.message for event in told if isinstance(event, Warned)]
@@ -113,57 +112,80 @@ def test_what_a_killed_process_was_at_is_done_by_another(film: Path, whole: byte
 def test_what_kills_every_process_is_given_up(film: Path, tmp_path: Path) -> None:
     died = r"frame \d+ and on: 3 workers died there, the last one \(process \d+ on cpu, killed by"
     with (
-        closing(TeamBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(99))) as batch,
+        closing(WorkersBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(99))) as batch,
         pytest.raises(WorkerError, match=died),
     ):
         batch.restore(str(film))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_a_worker_is_that_of_the_film(film: Path, tmp_path: Path) -> None:
-    class Refusing(Fakes):
-        def news(self, seconds: float) -> list[News]:
-            return [News(worker, "failed", error=MediaError("disk full")) for worker in self.given]
-
-    workers = Refusing()
-    with pytest.raises(MediaError, match="disk full"):
-        restore(film, tmp_path / "out.mkv", workers)
-    assert workers.stopped and list(tmp_path.iterdir()) == []
-
-
-class Fakes:
-    """Workers that only remember what they were given."""
+class Threads:
+    """Workers in this process: each does its work at once, and ends as `outcomes` say, or as it does."""
 
     count = 2
 
-    def __init__(self) -> None:
-        self.given: dict[int, list[Segment]] = {}
-        self.stopped = False
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes, self.given, self.stopped = list(outcomes), list[Ended](), False
 
-    def give(self, worker: int, film: Film, run: list[Segment]) -> None:
-        self.given[worker] = run
+    def give(self, worker: int, request: Request) -> None:
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        self.given.append(Ended(worker, Worker(Shard(worker + 1, 2)).restore(request) if outcome is None else outcome(worker, request)))
+
+    def ended(self, seconds: float) -> Iterator[Ended]:
+        while self.given:
+            yield self.given.pop(0)
 
     def stop(self) -> None:
         self.stopped = True
 
 
-def test_progress_counts_the_frames_of_all_and_none_of_the_dead(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vidrestore.scale.team_progress.PROGRESS_SECONDS", 0.0)
+def test_an_error_of_a_worker_is_that_of_the_video(film: Path, tmp_path: Path) -> None:
+    workers = Threads(lambda worker, request: MediaError("disk full"))
+    with pytest.raises(MediaError, match="disk full"):
+        restore(film, tmp_path / "out.mkv", workers)
+    assert workers.stopped
 
-    class Counting(Fakes):
-        turn = 0
 
-        def news(self, seconds: float) -> list[News]:
-            self.turn += 1
-            if self.turn == 1:
-                return [News(0, "frames", frames=10), News(1, "frames", frames=5), News(0, "died", reason="(of old age)")]
-            return [News(1, "failed", error=MediaError("enough"))]
+def dies(worker: int, request: Request) -> str:
+    """As a worker that is killed while it works on segment 7, on a machine whose locks are not seen here."""
+    claim = request.work_folder().path / "000007.0.claim"
+    claim.write_text(json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": str(worker + 1), "count": 5}))
+    return "(of old age)"
+
+
+def test_what_a_dead_worker_elsewhere_has_claimed_is_free_at_once(film: Path, whole: bytes, tmp_path: Path) -> None:
+    told: list[Event] = []
+    restore(film, tmp_path / "out.mkv", Threads(dies), told)
+    assert (tmp_path / "out.mkv").read_bytes() == whole
+    assert [event.message for event in told if isinstance(event, Warned)] == ["a worker died (of old age); another does what it was at"]
+
+
+def test_the_segment_at_which_workers_die_is_named(film: Path, tmp_path: Path) -> None:
+    named = r"frame [1-9]\d+ and on: 3 workers died there, the last one \(of old age\)"
+    with pytest.raises(WorkerError, match=named):
+        restore(film, tmp_path / "out.mkv", Threads(dies, lambda worker, request: 0, dies, dies))
+
+
+def test_progress_counts_finished_segments_and_the_frames_of_unfinished_ones(
+    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
+    claims = ({"owner": "1", "count": 5}, {"owner": "2", "count": 7})
+
+    def at_work(worker: int, request: Request) -> Any:
+        folder = request.work_folder().path
+        (folder / f"00000{worker}.0.claim").write_text(json.dumps(claims[worker]))
+        return 0 if worker == 0 else MediaError("enough")
+
+    class Slow(Threads):
+        def ended(self, seconds: float) -> Iterator[Ended]:
+            yield self.given.pop(0)
 
     told: list[Event] = []
     with pytest.raises(MediaError, match="enough"):
-        restore(film, tmp_path / "out.mkv", Counting(), told)
+        restore(film, tmp_path / "out.mkv", Slow(at_work, at_work), told)
     steps = [event for event in told if isinstance(event, Progressed) and event.stage == "restore"]
-    assert [step.done for step in steps] == [10, 15, 5] and steps[0].total == FRAMES
+    assert [(step.done, step.total) for step in steps] == [(12, FRAMES)]
 
 
 @pytest.mark.parametrize(

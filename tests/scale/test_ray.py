@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +21,12 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.ray_actors import Actor, RayActors
-from vidrestore.scale.team_batch import TeamBatch
-from vidrestore.scale.worker import Film
+from vidrestore.scale.ray_actors import RayActors
+from vidrestore.scale.shards import Shard
+from vidrestore.scale.shared_batch import WorkersBatch
+from vidrestore.scale.workers import Worker
 
 IDENTITY = "<identity>"
 SLOW = EncoderOptions(encoder="libx264", preset="veryslow")  # takes its time, so that there is somebody to kill
@@ -45,9 +46,9 @@ def test_without_ray_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch:
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
 
 
-def test_what_an_actor_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
-    film = Film(str(tmp_path / "none.mkv"), str(tmp_path / "out.mkv"), span=None)  # type: ignore[arg-type]
-    found = Actor(IDENTITY, OPTIONS).restore(film, [Segment(0, 0, 1, 0, 20)])
+def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
+    request = Request(str(tmp_path / "none.mkv"), str(tmp_path / "out.mkv"), IDENTITY, OPTIONS)
+    found = Worker(Shard(1, 2)).restore(request)
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
 
 
@@ -69,13 +70,13 @@ def whole(film: Path) -> bytes:
 def actors() -> Iterator[RayActors]:
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield RayActors(IDENTITY, OPTIONS, cpus=1)
+    yield RayActors(cpus=1)
     ray.shutdown()
 
 
 def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    return TeamBatch([str(film)], str(output), IDENTITY, OPTIONS, workers).restore(str(film), told.append), told
+    return WorkersBatch([str(film)], str(output), IDENTITY, OPTIONS, workers).restore(str(film), told.append), told
 
 
 @pytest.mark.faults
@@ -89,20 +90,21 @@ def test_actors_make_the_file_of_one_process(film: Path, whole: bytes, actors: R
 @pytest.mark.faults
 def test_what_a_killed_actor_was_at_is_done_by_another(film: Path, whole: bytes, actors: RayActors, tmp_path: Path) -> None:
     class Watched:
-        """The actors, of which one is killed while it works."""
+        """The actors, of which one is killed once it has claimed a segment."""
 
         count = actors.count
         killed = 0
 
-        def give(self, worker: int, film: Film, run: list[Segment]) -> None:
-            actors.give(worker, film, run)
-            if worker == 1 and not self.killed:
-                time.sleep(0.3)
-                self.killed = actors.ray.get(actors._actors[worker].process.remote())
-                os.kill(self.killed, signal.SIGKILL)
+        def give(self, worker: int, request: Request) -> None:
+            self.folder = request.work_folder().path
+            actors.give(worker, request)
 
-        def news(self, seconds: float) -> Any:
-            return actors.news(seconds)
+        def ended(self, seconds: float) -> Any:
+            claims = [json.loads(path.read_text() or "{}") for path in self.folder.glob("*.claim")]
+            if not self.killed and (held := [claim["pid"] for claim in claims if claim.get("owner") == "2"]):
+                self.killed = held[0]
+                os.kill(self.killed, signal.SIGKILL)
+            return actors.ended(seconds if self.killed else 0.01)
 
         def stop(self) -> None:
             actors.stop()
@@ -119,4 +121,4 @@ def test_what_a_killed_actor_was_at_is_done_by_another(film: Path, whole: bytes,
 def test_no_cluster_at_an_address_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)))
     with pytest.raises(OptionError, match=f"no Ray cluster could be reached at {address}"):
-        RayActors(IDENTITY, OPTIONS, address)
+        RayActors(address)

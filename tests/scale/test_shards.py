@@ -21,9 +21,8 @@ from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
-from vidrestore.scale.runs import from_home, run_length
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.team_batch import ShardedBatch
+from vidrestore.scale.shared_batch import ShardedBatch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -165,7 +164,7 @@ def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> N
         if skip:
             assert batch.restore(str(film)).skipped
         else:
-            with pytest.raises(OutputExistsError, match="is no film that can be read"):
+            with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
                 batch.restore(str(film))
 
 
@@ -271,10 +270,10 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(film: Path, tmp_
 
 
 def test_runs_are_long_at_first_and_short_at_the_end() -> None:
-    assert [run_length(missing, 2) for missing in (1000, 100, 40, 8, 1)] == [16, 13, 6, 2, 1]
+    assert [Shard(1, 2).run_length(missing) for missing in (1000, 100, 40, 8, 1)] == [16, 13, 6, 2, 1]
 
 
 def test_shards_begin_in_different_places_and_go_round() -> None:
     missing = [Segment(number, 0, 0, 0, 0) for number in (0, 1, 4, 5, 6, 9)]
-    assert [segment.number for segment in from_home(missing, 1, 2, 10)] == [5, 6, 9, 0, 1, 4]
-    assert [segment.number for segment in from_home(missing, 0, 2, 10)] == [0, 1, 4, 5, 6, 9]
+    assert [segment.number for segment in Shard(2, 2).ordered(missing, 10)] == [5, 6, 9, 0, 1, 4]
+    assert [segment.number for segment in Shard(1, 2).ordered(missing, 10)] == [0, 1, 4, 5, 6, 9]

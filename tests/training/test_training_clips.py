@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from clip_runs import FLOW, SMALL, clip_run
 from torch import Tensor, nn
 from training_runs import Told
@@ -18,18 +19,19 @@ from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data import sources
+from vidrestore.training.data.compressed import encoded
 from vidrestore.training.data.super_resolution import (
     ClipSource,
     FlowSource,
     bicubic_small,
     drawn_flow,
     drawn_motion,
-    encoded,
+    drawn_resizing,
     practical_small,
 )
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import charbonnier, flow_distance, see_differences
-from vidrestore.weights import read_card
+from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
 
@@ -97,6 +99,15 @@ def test_a_better_quality_leaves_more_of_the_clip() -> None:
     errors = [float((encoded(clip, crf) - clip).abs().mean()) for crf in (1, 25, 45)]
     assert errors == sorted(errors)
     assert errors[0] < 0.02 < errors[2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: int) -> None:
+    resize = drawn_resizing(np.random.default_rng(seed))
+    large = torch.full((2, 3, 32, 48), 0.3)
+    torch.testing.assert_close(resize(large), torch.full((2, 3, 8, 12), 0.3))
+    ramp = torch.linspace(0, 1, 48).expand(1, 3, 32, 48)
+    torch.testing.assert_close(resize(ramp)[..., 3:-3], F.avg_pool2d(ramp, 4)[..., 3:-3], atol=1e-3, rtol=0)
 
 
 def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> None:
@@ -196,6 +207,24 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"flow": FLOW | {"widths": [8]}}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="weights of spynet"):
         other.start_from(given)
+
+
+def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(tmp_path: Path) -> None:
+    alone = {"alignment": False, "attention": False, "propagation": 0}
+    trunk = train(clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}), tmp_path / "runs", device="cpu")
+    flow = train(clip_run(tmp_path, "spynet", model={"finest": 0}, training={"steps": 3}), tmp_path / "flow", device="cpu")
+    run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "attention": False}), tmp_path, CPU)
+    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    for given in (trunk, flow):
+        run.start_from(given)
+    own, part = run.network.state_dict(), load_model(trunk).network.state_dict()
+    assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
+    assert torch.equal(own["flow.levels.0.0.weight"], load_model(flow).network.state_dict()["levels.0.0.weight"])
+    assert all(torch.equal(own[name], before[name]) for name in before.keys() - part.keys() if not name.startswith("flow."))
+    assert run.config.command(run.init).endswith(f"--init {trunk} --init {flow}")
+    other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
+    with pytest.raises(CheckpointError, match="change .model., or start without"):
+        other.start_from(trunk)
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,16 @@ def test_any_string_is_written_so_that_it_reads_back() -> None:
     strings = ["", 'a"b\\c', "line\nbreak\ttab", "é\x7f\x01", "'"]
     values = {"strings": strings, "yes": True, "many": 3, "small": 1e-7, "large": 1e30, "table": {"within": {"deep": [1.5, 2.0]}}}
     assert tomllib.loads(toml(values | {"nothing": None})) == values
+
+
+def test_clips_and_photos_may_lie_in_several_folders(tmp_path: Path) -> None:
+    one = read_config(write_config(tmp_path)).data
+    several = read_config(write_config(tmp_path, {"data": {"clips": ["a", "../b"], "stills": ["c", "d"]}})).data
+    assert isinstance(one, DataConfig) and isinstance(several, DataConfig)
+    assert (several.clip_folders, several.still_folders) == (("a", "../b"), ("c", "d"))
+    assert (one.clip_folders, one.still_folders) == ((one.clips,), ())
+    assert several.described()["clips"] == "a, b"
+    typed = read_config(write_config(tmp_path), ['data.clips=["a", "b"]']).data
+    assert isinstance(typed, DataConfig) and typed.clip_folders == ("a", "b")
+    with pytest.raises(ConfigError, match="item 1 must be a string, found 3"):
+        read_config(write_config(tmp_path, {"data": {"clips": ["a", 3]}}))

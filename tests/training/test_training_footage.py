@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,18 @@ from sample_videos import write_video
 
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.training.data import footage
-from vidrestore.training.data.footage import CLIP_SUFFIXES, Footage, Move, back_and_forth, decode_clip, drawn_move, filmed, find_footage
+from vidrestore.training.data.footage import (
+    CLIP_SUFFIXES,
+    Footage,
+    Move,
+    Place,
+    Window,
+    back_and_forth,
+    decode_clip,
+    drawn_move,
+    filmed,
+    find_footage,
+)
 
 
 def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
@@ -105,6 +117,13 @@ def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
         Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(np.random.default_rng(0), side=16)
 
 
+def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path: Path) -> None:
+    luma(tmp_path / "small.mkv", 2, size=(32, 12))
+    luma(tmp_path / "large.mkv", 2)
+    source = Footage([tmp_path / "small.mkv", tmp_path / "large.mkv"], [], frames=2, still_share=0)
+    assert {source.window(np.random.default_rng(seed), side=16)[0].shape for seed in range(6)} == {(2, 48, 64)}
+
+
 def test_nothing_to_train_on_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no clips and no photos"):
         Footage([], [], frames=2, still_share=0.5)
@@ -130,16 +149,21 @@ def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         find_footage(tmp_path, (), CLIP_SUFFIXES)
 
 
-def ramp(height: int = 300, width: int = 400) -> tuple[np.ndarray, ...]:
+def as_window(planes: Iterable[np.ndarray]) -> Window:
+    """Planes (H, W) as a picture has them."""
+    return tuple(torch.from_numpy(plane.astype(np.uint8))[None] for plane in planes)
+
+
+def ramp(height: int = 300, width: int = 400) -> Window:
     """Luma that falls with the row and rises with the column, so that a place can be read off its value."""
     rows, columns = np.mgrid[:height, :width]
-    return tuple(plane.astype(np.uint8) for plane in (100 - rows / 6 + columns / 4, 0 * rows + 90, 0 * rows + 160))
+    return as_window((100 - rows / 6 + columns / 4, 0 * rows + 90, 0 * rows + 160))
 
 
 def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
-    shot, *_ = filmed(texture, Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
+    shot, *_ = filmed(as_window(texture), Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
     for before, after in pairwise(shot):
         assert torch.equal(after[:-2, 3:], before[2:, :-3])
 
@@ -147,7 +171,7 @@ def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(monk
 def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
-    luma, blue, _ = filmed(texture, Move((100.0, 150.0), 1.0), 2)
+    luma, blue, _ = filmed(as_window(texture), Move((100.0, 150.0), 1.0), 2)
     assert torch.equal(luma[1], torch.from_numpy(texture[0, 80:120, 120:180]))
     means = texture[1, 80:120, 120:180].reshape(20, 2, 30, 2).mean((1, 3))
     assert np.abs(blue[0].numpy() - means).max() <= 0.5
@@ -171,3 +195,23 @@ def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
     assert all(90 <= move.centre[0] <= 210 and 120 <= move.centre[1] <= 280 and 1 <= move.zoom <= 2 for move in moves)
     assert max(abs(step) for move in moves for step in move.drift) < 20
     assert 0.2 < sum(move.drift == (0, 0) for move in moves) / 200 < 0.5
+
+
+def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footage, "SHOT", (40, 60))
+    picture = as_window(np.random.default_rng(0).integers(0, 255, (3, 200, 300)))
+    move = Move((90.3, 140.7), 1.3, drift=(2.2, -0.4), growth=0.01, turn=0.02)
+    whole, part = filmed(picture, move, 3), filmed(picture, move, 3, Place(6, 20, 16))
+    assert torch.equal(part[0], whole[0][:, 6:22, 20:36])
+    assert torch.equal(part[2], whole[2][:, 3:11, 10:18])
+
+
+def test_a_single_frame_of_a_photo_is_often_its_own_pixels(tmp_path: Path) -> None:
+    texture = np.random.default_rng(0).integers(100, 140, 96 * 128).astype(np.uint8).reshape(96, 128)
+    picture = as_window((texture, 0 * texture + 128, 0 * texture + 128))
+    source = Footage([], [tmp_path / "a.png"], 1, 1)
+    source._picture = lambda path: picture  # type: ignore[method-assign]
+    luma = [source.rgb_crop(np.random.default_rng(seed), 32, 1)[0, 1] * 219 + 16 for seed in range(12)]
+    places = picture[0][0].float().unfold(0, 32, 2).unfold(1, 32, 2)
+    exact = [float((places - crop).abs().amax((2, 3)).min()) < 0.1 for crop in luma]
+    assert 2 <= sum(exact) <= 10

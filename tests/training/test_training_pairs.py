@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from vidrestore.metrics import psnr
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
 from vidrestore.training.data import pairs, sources
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.pairs import PairSource, drawn_pair, held_out_pairs, turned
+from vidrestore.training.data.mixed import Shares, degraded
+from vidrestore.training.data.pairs import PairSource, drawn_clips, drawn_pair, held_out_pairs, turned
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import mean_psnr, picture_loss
+from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Progress
 from vidrestore.weights import load_model, read_card
 
@@ -120,7 +122,7 @@ def test_a_batch_follows_from_the_seed_and_the_step() -> None:
 @pytest.mark.parametrize("name", DEGRADATIONS)
 def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 0)
-    monkeypatch.setitem(pairs.DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
+    monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
     scenes = Scenes()
     degraded, clean = drawn_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
@@ -129,6 +131,7 @@ def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.
 
 def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
+    monkeypatch.setattr(pairs, "STEADY", 1e9)
     monkeypatch.setattr(pairs, "turned", lambda clip, draw: clip)
     lengths = set()
     for seed in range(12):
@@ -139,6 +142,30 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypat
         torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
         torch.testing.assert_close(degraded, mean_light(frames)[0], atol=1 / 255, rtol=0)
     assert lengths == {3, 5, 7}
+
+
+def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
+    monkeypatch.setitem(DEGRADATIONS, "blur", lambda clip, draw: 0.5 * clip)
+    degraded, clean = drawn_clips(Scenes(), "blur", SIDE, 3, np.random.default_rng(1))  # type: ignore[arg-type]
+    assert clean.shape == (3, 3, SIDE, SIDE)
+    torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
+
+
+def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in DEGRADATIONS:
+        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
+    clip = F.interpolate(torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(1)), (32, 32), mode="bilinear")
+    generator = np.random.default_rng(1)
+    assert torch.equal(degraded(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip)
+    assert torch.equal(degraded(clip, "rain", Shares(combined=1), generator), 0.25 * clip)
+    for _ in range(6):
+        compressed = degraded(clip, "rain", Shares(recompressed=1), generator)
+        assert compressed.shape == clip.shape
+        assert not torch.equal(compressed, 0.5 * clip)
+        assert float((compressed - 0.5 * clip).abs().mean()) < 0.05
+    found = [torch.equal(degraded(clip, "snow", Shares(untouched=0.25), generator), clip) for _ in range(400)]
+    assert sum(found) == pytest.approx(100, abs=35)
 
 
 def test_crops_are_turned_in_all_eight_ways() -> None:
@@ -171,6 +198,15 @@ def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> No
     assert float(picture_loss(restored, clean)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_40_db() -> None:
+    clean = torch.zeros(1, 3, 8, 8)
+    at_20, at_30, at_60, at_70 = (float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (20, 30, 60, 70))
+    assert at_20 - at_30 == pytest.approx(math.log(10), rel=0.1)
+    assert 0 < at_60 - at_70 < 0.011
+    both = psnr_loss(torch.stack([clean[0] + 0.1, clean[0]]), clean.expand(2, -1, -1, -1))
+    assert float(both) == pytest.approx((at_20 + math.log(1e-4)) / 2)
+
+
 def test_psnr_is_the_mean_of_the_pictures() -> None:
     pictures, reference = torch.rand(2, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = np.mean([psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)])
@@ -187,6 +223,19 @@ def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_pat
     train(config, tmp_path / "runs", device="cpu", listen=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+
+
+def test_a_network_of_three_frames_learns_to_restore_the_middle_one(tmp_path: Path) -> None:
+    told, several = Told(), {"model": {"frames": 3}, "data": {"frames": 3, "degradations": ["haze"]}}
+    config = pair_run(tmp_path, **several, training={"steps": 40, "validate_every": 20, "loss": "psnr"})
+    train(config, tmp_path / "runs", device="cpu", listen=told)
+    first, last = told[1], told[-1]
+    assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+
+
+def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sees 1 frames at once, but data.frames is 3"):
+        Run(pair_run(tmp_path, data={"frames": 3}), tmp_path, torch.device("cpu"))
 
 
 def test_every_degradation_is_judged(tmp_path: Path) -> None:
@@ -254,7 +303,14 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
     ("data", "crop", 296, "crop must be a multiple of 8"),
     ("data", "widest", 8, "widest must be from the crop's 16 to 288, found 8"),
-    ("data", "strides", [8], "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, widest"),
+    (
+        "data",
+        "strides",
+        [8],
+        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, frames, widest, "
+        "untouched, combined, recompressed",
+    ),
+    ("data", "untouched", 1.5, "untouched must be in [0, 1], found 1.5"),
     ("training", "sigma", [20.0], "[training]: unknown: sigma"),
     ("training", "weight_decay", -1, "weight_decay must be in [0, 1), found -1.0"),
 ]

@@ -217,6 +217,18 @@ def test_a_name_of_the_manifest_loads_its_file(folder: Path) -> None:
     assert model.card.licence == "Apache-2.0"
 
 
+def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[object] = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda stream, name: hashed.append(stream) or digest(stream, name))
+    name = next(iter(read_manifest(folder)))
+    for source, times in ((name, 1), (folder / str(read_manifest(folder)[name].file), 1)):
+        hashed.clear()
+        assert weights.family_of(source, folder) == "tiny" and not hashed
+        load_model(source, folder=folder)
+        assert len(hashed) == times
+
+
 def test_the_bundled_manifest_is_sound_and_its_files_load() -> None:
     verdicts = list(weights.verify())
     assert [verdict.name for verdict in verdicts] == list(read_manifest())

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vidrestore.cli.restoring import Shared, Steady, Tile, TileOverlap, run_task, with_shared
-from vidrestore.options import RestoreOptions
+from vidrestore.options import Input, RestoreOptions
 
 
 def _image_command(task: str, what: str) -> Callable[..., None]:
@@ -36,8 +36,14 @@ deblur = _image_command("deblur", "blur of motion or focus")
 def sr(
     shared: Shared,
     scale: Annotated[int, typer.Option("--scale", "-x", help="How many times larger, in both directions: 4.")] = RestoreOptions.scale,
+    input: Annotated[
+        Input, typer.Option("--input", help="compressed: as cameras and the web have it; clean: made small without loss.")
+    ] = RestoreOptions.input,
     tile: Tile = RestoreOptions.tile,
     tile_overlap: TileOverlap = RestoreOptions.tile_overlap,
 ) -> None:
-    """Make films four times larger (-x4), with detail from neighbouring frames; sound, timing and colour stay as they are."""
-    run_task("sr", shared, scale=scale, tile=tile, tile_overlap=tile_overlap)
+    """Make films four times larger (-x4), with detail from neighbouring frames; sound, timing and colour stay as they are.
+
+    --input picks one of two bundled networks, --model any other.
+    """
+    run_task("sr", shared, scale=scale, input=input, tile=tile, tile_overlap=tile_overlap)

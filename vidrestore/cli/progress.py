@@ -65,7 +65,7 @@ def print_summary(event: Event) -> None:
     """What a finished input has become; on stderr where stdout carries the video."""
     if isinstance(event, Finished):
         if event.before:
-            say(f"{event.source} -> {event.output}: done before")
+            say(f"{event.source} -> {event.output}: skipped, finished before")
             return
         piped = event.output == "-"
         made = event.frames - event.reused

@@ -248,28 +248,27 @@ def _batch(sources: list[str], task: str, shared: Shared, options: RestoreOption
     from vidrestore.jobs.naming import PREVIEW
 
     trial = shared.preview is not None or shared.dry_run
-    found = {"recursive": shared.recursive, "many": bool(shared.from_list)}
+    found = {"recursive": shared.recursive}
     if shared.shard and not trial:
         from vidrestore.scale.shards import Shard
-        from vidrestore.scale.team_batch import ShardedBatch
+        from vidrestore.scale.shared_batch import ShardedBatch
 
         return ShardedBatch(sources, shared.output, task, options, Shard(*shared.shard), **found)
     if shared.engine == "ray" and not trial:
         from vidrestore.scale.ray_actors import RayActors
-        from vidrestore.scale.team_batch import TeamBatch
+        from vidrestore.scale.shared_batch import WorkersBatch
 
-        actors = RayActors(task, options, shared.ray_address, cpus=shared.ray_cpus)
-        return TeamBatch(sources, shared.output, task, options, actors, **found)
+        actors = RayActors(shared.ray_address, cpus=shared.ray_cpus)
+        return WorkersBatch(sources, shared.output, task, options, actors, **found)
     if "," in shared.device:
         from vidrestore.scale.processes import Processes, devices_of
 
         devices = devices_of(shared.device)
         options = replace(options, device=devices[0])
         if not trial:
-            from vidrestore.scale.team_batch import TeamBatch
+            from vidrestore.scale.shared_batch import WorkersBatch
 
-            team = Processes(devices, task, options)
-            return TeamBatch(sources, shared.output, task, options, team, **found)
+            return WorkersBatch(sources, shared.output, task, options, Processes(devices), **found)
     suffix = PREVIEW if shared.preview else None
     return Batch(sources, shared.output, task, options, suffix=suffix, dry_run=shared.dry_run, **found)
 

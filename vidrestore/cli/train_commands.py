@@ -20,7 +20,9 @@ def train(
     config: Annotated[Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one.")] = False,
-    init: Annotated[str | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file.")] = None,
+    init: Annotated[
+        list[str] | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file; again for other parts.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
     settings: Annotated[
@@ -80,7 +82,7 @@ def train(
             typer.echo(str(path))
 
 
-def _rehearse(recipe: RunConfig, init: str | None, device: str, reading: Reading) -> None:
+def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
     reading = replace(reading, notice=lambda text: typer.echo(f"vidrestore: {text}", err=True))

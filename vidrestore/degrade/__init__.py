@@ -6,7 +6,7 @@ from frame to frame, what falls goes on falling, noise is new in every frame.
 """
 
 from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, drawn_noise
-from vidrestore.degrade.blur import drawn_blur, gaussian_blurred, mean_light
+from vidrestore.degrade.blur import drawn_blur, gaussian_blurred, mean_light, means_of_light, motion
 from vidrestore.degrade.haze import add_haze, drawn_haze
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, drawn_rain, drawn_snow
@@ -28,4 +28,6 @@ __all__ = [
     "gaussian_blurred",
     "imresize",
     "mean_light",
+    "means_of_light",
+    "motion",
 ]

@@ -22,6 +22,9 @@ BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # how cameras interpolate colours; see `d
 ROWS = (0.0, 0.3)  # noise that is the same all along a row, of each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
+CHROMA_SHARE = 0.15  # of clips, which have coarse noise of the colours on top, as what cameras do against noise leaves it
+CHROMA = (0.008, 0.05)  # its standard deviation in display values
+COARSE = (2, 9)  # pixels, down and across: its grain, the wider along a line
 
 
 def add_gaussian_noise(
@@ -57,6 +60,21 @@ def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
 
 def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing leaves it, or smoothed."""
+    noisy = _sensed(clip, draw)
+    return (noisy + drawn_chroma(clip, draw)).clamp_(0, 1) if draw.random() < CHROMA_SHARE else noisy
+
+
+def drawn_chroma(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """(T, 3, H, W) of coarse noise that leaves the luma as it is."""
+    height, width = clip.shape[2:]
+    cells = height // int(draw.integers(*COARSE)) + 2, width // int(draw.integers(*COARSE)) + 2
+    coarse = torch.from_numpy(draw.standard_normal((len(clip), 2, *cells), dtype=np.float32))
+    blue, red = F.interpolate(coarse, (height, width), mode="bilinear").mul_(1.5 * log_uniform(draw, CHROMA)).split(1, 1)
+    return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
+
+
+def _sensed(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """The clip as a sensor and its interpolation leave it."""
     level = log_uniform(draw, SHOT)
     gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
     read = (log_uniform(draw, READ) * level) ** 2

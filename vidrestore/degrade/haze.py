@@ -1,7 +1,9 @@
 """Haze by the scattering model that dehazing papers share: I = J t + A (1 - t), t = exp(-density * depth).
 
-S. Narasimhan, S. Nayar, "Vision and the atmosphere", IJCV 2002; ranges of density and airlight about those of RESIDE (B. Li et al.,
-"Benchmarking single-image dehazing and beyond", TIP 2019). Clips come without depth: it is made up, plausibly.
+S. Narasimhan, S. Nayar, "Vision and the atmosphere", IJCV 2002; ranges of density and airlight about those of
+RESIDE (B. Li et al., "Benchmarking single-image dehazing and beyond", TIP 2019). Clips come without depth: it
+is made up, plausibly, of ground and hills on which parts of the picture stand upright, each as far as its
+foot, before a sky.
 """
 
 from __future__ import annotations
@@ -13,48 +15,97 @@ from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
+from vidrestore.degrade.regions import blended, drawn_regions, feet
 
-DENSITY = (0.8, 6.0)  # optical depth of the farthest thing
-AIRLIGHT = (0.7, 1.0)  # RESIDE's
+DENSITY = (0.3, 6.0)  # optical depth of the farthest thing
+AIRLIGHT = (0.6, 1.0)  # about RESIDE's
 TINT = 0.02  # standard deviation of a colour's airlight and optical depth from those of the others
+COLOURED_SHARE = 0.25  # of clips whose airlight has a colour that one sees: dust, smoke, evening, blue distance
+COLOURED = 0.08  # the same deviation of these, between red and blue
 NEAREST = 0.15  # depth of the nearest thing, at most: a frame shows something near
+UNEVEN_SHARE, UNEVEN = (
+    0.35,
+    0.5,
+)  # clips whose haze lies in patches, and how much thicker or thinner these are
 TOWARDS_SUN = 0.1  # most that airlight grows or fades from the middle of a frame to its sides
+DRIFT = 0.01  # standard deviation of what haze gains in density from a frame to the next
 LIGHT_SHARE = 0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
+EXPOSED_SHARE, EXPOSED = (
+    0.3,
+    0.08,
+)  # clips that the camera exposes by what it sees of haze, and how far off, in the logarithm
+STANDING_SHARE = 0.6  # of clips with things that stand up
+SKY_SHARE = 0.5  # of these, whose highest part is sky
+SKY_FOOT = 0.75  # of the height: how far down sky reaches, at most
 LUMA = (0.299, 0.587, 0.114)
 
 
 def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
     """(T, 3, H, W) seen through haze: transmission (T or 1, 3 or 1, H, W) in [0, 1], airlight (3, 1, 1 or W)."""
-    return clip * transmission + airlight * (1 - transmission)
+    return airlight + (clip - airlight) * transmission
 
 
 def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Haze of drawn depth, density and airlight."""
-    density = torch.from_numpy(log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, 3))).float()
+    """Haze of drawn depth, density and airlight; all but the same in every frame."""
     depth = drawn_depth(clip, draw)
-    transmission = torch.exp(-density[:, None, None] * (depth - depth.amin() + draw.uniform(0, NEAREST)))
-    colour = torch.from_numpy(draw.uniform(*AIRLIGHT) * (1 + draw.normal(0, TINT, 3))).float()
-    slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)
-    airlight = (colour[:, None, None] * (1 + slope * torch.linspace(-1, 1, clip.shape[3]))).clamp(0, 1)
+    depth = depth - depth.amin() + draw.uniform(0, NEAREST)
+    if draw.random() < UNEVEN_SHARE:
+        depth = depth * (1 + UNEVEN * draw.uniform(-1, 1) * _rolling(clip.shape[2], clip.shape[3], draw))
+    growth = 1 + np.cumsum(draw.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
+    density = torch.from_numpy(log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, (1, 3, 1, 1))) * growth).float()
+    transmission, airlight = torch.exp(-density * depth), drawn_airlight(clip, draw)
     if draw.random() < LIGHT_SHARE:
-        return from_light(add_haze(to_light(clip), transmission, to_light(airlight)))
+        exposure = np.exp(draw.normal(0, EXPOSED)) if draw.random() < EXPOSED_SHARE else 1.0
+        return from_light(exposure * add_haze(to_light(clip), transmission, to_light(airlight)))
     return add_haze(clip, transmission, airlight).clamp(0, 1)
 
 
-def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(T, 1, H, W) depth in [0, 1]: farther towards the top, rolling, and in steps between things of different brightness.
+def drawn_airlight(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """(3, H or 1, W) in [0, 1]: nearly grey, or of a colour that one sees; brighter here or there."""
+    colour = 1 + draw.normal(0, TINT, 3)
+    if draw.random() < COLOURED_SHARE:
+        colour += draw.normal(0, COLOURED) * np.array([1.0, 0.1, -1.0])
+    even = torch.from_numpy(draw.uniform(*AIRLIGHT) * colour).float()[:, None, None]
+    slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)
+    uneven = 1 + slope * torch.linspace(-1, 1, clip.shape[3])
+    if draw.random() < UNEVEN_SHARE:
+        uneven = uneven * (1 + 2 * TOWARDS_SUN * (_rolling(clip.shape[2], clip.shape[3], draw)[0, 0] - 0.5))
+    return (even * uneven).clamp(0, 1)
 
-    The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things keep theirs from frame to
-    frame.
+
+def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """(T or 1, 1, H, W) depth in [0, 1]: farther towards the top, rolling, and in steps between things.
+
+    The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things
+    keep theirs from frame to frame.
     """
     height, width = clip.shape[2:]
-    parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw), _by_brightness(clip, draw)]
-    shares = draw.dirichlet([0.3, 0.8, 0.4, 0.3])  # one of them usually prevails
-    depth = sum((float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(len(clip), 1, 1, 1))
+    standing = draw.random() < STANDING_SHARE
+    shares = draw.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])  # one of them usually prevails
+    parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw)]
+    parts += [] if standing else [_by_brightness(clip, draw)]
+    depth = sum((float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(1, 1, 1, 1))
+    if standing:
+        depth = _standing(depth, clip, draw)
     near, far = np.sort(draw.beta(0.4, 0.4, 2))
     lowest, highest = depth.amin(), depth.amax()
     scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
+
+
+def _standing(depth: Tensor, clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """(T, 1, H, W): depth (1, 1, H, W) on which regions of the clip stand, as far as their feet; some lie."""
+    regions = drawn_regions(clip, draw)
+    count = int(regions.max()) + 1
+    lines = depth[0, 0].mean(1)
+    lowest = feet(regions, count)
+    upright = torch.tensor([float(lines[round(foot * (len(lines) - 1))]) for foot in lowest])
+    upright *= torch.from_numpy(np.exp(draw.normal(0, 0.15, count))).float()
+    share = torch.from_numpy(draw.random(count) < draw.uniform(0.4, 1)).float()
+    sky = int(regions[len(regions) // 2, : max(1, regions.shape[1] // 8)].flatten().bincount(minlength=count).argmax())
+    if draw.random() < SKY_SHARE and lowest[sky] < SKY_FOOT:
+        upright[sky], share[sky] = float(depth.amax()) * draw.uniform(1, 1.5), 1.0
+    return blended((share * upright)[regions][:, None] + (1 - share)[regions][:, None] * depth)
 
 
 def _ramp(height: int, width: int, draw: np.random.Generator) -> Tensor:
@@ -73,7 +124,7 @@ def _ground(height: int, width: int, draw: np.random.Generator) -> Tensor:
 def _rolling(height: int, width: int, draw: np.random.Generator) -> Tensor:
     """(1, 1, H, W): random hills."""
     grid = torch.from_numpy(draw.uniform(0, 1, (1, 1, *draw.integers(2, 6, 2)))).float()
-    return F.interpolate(grid, size=(height, width), mode="bicubic", align_corners=True)
+    return F.interpolate(grid, size=(height, width), mode="bicubic", align_corners=True).clamp(0, 1)
 
 
 def _by_brightness(clip: Tensor, draw: np.random.Generator) -> Tensor:

@@ -1,38 +1,72 @@
-"""Rain and snow as layers of random points that move from frame to frame, each spread by the shape of one streak or flake.
+"""Rain and snow as layers of things that fall from frame to frame, each spread along its way and by the lens.
 
-Rain: O = t (J + S) + (1 - t) A with streaks S of several layers and rain that gathers into a veil (W. Yang et al., "Deep joint rain
-detection and removal from a single image", CVPR 2017; R. Li et al., "Heavy rain image restoration", CVPR 2019). Snow: K = z c + (1 - z) J
-with opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
+Rain: O = t ((1 - S) J + S L) + (1 - t) A with streaks S of several layers, their light L, and rain that
+gathers into a veil (W. Yang et al., "Deep joint rain detection and removal from a single image", CVPR 2017;
+R. Li et al., "Heavy rain image restoration", CVPR 2019). A drop shows most of what is before the camera,
+upside down (K. Garg, S. Nayar, "Vision and rain", IJCV 2007), so L is brighter than most of a scene. Snow: K
+= z c + (1 - z) J with opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.haze import add_haze, drawn_depth
+from vidrestore.degrade.light import from_light, to_light
+from vidrestore.degrade.particles import (
+    Room,
+    Swarm,
+    capsule,
+    drawn_swarm,
+    room_around,
+    shaped,
+    soft,
+    spread_all,
+)
 
-STREAKS = (5e-5, 4e-3)  # of a near layer, per pixel
-FLAKES = (2e-4, 4e-3)  # of a pixel's radius, per pixel
-NEAR = (0.1, 1.0)  # how near a layer of rain is: 1 is the nearest, whose streaks are up to 40 pixels long
-STRENGTH = (0.05, 0.9)  # of streaks: single faint ones have to be seen, too
-OPACITY = (0.1, 1.0)  # of flakes
+STREAKS = (1e-4, 4e-3)  # of a near layer, per pixel
+FLAKES = (2e-4, 7e-3)  # of a pixel's radius, per pixel
+NEAR = (
+    0.1,
+    1.0,
+)  # how near a layer of rain in focus is: 1 is the nearest, whose streaks are up to 60 pixels long
+THICK_SHARE = 0.55  # of clips with rain that have streaks too near to be in focus
+THICK = (1.5, 6.0)  # pixels: their softness
+THICK_COUNT = (5e-5, 6e-4)  # of them, per pixel
+SPLASH_SHARE = 0.15  # of clips with rain that show splashes
+STRENGTH = (0.06, 0.8)  # of streaks: single faint ones have to be seen, too
+OPACITY = (0.1, 1.5)  # optical depth of flakes
+LARGE_SHARE = 0.5  # of clips with snow that have flakes too near to be in focus
+LARGE = (4.0, 14.0)  # pixels: their radius
 VEIL_SHARE = 0.8  # of clips with rain or snow that are veiled, too: what falls far away can't be told apart
-VEIL = (0.0, 0.3)  # optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
+VEIL = (
+    0.0,
+    0.35,
+)  # optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
+LIGHT_SHARE = 0.5  # of clips on which weather is added as light; on the others in display values, as data sets have it
 
 
-def add_rain(clip: Tensor, streaks: Tensor, opacity: float, transmission: Tensor, airlight: Tensor, brightness: float = 1.0) -> Tensor:
-    """(T, 3, H, W) with streaks (T, 1, H, W) before it, of `brightness`, all seen through a veil.
+def add_rain(
+    clip: Tensor,
+    streaks: Tensor,
+    opacity: float,
+    transmission: Tensor,
+    airlight: Tensor,
+    light: float | Tensor = 1.0,
+) -> Tensor:
+    """(T, 3, H, W) with streaks (T, 1, H, W) before it, of `light`, all seen through a veil.
 
-    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go beyond their brightness.
+    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never go
+    beyond their brightness.
     """
-    return add_haze(clip * (1 - opacity * streaks) + brightness * streaks, transmission, airlight)
+    return add_haze(clip * (1 - opacity * streaks) + light * streaks, transmission, airlight)
 
 
 def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
@@ -41,76 +75,109 @@ def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 
 def drawn_rain(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Two to eight layers at as many depths, falling at about one angle: nearer streaks are longer, thicker and fewer."""
-    angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
-    streaks = torch.zeros(len(clip), 1, *clip.shape[2:])
-    for _ in range(draw.integers(2, 9)):
-        near = log_uniform(draw, NEAR)
-        shape = capsule(
-            length=40 * near * draw.uniform(0.3, 1),
-            angle=angle + draw.normal(0, 0.05),
-            radius=1.2 * near - 0.35,
-            softness=draw.uniform(0.4, 1.2),
-        )
-        fall = 120 * near * np.array([math.cos(angle), math.sin(angle)])
-        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, STREAKS) / near, fall, draw)
-        streaks += strength * draw.uniform(0.5, 1.5) * spread(points, shape)
+    """Layers of streaks at as many depths, at about one angle; often thick ones near the lens, too."""
+    room = room_around(clip.shape[2:])
+    layers = [*_thin(len(clip), room, draw)]
+    streaks = _seen(spread_all(layers, room), clip)
+    light = _drops_light(clip, draw)
     transmission, airlight = _veil(clip, draw)
-    return add_rain(clip, streaks.clamp(max=1), draw.uniform(0, 1), transmission, airlight, draw.uniform(0.6, 1)).clamp(0, 1)
+    opacity = draw.uniform(0.3, 1)
+    if draw.random() < LIGHT_SHARE:
+        rainy = add_rain(to_light(clip), streaks, opacity, transmission, to_light(airlight), to_light(light))
+        return from_light(rainy)
+    return add_rain(clip, streaks, opacity, transmission, airlight, light).clamp(0, 1)
+
+
+def _thin(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Maps of streaks with the spectra of their profiles: in focus, too near for it, and splashes."""
+    angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
+    down = np.array([math.cos(angle), math.sin(angle)])
+    exposure = (
+        log_uniform(draw, (0.2, 1.0)) if draw.random() < 0.3 else draw.uniform(0.5, 1)
+    )  # of the longest: drops are dots under a short one
+    for _ in range(draw.integers(2, 7)):
+        near = log_uniform(draw, NEAR)
+        density = log_uniform(draw, STREAKS) / near
+        swarm = drawn_swarm(room, density, 120 * near * down, 60 * near * exposure * draw.uniform(0.5, 1) * down, draw, 0.05)
+        thin = near * draw.uniform(0.6, 1.2)
+        yield strength * draw.uniform(0.5, 1.5) * swarm.traces(frames, room), soft(max(0.35, thin), room)
+    if draw.random() < THICK_SHARE:
+        sigma = log_uniform(draw, THICK)
+        way = sigma * draw.uniform(4, 14) * exposure**0.5 * down
+        swarm = drawn_swarm(room, log_uniform(draw, THICK_COUNT), 200 * down, way, draw, 0.08)
+        yield (
+            min(0.6, strength * draw.uniform(0.5, 1.5) + 0.08) * swarm.traces(frames, room),
+            soft(sigma, room),
+        )
+    if draw.random() < SPLASH_SHARE:
+        yield strength * _splashes(frames, room, draw), soft(draw.uniform(0.4, 0.9), room)
+
+
+def _splashes(frames: int, room: Room, draw: np.random.Generator) -> Tensor:
+    """(T, 1, *room): drops that burst on the ground, anew in every frame: droplets thrown up around each."""
+    size, density = draw.uniform(1, 5), log_uniform(draw, (3e-4, 3e-3))
+    parts = []
+    for _ in range(frames):
+        hits = np.repeat(draw.uniform(0, 1, (2, draw.poisson(density * room[0] * room[1]))), 5, axis=1) * np.array(room)[:, None]
+        thrown = draw.normal(0, size, hits.shape)
+        thrown[0] = -abs(thrown[0])
+        still = np.zeros_like(hits)
+        parts.append(Swarm(hits + thrown, still, 0.4 * thrown, draw.lognormal(0, 0.5, hits.shape[1])).traces(1, room))
+    return torch.cat(parts)
+
+
+def _drops_light(clip: Tensor, draw: np.random.Generator) -> Tensor:
+    """(T, 3, H, W) display values of what drops show: the sky's light, and some of what is around them."""
+    overall = float(clip.mean())
+    sky = min(1.0, overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45))
+    colour = torch.from_numpy(sky * (1 + draw.normal(0, 0.02, 3))).float()[:, None, None]
+    around = F.interpolate(clip[..., 2::5, 2::5].flip(2), clip.shape[2:], mode="bilinear")
+    return torch.maximum(colour + draw.uniform(0, 0.5) * (around - overall), 0.5 * colour).clamp(0, 1)
 
 
 def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Two to five layers of flakes, the largest the fewest and the most out of focus, with one wind and their own drift."""
-    wind, seen = draw.normal(0, 0.6), torch.ones(len(clip), 1, *clip.shape[2:])
-    for _ in range(draw.integers(2, 6)):
-        radius = log_uniform(draw, (0.3, 4))
-        angle = wind + draw.normal(0, 0.3)
-        shape = capsule(length=radius * draw.uniform(0, 4), angle=angle, radius=radius, softness=draw.uniform(0.5, 2) * max(radius, 1))
-        fall = 8 * radius * np.array([math.cos(angle), math.sin(angle)])
-        points = drawn_points(clip.shape[2:], len(clip), log_uniform(draw, FLAKES) / radius**1.7, fall, draw)
-        seen *= 1 - (log_uniform(draw, OPACITY) * spread(points, shape)).clamp(0, 1)
+    """Layers of flakes, the largest the fewest and the most out of focus, with one wind and their own drift."""
+    room = room_around(clip.shape[2:])
+    mask = 1 - torch.exp(-_seen(spread_all(_flakes(len(clip), room, draw), room), clip, 20))
     transmission, airlight = _veil(clip, draw)
-    colour = torch.from_numpy(draw.uniform(0.75, 1) * (1 + draw.normal(0, 0.02, 3))).float()
-    return add_snow(add_haze(clip, transmission, airlight), 1 - seen, colour).clamp(0, 1)
+    bright = max(draw.uniform(0.7, 1), min(1.0, 1.3 * float(clip.mean())))
+    colour = torch.from_numpy(bright * (1 + draw.normal(0, 0.02, 3))).float()
+    if draw.random() < LIGHT_SHARE:
+        return from_light(add_snow(add_haze(to_light(clip), transmission, to_light(airlight)), mask, to_light(colour)))
+    return add_snow(add_haze(clip, transmission, airlight), mask, colour).clamp(0, 1)
+
+
+def _flakes(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Maps of flakes by their size, with the spectra of their shapes."""
+    wind, exposure, depth = draw.normal(0, 0.6), log_uniform(draw, (0.03, 0.6)), log_uniform(draw, OPACITY)
+    down = np.array([math.cos(wind), math.sin(wind)])
+    radii = [log_uniform(draw, (0.3, 4)) for _ in range(draw.integers(2, 6))]
+    if draw.random() < LARGE_SHARE:
+        radii += [log_uniform(draw, LARGE) for _ in range(draw.integers(1, 3))]
+    for radius in radii:
+        fall = (4 + 8 * radius) * draw.uniform(0.4, 1.2) * down
+        density = log_uniform(draw, FLAKES) / radius**1.7
+        swarm = drawn_swarm(room, density, fall, min(exposure, 3 * radius / np.hypot(*fall)) * fall, draw, 0.25)
+        # light that a flake takes away is spread over its disc: larger is fainter
+        opacity = depth * draw.uniform(0.5, 1.5) * min(1.0, (3 / radius) ** 0.5)
+        passed = max(1.0, math.hypot(*fall) * exposure / (2 * radius + 1))
+        yield opacity / passed * swarm.traces(frames, room), shaped(_flake(radius, draw), room)
+
+
+def _flake(radius: float, draw: np.random.Generator) -> Tensor:
+    """(side, side): one of a radius, seldom round, sharp or out of focus."""
+    softness = draw.uniform(0.4, 1.6) * max(radius, 1) if draw.random() < 0.7 else 0.7
+    return capsule(radius * draw.uniform(0, 1.2), draw.uniform(0, math.pi), 0.7 * radius, softness, 19)
+
+
+def _seen(maps: Tensor, clip: Tensor, largest: float = 1.0) -> Tensor:
+    """What of a room's maps lies on the picture."""
+    height, width = clip.shape[2:]
+    return maps[..., :height, :width].clamp(max=largest)
 
 
 def _veil(clip: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Transmission (T or 1, 1, H, W) and airlight (3, 1, 1) of what is too far away to be seen one by one."""
     density = draw.uniform(*VEIL) if draw.random() < VEIL_SHARE else 0.0
-    depth = drawn_depth(clip, draw) if draw.random() < 0.5 else torch.ones(1, 1, 1, 1)
+    depth = drawn_depth(clip, draw) if draw.random() < 0.4 else torch.ones(1, 1, 1, 1)
     return torch.exp(-density * depth), torch.full((3, 1, 1), draw.uniform(0.5, 0.95))
-
-
-def drawn_points(
-    size: tuple[int, ...], frames: int, density: float, step: NDArray[np.float64], draw: np.random.Generator, margin: int = 32
-) -> Tensor:
-    """(T, 1, H + 2 margin, W + 2 margin): points of brightness about 1, `density` of them per pixel, that move by `step` in a frame.
-
-    What leaves at one side comes in at the other, `margin` pixels beyond the picture.
-    """
-    room = np.array(size)[:, None] + 2 * margin
-    count = draw.poisson(density * room.prod())
-    start, drift = draw.uniform(0, 1, (2, count)) * room, draw.normal(0, 0.1, (2, count)) * np.hypot(*step)
-    brightness = torch.from_numpy(draw.lognormal(0, 0.4, count)).float()
-    maps = torch.zeros(frames, int(room.prod()))
-    for number, points in enumerate(maps):
-        places = ((start + (step[:, None] + drift) * number) % room).astype(int)
-        points.index_add_(0, torch.from_numpy(places[0] * room[1, 0] + places[1]), brightness)
-    return maps.view(frames, 1, *room[:, 0])
-
-
-def spread(points: Tensor, shape: Tensor) -> Tensor:
-    """Maps of `drawn_points` with a shape (side, side) at every point, the margin of 32 taken off again; larger shapes lose their ends."""
-    reach, margin = shape.shape[0] // 2, 32
-    inner = points[..., margin - reach : points.shape[-2] - margin + reach, margin - reach : points.shape[-1] - margin + reach]
-    return F.conv2d(inner, shape.flip(0, 1)[None, None])
-
-
-def capsule(length: float, angle: float, radius: float, softness: float, largest: int = 32) -> Tensor:
-    """(side, side), side odd: 1 within `radius` of a segment, falling to 0 over `softness` pixels. Angle 0 points down, pi/2 right."""
-    reach = min(largest, math.ceil(length / 2 + radius + softness))
-    rows, columns = torch.meshgrid(*[torch.arange(-reach, reach + 1).float()] * 2, indexing="ij")
-    along = rows * math.cos(angle) + columns * math.sin(angle)
-    beyond = along - along.clamp(-length / 2, length / 2)
-    distance = torch.hypot(columns * math.cos(angle) - rows * math.sin(angle), beyond)
-    return ((radius + softness - distance) / softness).clamp(0, 1)

@@ -83,9 +83,9 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     if isinstance(config.data, SetConfig):
         return (config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))), True
     if data is None:
-        folder = config.folder / config.data.clips
-        if not folder.is_dir():
-            raise ConfigError(f"{folder}: no such folder, where {config.path.name} has its clips; name another with --data")
+        for folder in (config.folder / name for name in config.data.clip_folders):
+            if not folder.is_dir():
+                raise ConfigError(f"{folder}: no such folder, where {config.path.name} has its clips; name another with --data")
         return config, True
     names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
     if not names:

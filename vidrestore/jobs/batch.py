@@ -15,22 +15,24 @@ from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.naming import SUFFIXES, are_many, expand_sources, made_of_others, output_for
 from vidrestore.jobs.preview import preview
-from vidrestore.jobs.run import nothing_to_do, restore_source
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.jobs.request import Request
+from vidrestore.jobs.run import restore_request
 from vidrestore.media.encoders import PIPE
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Restorer, load_restorer
 
 
 class Batch:
-    """The films meant by `sources` (files, folders, patterns), each with its output; `output` is a folder where there are several.
-    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes into folders below the given
-    ones; the folder `output` then gets the same folders. Of many films those that are done, by this or an earlier run, count as done;
-    `many` says that even a single one stands for many, as a list of one does. `left_out` are named films that were made of other ones of
-    the batch. With `dry_run`, for estimates only, folders that were made for outputs are gone again after `close`.
+    """The videos meant by `sources` (files, folders, patterns), each with its output; `output` is a folder if
+    there are several.
 
-    The model is loaded when the first film needs it and kept for the others. Raises OptionError or MediaError where the inputs make no
-    sense as a whole.
+    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
+    into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
+    videos that were made from other ones of the batch. With `dry_run`, for estimates only, folders that were
+    made for outputs are removed by `close`.
+
+    The model is loaded when the first video needs it and kept for the others. Raises OptionError or
+    MediaError if the inputs make no sense as a whole.
     """
 
     def __init__(
@@ -42,7 +44,6 @@ class Batch:
         *,
         suffix: str | None = None,
         recursive: bool = False,
-        many: bool = False,
         dry_run: bool = False,
     ) -> None:
         self.task = task
@@ -53,7 +54,6 @@ class Batch:
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
-        self.again = (many or are_many(sources)) and (output is None or os.path.isdir(output) or output.endswith(("/", os.sep)))
         self.outputs = {
             source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
             for source, folder in found.items()
@@ -70,29 +70,26 @@ class Batch:
     def restorer(self) -> Restorer:
         return load_restorer(self.task, self.options)
 
+    def request(self, source: str) -> Request:
+        return Request(source, self.outputs[source], self.task, self.options)
+
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
-        options, again = self.options, self.again
-        return restore_source(source, self.outputs[source], self.task, options, lambda: self.restorer, on_event, again=again)
+        return restore_request(self.request(source), lambda: self.restorer, on_event)
 
     def close(self) -> None:
-        """Nothing more is to be restored."""
+        """Remove what only a dry run needed."""
         for folder in reversed(self._passing):
             with suppress(OSError):  # in use by someone else meanwhile
                 folder.rmdir()
 
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""
-        return preview(source, self.outputs[source], seconds, self.task, self.options, lambda: self.restorer, on_event)
+        return preview(self.request(source), seconds, lambda: self.restorer, on_event)
 
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
-        """Plan one of `sources` and say what its restoration would cost; or what became of it, where nothing is left to do."""
-        output = self.outputs[source]
-        if PIPE not in (source, output):
-            folder = WorkFolder(output, self.options.work_dir)
-            if before := nothing_to_do(source, self.task, self.options, folder, on_event, again=self.again):
-                return before
-        return estimate(source, self.outputs[source], self.task, self.options, lambda: self.restorer, on_event)
+        """Plan one of `sources` and estimate its cost; return the summary instead if nothing is left to do."""
+        return estimate(self.request(source), lambda: self.restorer, on_event)
 
 
 def _make_folder(folder: Path) -> list[Path]:

@@ -1,4 +1,6 @@
-"""How fast a restoration is here, and how near to what the machine can do: each stage alone, the whole command, the machine's peaks."""
+"""How fast a restoration is here, and how near to what the machine can do: each stage alone, the whole
+command, the machine's peaks.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,14 @@ from torch import Tensor
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.jobs.job import Job, available_cores, check_picture, ignore, prepare
-from vidrestore.jobs.run import restore_source
+from vidrestore.jobs.job import Job, available_cores
+from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.run import restore_request
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.plan import planned_clips
 from vidrestore.pipeline.plane_clips import at_once
 from vidrestore.restorers.base import Restorer, Sample, Sampled, load_restorer
 from vidrestore.restorers.devices import torch_device
@@ -59,9 +60,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`whole` is the command; `bound` the frames per second of a machine that does nothing but the stages' CPU work on all its cores.
+    """`whole` is the command; `bound` the frames per second of a machine that does nothing but the stages'
+    CPU work on all its cores.
 
-    `peaks` are operations per second of matrix products (a multiply and an add are two), by number format. `memory` in bytes.
+    `peaks` are operations per second of matrix products (a multiply and an add are two), by number format.
+    `memory` in bytes.
     """
 
     source: str
@@ -93,15 +96,18 @@ class Benchmark:
 
     @property
     def network_share(self) -> float | None:
-        """How much of the machine's peak the network alone reaches, its steps between the products counted in."""
+        """How much of the machine's peak the network alone reaches, its steps between the products counted
+        in.
+        """
         return self.network.operations / self.peaks[self.network.numbers] if self.network else None
 
 
 def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
-    """Measure a restoration of `source`, or of a noisy film of `size` (width, height) with `frames` frames that is made up.
+    """Measure a restoration of `source`, or of a noisy film of `size` (width, height) with `frames` frames
+    that is made up.
 
-    The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is thrown away. Raises
-    VidRestoreError as `vidrestore.restore` does.
+    The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is
+    thrown away. Raises VidRestoreError as `vidrestore.restore` does.
     """
     if source == PIPE:
         raise OptionError("bench reads its film more than once: name a file instead of a pipe")
@@ -114,29 +120,27 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
         began = time.perf_counter()
         restorer = load_restorer(task, options)
         loading = time.perf_counter() - began
-        whole = _whole(film, output, task, options, restorer)
+        request = Request(film, output, task, options)
+        whole = _whole(request, restorer)
         memory = peak_memory()
-        with VideoReader(film) as reader:
-            check_picture(film, reader.info.video, "give a progressive film")
-            job = prepare(reader.info, output, task, options, lambda: restorer)
-            stages = _stages(job, reader, frames)
+        with open_job(request, lambda: restorer) as job:
+            stages = _stages(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
     network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
     return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, network, memory, loading)
 
 
-def _whole(film: str, output: str, task: str, options: RestoreOptions, restorer: Restorer) -> Stage:
+def _whole(request: Request, restorer: Restorer) -> Stage:
     cpu = time.process_time()
-    summary = restore_source(film, output, task, options, lambda: restorer, ignore)
+    summary = restore_request(request, lambda: restorer)
     return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
 
 
-def _stages(job: Job, reader: VideoReader, limit: int) -> tuple[Stage, ...]:
-    pixels, timeline = job.info.video.format, job.plan.timeline
-    frames, decoding = _timed("decode", 1, lambda: list(islice(reader.frames(), limit)))
+def _stages(job: Job, limit: int) -> tuple[Stage, ...]:
+    frames, decoding = _timed("decode", 1, lambda: list(islice(job.frames(), limit)))
     count = len(frames)  # a film may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
-    planned, plan = _timed("plan", count, lambda: list(planned_clips(frames, timeline, pixels, job.sigma, detect=job.options.scene_detect)))
+    planned, plan = _timed("plan", count, lambda: list(job.planned(frames)))
     restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
     _, encode = _timed("encode", count, lambda: _encode(restored, job))
     return decode, plan, model, encode
@@ -182,7 +186,9 @@ def peaks(threads: int) -> dict[str, float]:
 
 
 def _products() -> dict[str, Callable[[], Any]]:
-    """One matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which plain products leave out."""
+    """One matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which plain
+    products leave out.
+    """
     side, products = PEAK_SIZE, dict[str, Callable[[], Any]]()
     for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         left, right = torch.randn(side, side).to(kind), torch.randn(side, side).to(kind)

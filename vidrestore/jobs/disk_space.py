@@ -1,4 +1,6 @@
-"""Is there room? Asked before the work begins: the segments and the film joined from them are there at the same time."""
+"""Is there room? Asked before the work begins: the segments and the film joined from them are there at the
+same time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from vidrestore.errors import MediaError
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import VideoInfo
 
-# Bits per pixel of what comes out, the least there could be and what is likely; without loss as shares of the samples' own size.
+# Bits per pixel of what comes out, the least there could be and what is likely; without loss as shares of the
+# samples' own size.
 LOSSY = 0.0005, 0.3  # still pictures at crf 40 take four times the least
 LOSSLESS = 0.001, 0.5
 
@@ -27,7 +30,8 @@ def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: in
 
 
 def check_space(work: Path, output: Path, least: int, likely: int, there: int = 0) -> str | None:
-    """A warning where there is less room than segments and film are likely to take. MediaError where there certainly is too little.
+    """A warning where there is less room than segments and film are likely to take. MediaError where there
+    certainly is too little.
 
     `work` is the folder of the segments, which take as much as the film; `there` bytes of them are finished.
     """

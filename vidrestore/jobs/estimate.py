@@ -1,4 +1,4 @@
-"""What a restoration would do and cost, found without doing it."""
+"""Plan a restoration and estimate its cost, without doing it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
-from vidrestore.jobs.job import Job, RestorerLoader, available_cores, check_picture, check_request, plan_source, prepare, restore_clips
+from vidrestore.jobs.finished import nothing_to_do
+from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
+from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.media.encoders import PIPE
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.plan import Plan
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from restoring the first clips.
+    """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
+    restoring the first clips.
 
     `damage` says what is wrong with the source.
     """
@@ -36,28 +36,25 @@ class Estimate:
         return len(self.plan.timeline.pts)
 
 
-def estimate(source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener) -> Estimate:
-    """Check and plan the whole film and restore its first clips on trial; writes nothing that stays.
+def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Estimate | Summary:
+    """Check and plan the whole video and restore its first clips on trial; write nothing that stays.
 
-    Raises VidRestoreError as `vidrestore.restore` does.
+    Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
     """
-    if PIPE in (source, output):
+    if request.is_piped:
         raise OptionError("--dry-run needs a file to read and a file to write, not a pipe")
-    check_request(source, output, options)
-    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
-        check_picture(source, reader.info.video)
-        job = prepare(reader.info, output, task, options, loader, find_span(reader, options.start, options.duration))
-        plan = plan_source(job, reader)
-        damage = reader.damage.summary() if reader.damage.found else None
-        seconds, size = _trial(job, reader)
+    if before := nothing_to_do(request, on_event):
+        return before
+    with open_job(request, loader) as job:
+        plan, damage = plan_source(job), job.damage
+        seconds, size = _trial(job)
     found = Estimate(plan, seconds, size, damage)
-    timeline = plan.timeline
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
-    on_event(Planned(source, found.frames, len(timeline.scenes), len(timeline.clips), details=details))
+    on_event(Planned(request.source, found.frames, len(plan.timeline.scenes), len(plan.timeline.clips), details=details))
     return found
 
 
-def _trial(job: Job, reader: VideoReader) -> tuple[float, int]:
+def _trial(job: Job) -> tuple[float, int]:
     """Seconds and bytes for the whole film, from as many of its first clips as there are threads."""
     timeline = job.plan.timeline
     clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
@@ -66,7 +63,7 @@ def _trial(job: Job, reader: VideoReader) -> tuple[float, int]:
         silent = replace(job.info, path=PIPE)
         writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.scale)
         began = time.monotonic()
-        with closing(restore_clips(job, reader, clips)) as frames, writer:
+        with closing(restore_clips(job, clips)) as frames, writer:
             for frame in frames:
                 writer.write(frame)
         share = len(timeline.pts) / writer.frames

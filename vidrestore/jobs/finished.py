@@ -1,7 +1,7 @@
-"""Was this film restored before? What a run leaves for that question, and the answers.
+"""Was this video restored before? The marker that a run leaves on its output, and the answers.
 
-A finished film carries the answer in an attribute of its file, which is no part of what is in it and is gone where a copy or a file system
-keeps none. Then a look has to do: it is not older than the source, as large as asked for, and as long.
+The marker is an attribute of the file, which is not part of its content; a copy or a file system may not keep
+it. Then only `skip_existing` leaves an existing output alone.
 """
 
 from __future__ import annotations
@@ -10,53 +10,93 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.errors import OutputExistsError
+from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.job_identity import request_name
+from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import WorkFolder, digest
-from vidrestore.media.probe import SourceInfo, probe
-from vidrestore.options import RestoreOptions
+from vidrestore.media.encoders import PIPE
 from vidrestore.pipeline.plan import SourceIdentity
-from vidrestore.restorers.base import SCALES
 
 ATTRIBUTE = "user.vidrestore"
-TOLERANCE = Fraction(1, 2)  # seconds by which containers may differ about the length of the same film
 
 
-def note_named(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
-    """Write down which file is the film, and put it on the disk, before it gets its name."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
-    told: dict[str, Any] = {"request": request_name(job.plan.task, job.options), "size": found.st_size, "modified": found.st_mtime_ns}
-    told |= {"frames": len(job.plan.timeline.pts), "damage": damage, "source": _source_name(job.plan.source)}
-    with suppress(OSError, AttributeError):
-        os.setxattr(path, ATTRIBUTE, json.dumps(told).encode())
-    folder.write("named", told)
+def nothing_to_do(request: Request, on_event: Listener) -> Summary | None:
+    """Return the summary of a video that is finished or is to be left alone; None if there is work.
 
-
-def finished_before(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
-    """What was done, where the same job got as far as naming its film and was killed before it had cleared up; clears up."""
-    if not (folder.path.is_dir() and folder.output.exists()):
-        return None
-    with folder.locked():  # which clears up where no more than the lock is left
-        if named := named_film(folder):
-            remove_partials(str(folder.output))
-            folder.remove()
-        elif folder.read("job") is None and not (options.overwrite or options.skip_existing):  # killed while it cleared up
-            named = _attribute(str(folder.output))
-        if named and named["request"] == request_name(task, options) and named["source"] == _source_name(SourceIdentity.of(source)):
-            return _summary(source, str(folder.output), named)
+    Raises VidRestoreError if the request can be refused without opening the source.
+    """
+    folder = None if request.is_piped else request.work_folder()
+    before = finished_before(request, folder) if folder else None
+    if before is None and (there := left_alone(request)):
+        return there
+    if folder and (before := before or done_before(request)):
+        return announced_before(request, before, on_event)
+    check_request(request)
     return None
 
 
-def named_film(folder: WorkFolder) -> dict[str, Any] | None:
-    """What a job wrote down of its film, where that has its name now."""
+def left_alone(request: Request) -> Summary | None:
+    """Return the summary of an output that exists and is to be skipped; None if there is work."""
+    there = request.options.skip_existing and request.output != PIPE and os.path.exists(request.output)
+    return Summary(request.source, request.output, 0, 0.0, skipped=True) if there else None
+
+
+def announced_before(request: Request, summary: Summary, on_event: Listener) -> Summary:
+    """Return the summary of an earlier run, after its events."""
+    on_event(Started(request.source, request.output, request.task, device=request.options.device))
+    return announced(summary, on_event)
+
+
+def announced(summary: Summary, on_event: Listener) -> Summary:
+    """Return the summary, after its events."""
+    if summary.retried:
+        on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
+    measured = [scene for scene in summary.scenes if scene.rms]
+    if measured and not any(level for scene in measured for level in scene.sigma):
+        on_event(Warned(summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"))
+    scenes = [
+        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} | ({"noise": scene.noise} if scene.rms else {})
+        for scene in summary.scenes
+    ]
+    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
+    on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
+    return summary
+
+
+def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
+    """Mark the finished file `path` and put it on the disk, before it gets its name."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        found = os.fstat(file.fileno())
+    marker: dict[str, Any] = {"request": job.request.name, "size": found.st_size, "modified": found.st_mtime_ns}
+    marker |= {"frames": len(job.plan.timeline.pts), "damage": damage, "source": _source_name(job.plan.source)}
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    folder.write("named", marker)
+
+
+def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
+    """Return the summary of a run that was killed after it had named its output and before it had cleared up;
+    clear up.
+    """
+    if not (folder.path.is_dir() and folder.output.exists()):
+        return None
+    with folder.locked():  # which removes a folder with nothing but the lock
+        if named := named_output(folder):
+            remove_partials(request.output)
+            folder.remove()
+            if named["request"] == request.name and named["source"] == _source_name(SourceIdentity.of(request.source)):
+                return _summary(request, named)
+    return None
+
+
+def named_output(folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker that a job left in its folder, if its output has its name now."""
     with suppress(OSError, KeyError):
         named, found = folder.read("named"), folder.output.stat()
         if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
@@ -64,66 +104,39 @@ def named_film(folder: WorkFolder) -> dict[str, Any] | None:
     return None
 
 
-def done_before(source: str, output: str, task: str, options: RestoreOptions) -> Summary | None:
-    """What was done, where `output` is there and is the film that this job makes of `source`; None where it isn't there.
+def done_before(request: Request) -> Summary | None:
+    """Return the summary if the output has the marker of this very request; None if it has none, or is to be
+    replaced.
 
-    Raises OutputExistsError where it is there and is something else, or not certainly that.
+    Raises OutputExistsError if it has the marker of another request.
     """
-    if options.overwrite or not os.path.isfile(output) or not os.path.isfile(source) or same_file(Path(output), Path(source)):
+    source, output = request.source, request.output
+    if request.options.overwrite or not os.path.isfile(source) or same_file(Path(output), Path(source)):
         return None
-    told = _attribute(output)
-    if told is None:
-        reason = _unlike(source, output, task, options)
-        told = {"frames": 0, "damage": None}
-    elif told["request"] != request_name(task, options):
+    if (marker := _marker(output)) is None:
+        return None
+    if marker["request"] != request.name:
         reason = "was made with other options"
+    elif marker["source"] != _source_name(SourceIdentity.of(source)):
+        reason = "was made from another video, or from this one before it changed"
     else:
-        same = told["source"] == _source_name(SourceIdentity.of(source))
-        reason = None if same else "was made of another film, or of this one before it changed"
-    if reason:
-        raise OutputExistsError(f"{output}: already exists and {reason}; add --overwrite to replace it, or give -o another name")
-    return _summary(source, output, told)
+        return _summary(request, marker)
+    raise OutputExistsError(f"{output}: already exists and {reason}; add --overwrite to replace it, or give -o another name")
 
 
-def _summary(source: str, output: str, told: dict[str, Any]) -> Summary:
-    return Summary(source, output, told["frames"], 0.0, damage=told["damage"], reused=told["frames"], before=True)
+def _summary(request: Request, marker: dict[str, Any]) -> Summary:
+    frames = marker["frames"]
+    return Summary(request.source, request.output, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
 
 
 def _source_name(source: SourceIdentity) -> str:
     return digest(asdict(source) | {"path": ""})
 
 
-def _attribute(output: str) -> dict[str, Any] | None:
-    """What a film's file says of its making; None where it says nothing, or was written to since."""
+def _marker(output: str) -> dict[str, Any] | None:
+    """Return the marker of a file; None if it has none, or was written to since."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-        told = json.loads(os.getxattr(output, ATTRIBUTE))
-        if told["size"] == os.stat(output).st_size and {"request", "source", "frames", "damage"} <= told.keys():
-            return dict(told)
+        marker = json.loads(os.getxattr(output, ATTRIBUTE))
+        if marker["size"] == os.stat(output).st_size and {"request", "source", "frames", "damage"} <= marker.keys():
+            return dict(marker)
     return None
-
-
-def _unlike(source: str, output: str, task: str, options: RestoreOptions) -> str | None:
-    """Why a film can't be the one that is made of `source`."""
-    if os.stat(output).st_mtime_ns < os.stat(source).st_mtime_ns:
-        return "is older than its source"
-    try:
-        made = probe(output)
-    except MediaError:
-        return "is no film that can be read"
-    film, scale = probe(source), SCALES.get(task, 1)
-    if (made.video.width, made.video.height) != (film.video.width * scale, film.video.height * scale):
-        return f"has a size of {made.video.width}x{made.video.height}"
-    wanted = _expected_length(film, options)
-    if wanted is None or made.duration is None:
-        return "does not say how long it is"
-    if abs(made.duration - wanted) > TOLERANCE and not options.drop:
-        return f"lasts {float(made.duration):.1f} s instead of {float(wanted):.1f} s"
-    return None
-
-
-def _expected_length(film: SourceInfo, options: RestoreOptions) -> Fraction | None:
-    """Seconds."""
-    if film.duration is None:
-        return None
-    rest = max(film.duration - (options.start or 0), Fraction(0))
-    return rest if options.duration is None else min(rest, options.duration)

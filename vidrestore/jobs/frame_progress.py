@@ -1,4 +1,4 @@
-"""How far a job is, told to its listener as the frames go by."""
+"""The progress of a job, and the memory it takes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,33 @@ PROGRESS_SECONDS = 0.2  # between two events
 T = TypeVar("T")
 
 
+class FrameProgress:
+    """`Progressed` events of a stage that deals with `total` frames, now and then."""
+
+    def __init__(self, source: str, total: int | None, stage: str, on_event: Listener) -> None:
+        self.source, self.total, self.stage, self.on_event = source, total, stage, on_event
+        self._began = self._last = time.monotonic()
+
+    def show(self, done: int) -> None:
+        """Send an event if it is time for one: `done` frames are finished."""
+        now = time.monotonic()
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            self.on_event(Progressed(self.source, done, self.total, now - self._began, self.stage, peak_memory()))
+
+
 def counted(frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener) -> Generator[T]:
-    """The same frames; between them `Progressed` events of `stage`, each after the frame that it counts was dealt with."""
-    began = told = time.monotonic()
+    """Yield the same frames; between them `Progressed` events of `stage`, each after the frame that it counts
+    was dealt with.
+    """
+    progress = FrameProgress(source, total, stage, on_event)
     for done, frame in enumerate(frames, 1):
         yield frame
-        if time.monotonic() - told >= PROGRESS_SECONDS:
-            told = time.monotonic()
-            on_event(Progressed(source, done, total, told - began, stage, peak_memory()))
+        progress.show(done)
 
 
 def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where the system doesn't say."""
+    """Return the peak resident bytes of this process; None if the system doesn't say."""
     try:
         import resource
     except ImportError:

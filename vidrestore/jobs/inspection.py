@@ -22,7 +22,9 @@ CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 
 @dataclass(frozen=True)
 class Inspection:
-    """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all frames last as long."""
+    """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all
+    frames last as long.
+    """
 
     info: SourceInfo
     frames: int

@@ -1,52 +1,52 @@
-"""A restoration before it runs: everything checked first; then frames that are decoded, planned and restored at the same time."""
+"""A job that was checked and can begin: frames decoded, planned and restored at the same time, each in
+threads of its own.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+from vidrestore import __version__
 from vidrestore.clips import needed_clips, owned_span
-from vidrestore.errors import OptionError, PlanError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Warned
-from vidrestore.files.atomic import check_output
+from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.media.deinterlace import PIPE_DEINTERLACED
-from vidrestore.media.encoders import PIPE, choose_encoder, container_of
-from vidrestore.media.encoding import EncoderChoice
-from vidrestore.media.hdr import hdr_warning
-from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.side_data import lost_side_data
-from vidrestore.media.span import WHOLE, Span
-from vidrestore.media.streams import check_streams
-from vidrestore.options import RecoverOptions, RestoreOptions
+from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import buffered
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.plan import Plan, Scene, SourceIdentity, Timeline, planned_clips, planned_range
+from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
 from vidrestore.pipeline.plane_clips import ClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers.base import SCALES, Doubting, Restorer, RgbRestorer
+from vidrestore.restorers.base import Restorer, RgbRestorer
 
-QUEUE_BYTES = 4 << 20  # of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once they were full
+if TYPE_CHECKING:
+    from vidrestore.jobs.request import Request
 
-RestorerLoader = Callable[[], Restorer]
+# Bytes of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once
+# they were full.
+QUEUE_BYTES = 4 << 20
 
 
 def ignore(event: object) -> None:
-    """The listener of who wants to hear nothing."""
+    """A listener that does nothing."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a restoration did.
+    """The result of a restoration.
 
-    `seconds` and `fps` are of the work itself, loading the model apart. `damage` says in one sentence what was wrong with the source,
-    None where nothing was. `retried` counts the clips that half precision could not hold. `skipped`: the output was there already.
-    `reused`: frames that others had restored: an earlier run, or other processes. `before`: the whole film was done before.
+    `seconds` and `fps` are of the work itself, without loading the model. `damage` says in one sentence what
+    was wrong with the source, None if nothing was. `retried` counts the clips that half precision could not
+    hold. `skipped`: the output existed. `reused`: frames that others had restored: an earlier run, or other
+    processes. `before`: the whole video was finished before.
     """
 
     source: str
@@ -71,13 +71,24 @@ class Summary:
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin. `plan` is filled while frames go by; `warnings` are for the user, before it begins."""
+    """A restoration that was checked and can begin (`jobs.request.open_job`).
 
-    info: SourceInfo
-    options: RestoreOptions
+    `plan` is filled while frames go by; `warnings` are for the user, before it begins.
+    """
+
+    request: Request
+    reader: VideoReader
     restorer: Restorer
     plan: Plan
     warnings: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> SourceInfo:
+        return self.reader.info
+
+    @property
+    def options(self) -> RestoreOptions:
+        return self.request.options
 
     @property
     def sigma(self) -> float | None:
@@ -86,9 +97,37 @@ class Job:
             return 0.0
         return None if self.options.sigma == "auto" else self.options.sigma
 
-    def frames(self, reader: VideoReader) -> Generator[Frame]:
-        """The decoded frames that are to be restored."""
-        return reader.frames(self.plan.span.start, self.plan.span.stop)
+    def identity(self) -> dict[str, Any]:
+        """Return all that alters pixels or bits, as JSON values; two jobs with the same make the same file."""
+        source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
+        options = {key: value for key, value in self.request.values().items() if key != "model"}
+        return {
+            "source": source,
+            "task": self.plan.task,
+            "weights": getattr(self.restorer, "weights", self.restorer.name),
+            **options,
+            "encoder": asdict(self.plan.encoder),
+            "copied_streams": list(self.plan.copy),
+            "span": asdict(self.plan.span),
+            "versions": {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}},
+        }
+
+    def begin(self, on_event: Listener) -> None:
+        """Announce the job and its warnings."""
+        on_event(Started(self.request.source, self.request.output, self.plan.task, self.restorer.name, self.options.device))
+        self.warn(self.warnings, on_event)
+
+    def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
+        for warning in warnings:
+            on_event(Warned(self.info.path, warning))
+
+    def frames(self) -> Generator[Frame]:
+        """Return the decoded frames that are to be restored."""
+        return self.reader.frames(self.plan.span.start, self.plan.span.stop)
+
+    def planned(self, frames: Iterable[Frame]) -> Iterator[PlannedClip]:
+        """Yield the clips of decoded frames as they are planned."""
+        return planned_clips(frames, self.plan.timeline, self.info.video.format, self.sigma, detect=self.options.scene_detect)
 
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
@@ -97,77 +136,35 @@ class Job:
         finish = {"strength": self.options.strength, "chroma_strength": self.options.chroma_strength, "grain": self.options.grain}
         return ClipRestorer(self.restorer, self.info.video.format, **finish, threads=threads)  # type: ignore[arg-type]
 
-
-def prepare(info: SourceInfo, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, span: Span = WHOLE) -> Job:
-    """Check what can be checked before work: the picture, the streams to copy, the encoder by opening it; load the model last."""
-    check_picture(info.path, info.video)
-    copy = check_streams(info, output, options.drop)
-    encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(task, 1))
-    warnings = check_side_data(info, encoder, strict=options.strict)
-    restorer = loader()
-    if isinstance(restorer, Doubting):
-        warnings += restorer.doubts
-    timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
-    return Job(info, options, restorer, Plan(SourceIdentity.of(info.path), output, task, encoder, copy, timeline, span), warnings)
-
-
-def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
-    return restorer.clip_length(video.height, video.width) if isinstance(restorer, RgbRestorer) else restorer.clip
-
-
-def check_request(source: str, output: str, options: RestoreOptions | RecoverOptions) -> None:
-    """Refuse what can be seen to be wrong without opening the source."""
-    container_of(output)
-    if output != PIPE:
-        check_output(output, source, overwrite=options.overwrite)
-        if options.cfr is not None:
-            raise OptionError(f"--cfr {options.cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
-
-
-def left_alone(source: str, output: str, options: RestoreOptions) -> Summary | None:
-    """What becomes of an output that is there with --skip-existing; None where there is work."""
-    there = options.skip_existing and output != PIPE and os.path.exists(output)
-    return Summary(source, output, 0, 0.0, skipped=True) if there else None
-
-
-def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
-    """Refuse what would be restored wrongly."""
-    if video.interlaced:
-        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
-        raise PlanError(f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}")
-
-
-def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -> tuple[str, ...]:
-    """Warnings about what encoding again leaves out. Raises PlanError for any of it, and for HDR that is lost, where `strict`."""
-    lost = lost_side_data(info.video)
-    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise told by the writer
-    if strict and (lost or hdr):
-        found = "; ".join(part for part in (lost, hdr) if part)
-        raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
-    return (lost,) if lost else ()
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with the frames that were decoded so far, in one sentence."""
+        return self.reader.damage.summary() if self.reader.damage.found else None
 
 
 def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> Generator[Frame]:
-    """Yield the restored frames of decoded ones, which run in a thread of their own; planning and joining in another, the model in more."""
-    with closing(buffered(frames, QUEUE_BYTES, _nbytes)) as decoded:
-        planned = planned_clips(decoded, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect)
-        with closing(buffered(clips.frames(planned), QUEUE_BYTES, _nbytes)) as restored:
-            yield from restored
+    """Yield the restored frames of decoded ones, which run in a thread of their own; planning and joining in
+    another, the model in more.
+    """
+    with (
+        closing(buffered(frames, QUEUE_BYTES, _nbytes)) as decoded,
+        closing(buffered(clips.frames(job.planned(decoded)), QUEUE_BYTES, _nbytes)) as restored,
+    ):
+        yield from restored
 
 
-def restore_clips(
-    job: Job, reader: VideoReader, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False
-) -> Generator[Frame]:
-    """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole run.
+def restore_clips(job: Job, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False) -> Generator[Frame]:
+    """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole
+    run.
 
-    A clip owns the frames that no earlier clip has; the clip after the range is restored too where it shares frames with the last.
-    `from_start` decodes all that comes before, too, instead of jumping there.
+    A clip owns the frames that no earlier clip has; the clip after the range is restored too if it shares
+    frames with the last. `from_start` decodes all that comes before, too, instead of jumping there.
     """
     bounds = job.plan.timeline.bounds
     span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
     needed = needed_clips(bounds, clips)
     first = bounds[needed.start][0]
-    source = _without_first(job.frames(reader), first) if from_start else reader.frames(job.plan.timeline.pts[first])
+    source = _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
     with closing(buffered(source, QUEUE_BYTES, _nbytes)) as decoded:
         planned = planned_range(decoded, job.plan, needed)
         with closing(buffered((restorer or job.clip_restorer()).frames(planned, span), QUEUE_BYTES, _nbytes)) as restored:
@@ -179,28 +176,30 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
         yield from islice(frames, count, None)
 
 
-def plan_source(job: Job, reader: VideoReader, on_event: Listener = ignore) -> Plan:
-    """The plan pass: decode what is to be restored once, restore nothing, and give the finished plan."""
+def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
+    """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
-    with closing(buffered(job.frames(reader), QUEUE_BYTES, _nbytes)) as decoded:
-        frames = interlaced_warned(counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event)
-        for _ in planned_clips(frames, job.plan.timeline, job.info.video.format, job.sigma, detect=job.options.scene_detect):
+    with closing(buffered(job.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+        for _ in job.planned(interlaced_warned(counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event)):
             pass
     return job.plan
 
 
 def damage_summary(found: str | None, copied: str | None = None) -> str | None:
-    """What was wrong with a source, in a sentence: what was `found` with its video, and with its other streams."""
+    """Return in one sentence what was wrong with a source: `found` in its video, `copied` in its other
+    streams.
+    """
     if copied and not found:
         return f"the source is damaged: {copied}"
     return "; ".join(part for part in (found, copied) if part) or None
 
 
 def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) -> Iterator[Frame]:
-    """The same frames, with a warning at the first that is interlaced: the film's first frames, which were looked at, were not.
+    """Yield the same frames, with a warning at the first that is interlaced: those that were looked at before
+    were not.
 
-    Hours of work are not thrown away for it: films that are progressive but for some marked scenes are common, and most of those are
-    marked wrongly.
+    Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
+    common, and most of those are marked wrongly.
     """
     warned = False
     for index, frame in enumerate(frames):
@@ -211,9 +210,16 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _nbytes(frame: Frame) -> int:
     return frame.nbytes
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a build that was not installed as a package
+        return None

@@ -32,11 +32,13 @@ ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
 
 
 def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
-    """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its folder below the one given.
+    """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its
+    folder below the one given.
 
-    `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work folders and what is hidden are
-    taken from neither, and a named output not beside the film that it was made of (`made_of_others`): the shell may have named both.
-    Raises OptionError for an empty name, MediaError where a folder or pattern holds no video.
+    `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work
+    folders and what is hidden are taken from neither, and a named output not beside the film that it was made
+    of (`made_of_others`): the shell may have named both. Raises OptionError for an empty name, MediaError
+    where a folder or pattern holds no video.
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -52,7 +54,9 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
 
 
 def made_of_others(sources: Sequence[str]) -> dict[str, str]:
-    """Of films that are named, those called like what vidrestore makes of another one, each with that one: a.denoised.mp4 beside a.mp4."""
+    """Of films that are named, those called like what vidrestore makes of another one, each with that one:
+    a.denoised.mp4 beside a.mp4.
+    """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
     films = {str(Path(source).with_suffix("")): source for source in named}
     origins = {source: films.get(str(Path(source).with_suffix("").with_suffix(""))) for source in named if _is_made(source)}
@@ -60,7 +64,8 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
 
 
 def listed_sources(path: str) -> list[str]:
-    """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does; "-" is standard input.
+    """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does;
+    "-" is standard input.
 
     Raises MediaError where it can't be read or lists nothing.
     """
@@ -98,7 +103,9 @@ def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
 
 
 def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
-    """The files in a folder and, with `recursive`, below it; each with the folder it is in, as seen from the first one."""
+    """The files in a folder and, with `recursive`, below it; each with the folder it is in, as seen from the
+    first one.
+    """
 
     def unreadable(error: OSError) -> None:
         raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
@@ -115,7 +122,9 @@ def _is_video(path: str) -> bool:
 
 
 def is_our_output(path: str) -> bool:
-    """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is hidden."""
+    """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is
+    hidden.
+    """
     name = Path(path).name
     return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
 
@@ -126,9 +135,11 @@ def _is_made(path: str) -> bool:
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
-    """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`, or beside the source.
+    """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`,
+    or beside the source.
 
-    Raises OptionError where several inputs would go to one file, or a pipe has no output, or that has an empty name.
+    Raises OptionError where several inputs would go to one file, or a pipe has no output, or that has an
+    empty name.
     """
     if output == "":
         raise OptionError("-o is empty; give it the name of a file or folder")

@@ -1,4 +1,6 @@
-"""A look before the work: some seconds of a film, the source on the left and the result on the right, as it is shown."""
+"""A look before the work: some seconds of a film, the source on the left and the result on the right, as it
+is shown.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +10,21 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from vidrestore.colour import matrix_of
 from vidrestore.errors import OptionError
-from vidrestore.events import Finished, Listener, Started
+from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame
-from vidrestore.jobs.job import (
-    Job,
-    RestorerLoader,
-    Summary,
-    check_picture,
-    check_request,
-    damage_summary,
-    left_alone,
-    prepare,
-    restored_frames,
-)
-from vidrestore.jobs.run import warn
+from vidrestore.jobs.finished import left_alone
+from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
+from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.span import Span
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
@@ -39,32 +34,32 @@ from vidrestore.pipeline.rgb_clips import enlarged_frame
 PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first pictures are often black or a title
 
 
-def preview(
-    source: str, output: str, seconds: Fraction, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener
-) -> Summary:
-    """Write `seconds` of the film, before | after, without its other streams, from `options.start` or from a third of it on.
+def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_event: Listener) -> Summary:
+    """Write `seconds` of the video, before | after, without its other streams, from `start` or from a third
+    of it on.
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
-    if PIPE in (source, output):
+    source, output, options = request.source, request.output, request.options
+    if request.is_piped:
         raise OptionError("--preview needs a file to read and a file to write, not a pipe")
-    if there := left_alone(source, output, options):
+    if there := left_alone(request):
         return there
-    check_request(source, output, options)
-    options = replace(options, drop=frozenset(DROP_WORDS.values()))
-    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
-        check_picture(source, reader.info.video)
-        span = find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
-        job = prepare(reader.info, output, task, options, loader, span)
-        on_event(Started(source, output, task, job.restorer.name, options.device))
-        warn(source, job.warnings, on_event)
+    check_request(request)
+    video_only = replace(request, options=replace(options, drop=frozenset(DROP_WORDS.values())))
+    with open_job(video_only, loader, partial(_span, seconds)) as job:
+        job.begin(on_event)
         began = time.monotonic()
-        count, warnings = _write_pairs(job, job.frames(reader))
-        warn(source, warnings, on_event)
-        damage = damage_summary(reader.damage.summary() if reader.damage.found else None)
+        count, warnings = _write_pairs(job)
+        job.warn(warnings, on_event)
+        damage = damage_summary(job.damage)
     summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
     on_event(Finished(source, output, count, summary.seconds, damage))
     return summary
+
+
+def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Span:
+    return find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
 
 
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
@@ -75,14 +70,14 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
 
 
-def _write_pairs(job: Job, frames: Generator[Frame]) -> tuple[int, list[str]]:
-    """How many were written, and what the writer warns of."""
+def _write_pairs(job: Job) -> tuple[int, list[str]]:
+    """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
     scale = job.restorer.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
     writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
-    with closing(restored_frames(job, _remembered(frames, sources), job.clip_restorer())) as restored, writer:
+    with closing(restored_frames(job, _remembered(job.frames(), sources), job.clip_restorer())) as restored, writer:
         for after in restored:
             before = enlarged_frame(sources.popleft(), job.info.video, scale)
             writer.write(side_by_side(before, after, job.info.video))
@@ -99,8 +94,8 @@ def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Fra
 def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
     """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
 
-    Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of the restored film: players
-    guess it by the height, which may be another one here.
+    Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of
+    the restored film: players guess it by the height, which may be another one here.
     """
     video = info.video
     width = _whole(scale * video.width, video.format.chroma_width_shift)
@@ -114,7 +109,8 @@ def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
 
 
 def _placed(video: VideoInfo) -> tuple[int, bool]:
-    """The axis of stored rows and columns along which a shown picture runs from left to right, and whether it runs backwards.
+    """The axis of stored rows and columns along which a shown picture runs from left to right, and whether it
+    runs backwards.
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q.
     """

@@ -1,15 +1,16 @@
 """A film restored in segments, so that whatever ends a run, the next one goes on: a file to a file.
 
     with folder.locked():
-        work = SegmentedWork(job, reader, folder, on_event)   # begins, or goes on with what is in the folder
+        work = SegmentedWork(job, folder, on_event)           # begins, or resumes with what is in the folder
         work.plan()                                           # a pass over the film, where no finished plan is there
         for run in consecutive(work.missing()):
             work.restore(run)                                 # any number of processes may do so, each its own runs
         work.join()                                           # once nothing is missing
 
-`run` does that in the best way for one process: a film that nobody has begun is planned while it is restored, and so decoded once. Both
-ways come to the same segments, bit for bit: a clip is decided by the frames up to its end, a frame by the one or two clips that have it.
-So a run of segments is restored from its own clips and the one after it.
+`run` does that in the best way for one process: a film that nobody has begun is planned while it is restored,
+and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the frames up to
+its end, a frame by the one or two clips that have it. So a run of segments is restored from its own clips and
+the one after it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,12 @@ from vidrestore.events import Listener, Planned, Warned
 from vidrestore.files.atomic import partial_path
 from vidrestore.frames import Frame
 from vidrestore.jobs.disk_space import check_space, video_sizes
-from vidrestore.jobs.finished import note_named
+from vidrestore.jobs.finished import mark
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
-from vidrestore.jobs.job_identity import identity
-from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
+from vidrestore.jobs.segments import Segment, consecutive, ends_segment, frame_count, segments_of, usual_length
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
@@ -52,20 +51,23 @@ class Outcome:
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked. Raises DifferentJobError where another job is in the folder.
+    """A checked job and its work folder, which must be locked. Raises DifferentJobError where another job is
+    in the folder.
 
-    `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the film is joined.
+    `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
+    film is joined.
     """
 
-    def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
-        """`beside`: others are at work on it, too."""
-        self.job, self.reader, self.folder, self.on_event = job, reader, folder, on_event
+    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
+        """`beside`: other processes work on it, too."""
+        self.job, self.folder, self.on_event = job, folder, on_event
         timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
         self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
         facts = {"clip": timeline.length, "overlap": timeline.overlap}
-        began = folder.begin(identity(job) | {"segment_frames": self.length}, facts, restart=job.options.restart, beside=beside)
+        identity, restart = job.identity(), job.options.restart and not beside
+        began = folder.begin(identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside)
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
-        self.name = digest(identity(job))
+        self.name = digest(identity)
         self.outcome: Outcome | None = None
         self.partial = partial_path(job.plan.output)  # the film while it is written
         self.reused = 0
@@ -99,7 +101,7 @@ class SegmentedWork:
         """Finish the plan, unless it is: decode the film once, restore nothing."""
         if self.outcome is None:
             self._forget()
-            plan_source(self.job, self.reader, self.on_event)
+            plan_source(self.job, self.on_event)
             self._keep_plan()
 
     def _forget(self) -> None:
@@ -109,8 +111,7 @@ class SegmentedWork:
     def _keep_plan(self) -> None:
         if not self.job.plan.timeline.pts:
             raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
-        damage = self.reader.damage
-        self.outcome = Outcome(damage.summary() if damage.found else None, self.reader.deinterlaced)
+        self.outcome = Outcome(self.job.damage, self.job.reader.deinterlaced)
         self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
 
     def load_plan(self) -> bool:
@@ -126,7 +127,9 @@ class SegmentedWork:
     # Segments
 
     def missing(self) -> list[Segment]:
-        """The segments that are still to be restored; those that are there were read and checked, and those that failed are removed."""
+        """The segments that are still to be restored; those that are there were read and checked, and those
+        that failed are removed.
+        """
         finished = set(self.folder.finished())
         return [segment for segment in self.segments if segment.number not in finished or not self._is_whole(segment)]
 
@@ -147,15 +150,17 @@ class SegmentedWork:
         return False
 
     def _label(self, segment: Segment) -> dict[str, Any]:
-        """What tells a segment from those of other films and other places: its frames, their times and what the model is told of them."""
+        """What tells a segment from those of other films and other places: its frames, their times and what
+        the model is told of them.
+        """
         timeline = self.job.plan.timeline
         times = array("q", chain(timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]))
         clips = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[segment.first_clip : segment.stop_clip]]
         return {"job": self.name, "first": segment.first, "stop": segment.stop, "plan": digest({"times": list(times), "clips": clips})}
 
     def restore(self, run: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter) -> None:
-        """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError; what was finished until then
-        stays.
+        """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError;
+        what was finished until then stays.
         """
         with closing(self._frames([run])) as frames:
             self._write_planned(watch(frames), run)
@@ -169,18 +174,20 @@ class SegmentedWork:
             return
         self.plan()
         missing = self.missing()
-        count = sum(segment.frames for segment in missing)
+        count = frame_count(missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.tell_plan()
         with closing(self._frames(consecutive(missing))) as frames:
             self._write_planned(counted(frames, self.job.info.path, count, "restore", self.on_event), missing)
 
     def _frames(self, runs: Iterable[list[Segment]]) -> Generator[Frame]:
-        """The restored frames of runs of segments. A damaged film is read from its beginning: after a jump other pictures might come."""
+        """The restored frames of runs of segments. A damaged film is read from its beginning: after a jump
+        other pictures might come.
+        """
         damaged = self.outcome is not None and self.outcome.damage is not None
         for run in runs:
             clips = range(run[0].first_clip, run[-1].stop_clip)
-            with closing(restore_clips(self.job, self.reader, clips, self.clips, from_start=damaged)) as frames:
+            with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
                 yield from frames
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
@@ -194,7 +201,7 @@ class SegmentedWork:
     def _restore_live(self) -> None:
         """Plan and restore in one pass."""
         self._forget()
-        with closing(restored_frames(self.job, self.job.frames(self.reader), self.clips)) as frames:
+        with closing(restored_frames(self.job, self.job.frames(), self.clips)) as frames:
             watched = interlaced_warned(frames, self.job.info.path, self.on_event)
             self._write_live(counted(watched, self.job.info.path, self.total, "restore", self.on_event))
         self._keep_plan()
@@ -252,7 +259,8 @@ class SegmentedWork:
             self.on_event(Warned(job.info.path, warning))
 
     def join(self) -> tuple[str, ...]:
-        """Make the film of all segments, check it and name it, and only then remove them; gives warnings for the user.
+        """Make the film of all segments, check it and name it, and only then remove them; gives warnings for
+        the user.
 
         Sets `damage`. Raises MediaError; then the segments stay.
         """
@@ -289,7 +297,7 @@ class SegmentedWork:
             """From here on the job is done, even if nobody lives to say so."""
             assert self.outcome is not None
             self.damage = damage_summary(self.outcome.damage, joined.damage)
-            note_named(self.folder, path, job, self.damage)
+            mark(self.folder, path, job, self.damage)
 
         joined = JoinedFile(
             plan.output,

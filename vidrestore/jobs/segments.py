@@ -1,27 +1,31 @@
-"""A film's restoration in segments: ranges of clips whose frames are restored and encoded by themselves, to be joined.
+"""A film's restoration in segments: ranges of clips whose frames are restored and encoded by themselves, to
+be joined.
 
-Where segments begin follows from the plan alone, and is known as soon as the clips are: a segment ends with the clip that makes it as long
-as asked for, or where a scene ends and half of that is there: at a cut encoders begin anew anyway, and no clip is restored twice.
+Where segments begin follows from the plan alone, and is known as soon as the clips are: a segment ends with
+the clip that makes it as long as asked for, or where a scene ends and half of that is there: at a cut
+encoders begin anew anyway, and no clip is restored twice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from vidrestore.pipeline.plan import Timeline
 
-# Frames of a segment where nobody asks for a number. x264 begins anew every 250 frames by itself; segments of 48 made films of static
-# scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
+# Frames of a segment where nobody asks for a number. x264 begins anew every 250 frames by itself; segments of
+# 48 made films of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LONGEST, SHORTEST = 240, 96
 PIXELS = 500_000_000  # of a segment as it is encoded: large frames take long, so fewer of them are to be lost when a run is killed
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames [first, stop) of the film: those that the clips [first_clip, stop_clip) own (`clips.owned_span`)."""
+    """Frames [first, stop) of the film: those that the clips [first_clip, stop_clip) own
+    (`clips.owned_span`).
+    """
 
     number: int
     first_clip: int
@@ -34,13 +38,19 @@ class Segment:
         return self.stop - self.first
 
 
+def frame_count(segments: Iterable[Segment]) -> int:
+    return sum(segment.frames for segment in segments)
+
+
 def usual_length(height: int, width: int) -> int:
     """Frames of a segment for an output of this size."""
     return max(SHORTEST, min(LONGEST, PIXELS // (height * width)))
 
 
 def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool:
-    """Whether the segment that begins with frame `first` ends with the frames that a clip owns. Asks only for what is known then."""
+    """Whether the segment that begins with frame `first` ends with the frames that a clip owns. Asks only for
+    what is known then.
+    """
     stop = timeline.clips[clip].stop
     frames = stop - first
     return frames >= length or (2 * frames >= length and is_cut(timeline, stop))

@@ -1,4 +1,5 @@
-"""The folder in which a job keeps what it has done: its identity, its plan, its finished segments. The next run goes on from there.
+"""The folder in which a job keeps what it has done: its identity, its plan, its finished segments. The next
+run goes on from there.
 
     lock            who works here now
     job.json        what the job is: everything that alters pixels or bits, and how it is cut into segments
@@ -37,7 +38,9 @@ class DifferentJobError(PlanError):
 
 
 class WorkFolder:
-    """The work folder of the film `output`: beside it, or in the folder `work_dir`. It is there from `locked` on."""
+    """The work folder of the film `output`: beside it, or in the folder `work_dir`. It is there from `locked`
+    on.
+    """
 
     def __init__(self, output: str, work_dir: str | None = None) -> None:
         self.output = Path(output)
@@ -57,7 +60,8 @@ class WorkFolder:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished segment is in it.
+        """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished
+        segment is in it.
 
         Raises BusyError where another process is in, MediaError where the folder can't be made.
         """
@@ -89,8 +93,8 @@ class WorkFolder:
     def begin(
         self, identity: Mapping[str, Any], facts: Mapping[str, Any], *, restart: bool = False, beside: bool = False
     ) -> dict[str, Any]:
-        """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside` leaves alone what others are
-        at: for shards, one at a time.
+        """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside`
+        leaves alone what others are at: for shards, one at a time.
 
         Raises DifferentJobError, with a list of what differs, where the job that is there is another.
         """

@@ -1,9 +1,10 @@
-"""Clips as an encoder leaves them: encoded to H.264 and decoded again, in memory."""
+"""Clips as an encoder leaves them: encoded to H.264 or Motion JPEG and decoded again, in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Literal
 
 import av
 import numpy as np
@@ -27,17 +28,32 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = width, height, "yuv420p", Fraction(1, 25)
     encoder.thread_count = 1
     encoder.options = {"crf": str(crf), "preset": preset} | fixed_threads("libx264", 1)
-    packets = [packet for number, planes in enumerate(frames) for packet in encoder.encode(_picture(planes, number))]
+    return _decoded(encoder, "h264", frames)
+
+
+def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
+    """The same planes as Motion JPEG: each frame by itself, quantised by a `scale` from 2 (best) to 31."""
+    height, width = frames[0][0].shape
+    encoder = av.CodecContext.create("mjpeg", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = width, height, "yuvj420p", Fraction(1, 25)
+    encoder.thread_count, encoder.qmin, encoder.qmax = 1, scale, scale
+    return _decoded(encoder, "mjpeg", frames)
+
+
+def _decoded(encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], frames: Sequence[Planes]) -> list[Planes]:
+    """Frames through an encoder and the decoder of its codec."""
+    format = encoder.pix_fmt or "yuv420p"
+    packets = [packet for number, planes in enumerate(frames) for packet in encoder.encode(_picture(planes, number, format))]
     packets += encoder.encode(None)
-    decoder = av.CodecContext.create("h264", "r")
+    decoder = av.CodecContext.create(codec, "r")
     decoder.thread_count = 1
     decoded = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
-    layout = layout_of(decoded[0].format.name)
+    layout = layout_of("yuv420p")
     return [planes_of(frame, layout) for frame in decoded]
 
 
-def _picture(planes: Planes, number: int) -> av.VideoFrame:
+def _picture(planes: Planes, number: int, format: str) -> av.VideoFrame:
     flat = np.concatenate([np.ascontiguousarray(plane).reshape(-1) for plane in planes]).reshape(-1, planes[0].shape[1])
-    picture = av.VideoFrame.from_ndarray(flat, format="yuv420p")
+    picture = av.VideoFrame.from_ndarray(flat, format=format)
     picture.pts, picture.time_base = number, Fraction(1, 25)
     return picture

@@ -1,6 +1,7 @@
 """One DUST for every noise level, for groups of patches that follow the motion.
 
-Departures from the printed network (dust.py), each measured (README, "What was decided by measurement"):
+Departures from the printed network (dust.py), each measured (weights/README.md, "What was decided by
+measurement"):
 - noise units: the mean of a group is taken off and the rest divided by sigma, so that the noise has variance 1 whatever its level, and
   thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per atom and block);
 - attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13 and Algorithm 1 with a

@@ -31,7 +31,7 @@ from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]
 
-MULTIPLE = 8  # sides of the input are multiples of it: three halvings
+HALVINGS = 8  # sides of the maps at level 1 are multiples of it: three halvings follow
 LEAST_ROWS = 16  # of a strip where taps reach five rows beyond it
 
 # Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
@@ -58,6 +58,10 @@ class MBTaylorFormerConfig:
     chain: bool = True  # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
     first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
     attention: AttentionRule = field(default_factory=AttentionRule)
+    # The rest is ours, for CPUs; the defaults are those of paper and release.
+    frames: int = 1  # seen at once: the frame to restore in the middle of its neighbours
+    unshuffle: int = 1  # level 1 works at this fraction of the size: pixels move into channels before, and back after
+    norm: Literal["deviation", "layer"] = "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
 
     def __post_init__(self) -> None:
         sizes = {name: getattr(self, name) for name in ("widths", "blocks", "branches", "heads")}
@@ -73,6 +77,17 @@ class MBTaylorFormerConfig:
             raise ValueError(f"offset_limit must be two numbers that rise, or none for no limit, got {self.offset_limit}")
         if self.embedding not in ("deformable", "plain", "dilated"):
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
+        if self.frames < 1 or self.frames % 2 == 0:
+            raise ValueError(f"frames must be odd, so that one is in the middle, got {self.frames}")
+        if self.unshuffle not in (1, 2, 4):
+            raise ValueError(f"unshuffle must be 1, 2 or 4, got {self.unshuffle}")
+        if self.norm not in ("deviation", "layer"):
+            raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
+
+    @property
+    def multiple(self) -> int:
+        """Sides of pictures are multiples of it."""
+        return HALVINGS * self.unshuffle
 
 
 B = MBTaylorFormerConfig()
@@ -81,10 +96,22 @@ XL = replace(L, widths=(28, 56, 112, 160))
 T = MBTaylorFormerConfig(  # ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
-SIZES = {"t": T, "b": B, "l": L, "xl": XL}
+H = MBTaylorFormerConfig(  # ours, for CPUs: at half the size, with its neighbours; steps that training pays for most are exchanged
+    widths=(16, 32, 64, 96),
+    blocks=(1, 2, 2, 4),
+    branches=(1, 2, 2, 2),
+    heads=(1, 2, 2, 4),
+    expansion=2.0,
+    embedding="dilated",
+    attention=AttentionRule(focus_power=4, position="convolution"),
+    frames=3,
+    unshuffle=2,
+    norm="layer",
+)
+SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
-def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span]) -> Iterator[tuple[Span, list[Tensor]]]:
+def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool) -> Iterator[tuple[Span, list[Tensor]]]:
     """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip and one row on either side.
 
     Every row is worked out once, however low the strips, and before the rows above it are handed out: they may be overwritten then. The
@@ -96,7 +123,7 @@ def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span]) ->
     for start, stop in strips:
         upto, shift = min(stop + 1, height), 1 - start
         if upto > done:
-            fresh = tokens_of(normalised(maps[:, :, done:upto]))
+            fresh = tokens_of(normalised(maps[:, :, done:upto], centred=centred))
             for matrix, buffer in zip(matrices, buffers, strict=True):
                 torch.bmm(fresh, matrix.mT.to(fresh.dtype).expand(batch, -1, -1), out=buffer[:, done + shift : upto + shift].flatten(1, 2))
         if stop == height:
@@ -158,9 +185,9 @@ def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
 class Attention(nn.Module):
     """x + T-MSA++(norm(x)), one set of weights per branch (Section III-C; the sums and products are in `taylor_attention`)."""
 
-    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
+    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False) -> None:
         super().__init__()
-        self.rule, self.channels, self.heads = rule, channels, heads
+        self.rule, self.channels, self.heads, self.centred = rule, channels, heads, centred
         self.norm = nn.Parameter(torch.ones(branches, channels))
         self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
         self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
@@ -196,7 +223,7 @@ class Attention(nn.Module):
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
         whole = (0, maps.shape[2])
-        expanded = pointwise(normalised(maps), self.qkv[branch] * self.norm[branch])
+        expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
         mixer = self.mixer(Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel())
         return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
@@ -206,7 +233,7 @@ class Attention(nn.Module):
         queries, values = scratch
         strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
         total: Sums | None = None
-        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips):
+        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips, centred=self.centred):
             q, k, v = within(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
             queries[:, :, start:stop], values[:, :, start:stop] = q, v
             sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
@@ -221,9 +248,9 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, one set of weights per branch."""
 
-    def __init__(self, channels: int, hidden: int, branches: int) -> None:
+    def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
         super().__init__()
-        self.hidden, self.spare = hidden, -hidden % 8
+        self.hidden, self.spare, self.centred = hidden, -hidden % 8, centred
         self.norm = nn.Parameter(torch.ones(branches, channels))
         self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)  # a, then b
         self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
@@ -231,14 +258,15 @@ class FeedForward(nn.Module):
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
-        stream, (matrices, kernels, contract) = normalised(maps), self._filled(branch)
+        stream, (matrices, kernels, contract) = normalised(maps, centred=self.centred), self._filled(branch)
         a, b = (depthwise(pointwise(stream, matrix), kernel) for matrix, kernel in zip(matrices, kernels, strict=True))
         return maps + pointwise(F.gelu(a) * b, contract)
 
     def add_to(self, maps: Tensor, branch: int) -> None:
         """The same in place, in strips."""
         matrices, kernels, contract = self._filled(branch)
-        for (start, stop), expanded in expanded_strips(maps, matrices, strip_spans(maps, 2 * self.hidden)):
+        strips = strip_spans(maps, 2 * self.hidden)
+        for (start, stop), expanded in expanded_strips(maps, matrices, strips, centred=self.centred):
             a, b = (within(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
             maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
@@ -254,8 +282,9 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, heads: int, branches: int, config: MBTaylorFormerConfig) -> None:
         super().__init__()
-        self.attention = Attention(channels, heads, branches, config.attention)
-        self.feed_forward = FeedForward(channels, int(channels * config.expansion), branches)
+        centred = config.norm == "layer"
+        self.attention = Attention(channels, heads, branches, config.attention, centred=centred)
+        self.feed_forward = FeedForward(channels, int(channels * config.expansion), branches, centred=centred)
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) of one branch -> the same."""
@@ -397,27 +426,29 @@ class Resample(nn.Module):
 
 
 class MBTaylorFormer(nn.Module):
-    """forward: RGB (B, 3, H, W) in [0, 1], sides multiples of 8 -> restored, same shape, not clamped. ValueError for other sides.
+    """Restore RGB pictures (B, 3, H, W) in [0, 1], or the middle frames of clips (B, frames, 3, H, W) -> (B, 3, H, W), not clamped.
 
-    Attention is over the whole picture, so every pixel of it counts a little for every other.
+    Sides must be multiples of `config.multiple`; ValueError for other shapes. Attention is over the whole picture, so every pixel of it
+    counts a little for every other.
     """
 
     def __init__(self, config: MBTaylorFormerConfig) -> None:
         super().__init__()
         self.config, widths = config, config.widths
-        self.stem = weight(widths[0], 3, 3, 3, fan_in=27)
+        colours = 3 * config.unshuffle**2
+        self.stem = weight(widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours)
         self.encoder = nn.ModuleList(Stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4))
         self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
         self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
         self.reduce = nn.ParameterList(weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2))
         self.decoder = nn.ModuleList(Stage(level, widths[max(level, 1)], config) for level in range(3))
         self.refinement = Stage(0, widths[1], config)
-        self.head = weight(3, widths[1], 3, 3, fan_in=9 * widths[1])
+        self.head = weight(colours, widths[1], 3, 3, fan_in=9 * widths[1])
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.shape[1] != 3 or any(side % MULTIPLE for side in images.shape[2:]):
-            raise ValueError(f"images must be (B, 3, H, W) with sides that are multiples of {MULTIPLE}, got {tuple(images.shape)}")
-        maps = F.conv2d(images, self.stem, padding=1).contiguous(memory_format=torch.channels_last)
+        given, middle = self._checked(images)
+        maps = F.conv2d(F.pixel_unshuffle(given, self.config.unshuffle), self.stem, padding=1)
+        maps = maps.contiguous(memory_format=torch.channels_last)
         skipped = []
         for level in range(3):
             skipped.append(self.encoder[level](maps))
@@ -428,4 +459,13 @@ class MBTaylorFormer(nn.Module):
             if level:
                 maps = pointwise(maps, self.reduce[level - 1])
             maps = self.decoder[level](maps)
-        return images + F.conv2d(self.refinement(maps), self.head, padding=1)
+        return middle + F.pixel_shuffle(F.conv2d(self.refinement(maps), self.head, padding=1), self.config.unshuffle)
+
+    def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """All frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""
+        frames, multiple = self.config.frames, self.config.multiple
+        expected = (3,) if frames == 1 else (frames, 3)
+        if images.shape[1:-2] != expected or any(side % multiple for side in images.shape[-2:]):
+            shape = "(B, 3, H, W)" if frames == 1 else f"(B, {frames}, 3, H, W)"
+            raise ValueError(f"images must be {shape} with sides that are multiples of {multiple}, got {tuple(images.shape)}")
+        return (images, images) if frames == 1 else (images.flatten(1, 2), images[:, frames // 2])

@@ -42,10 +42,11 @@ class VsrConfig:
 
     `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: attention and feed-forward layers.
     The next three count residual blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction.
-    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `local`: what a token of a compact network sees; None
-    is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward layer alone; without `alignment`
-    (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's place, and there is no flow. A network
-    without both sees single frames.
+    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: features that a compact network's
+    neighbours are given in the place of all; with any, both directions of a feed-forward layer are one. `local`: what a token of a
+    compact network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward
+    layer alone; without `alignment` (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's
+    place, and there is no flow. A network without both sees single frames.
     """
 
     frames: int = 5
@@ -57,6 +58,7 @@ class VsrConfig:
     propagation: int = 30
     reconstruction: int = 30
     tail: int = 64
+    shared: int = 0
     attention: bool = True
     alignment: bool = True
     local: Locality | None = None
@@ -64,10 +66,12 @@ class VsrConfig:
 
     def __post_init__(self) -> None:
         counts = (self.frames, self.features, self.blocks, self.heads, self.patch)
-        if min(counts) < 1 or min(self.extraction, self.propagation, self.reconstruction, self.tail) < 0:
+        if min(counts) < 1 or min(self.extraction, self.propagation, self.reconstruction, self.tail, self.shared) < 0:
             raise ValueError(f"frames, features, blocks, heads and patch must be at least 1, the others at least 0, got {self}")
         if self.features % self.heads:
             raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
+        if self.local is None and self.shared:
+            raise ValueError(f"shared must be 0 in the released form, got {self.shared}")
         if self.local is None and SIDE % self.patch:
             raise ValueError(f"patch must divide {SIDE}, the side that the released form is tied to, got {self.patch}")
 
@@ -105,9 +109,9 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 class Direction(nn.Module):
     """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
 
-    def __init__(self, features: int, depth: int) -> None:
+    def __init__(self, given: int, features: int, depth: int) -> None:
         super().__init__()
-        self.head = nn.Conv2d(features + 3, features, 3, padding=1)
+        self.head = nn.Conv2d(given + 3, features, 3, padding=1)
         self.stack = residual_blocks(depth, features)
 
     def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
@@ -117,16 +121,13 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it.
-
-    forward: maps (B, C, H, W), their frames (B, 3, H, W), and what the frames after and before share, warped -> maps.
-    """
+    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it."""
 
     def __init__(self, features: int, depth: int, local: Locality | None) -> None:
         super().__init__()
         self.norm = None if local else layer_norm(features, local)
-        self.later = Direction(features, depth)
-        self.earlier = Direction(features, depth)
+        self.later = Direction(features, features, depth)
+        self.earlier = Direction(features, features, depth)
         self.fusion = nn.Conv2d(2 * features, features, 1)
         if local:
             near_zero(self.fusion)
@@ -136,8 +137,30 @@ class FeedForward(nn.Module):
         return normalised(maps, self.norm) if self.norm else maps
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
+        """Maps (B, C, H, W), their frames, and what their neighbours share, warped -> maps."""
         both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
         return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
+
+
+class JointFeedForward(nn.Module):
+    """The same in little: of each neighbour a few features are warped, and one stack takes in both of them and the frame's own."""
+
+    def __init__(self, features: int, depth: int, shared: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(features, shared, 1)
+        self.both = Direction(features + 2 * shared, features, depth)
+        self.fusion = nn.Conv2d(features, features, 1)
+        near_zero(self.fusion)
+
+    def shared(self, maps: Tensor) -> Tensor:
+        """What neighbours are given of maps (B, C, H, W)."""
+        squeezed: Tensor = self.squeeze(maps)
+        return squeezed
+
+    def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
+        """Maps (B, C, H, W), their frames, and what their neighbours share, warped -> maps."""
+        change: Tensor = self.fusion(self.both(frames, torch.cat((maps, later, earlier), 1)))
+        return maps + change
 
 
 class Block(nn.Module):
@@ -146,10 +169,12 @@ class Block(nn.Module):
     def __init__(self, config: VsrConfig, index: int) -> None:
         super().__init__()
         self.attention: Attention | None = None
-        self.feed_forward: FeedForward | None = None
+        self.feed_forward: FeedForward | JointFeedForward | None = None
         if config.attention:
             self.attention = Attention(config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1)
-        if config.alignment:
+        if config.alignment and config.shared:
+            self.feed_forward = JointFeedForward(config.features, config.propagation, config.shared)
+        elif config.alignment:
             self.feed_forward = FeedForward(config.features, config.propagation, config.local)
         else:
             self.alone = residual_blocks(2 * config.propagation, config.features)
@@ -227,12 +252,11 @@ class VsrTransformer(nn.Module):
         maps = self.extract(small)
         if self.config.local is None:
             maps = torch.cat([own + wave for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)])
-        later, earlier = self.flows(pictures, count) if self.config.alignment else (small, small)  # those are not looked at
+        flows = self.flows(pictures, count) if self.config.alignment else None
         for block in map(self.block, range(self.config.blocks)):
             maps = block.attention(maps, frames) if block.attention else maps
-            if layer := block.feed_forward:
-                after, before = neighbours(layer.shared(maps), count)
-                maps = layer(maps, small, warp(after, later), warp(before, earlier))
+            if (layer := block.feed_forward) and flows:
+                maps = layer(maps, small, *self.aligned(layer.shared(maps), flows, count))
             else:
                 maps = block.feed_alone(maps)
         restored: Tensor = self.finish(maps, pictures).unflatten(0, (frames, count))
@@ -275,21 +299,36 @@ class VsrTransformer(nn.Module):
         return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
 
     def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Flows (T * B, 2, H, W) of `count` clips from each frame to the one after it and to the one before it (Eq. 12).
+        """Flows of `count` clips from each frame to the one after it and to the one before it (Eq. 12).
 
-        At the ends of a clip a frame is paired with itself, which the released form takes for a pair like any other; compact ones take it
-        to be at rest.
+        At the ends of a clip the released form pairs a frame with itself: (T * B, 2, H, W). Compact ones have none there:
+        ((T - 1) * B, 2, H, W).
         """
-        after, before = neighbours(pictures, count)
-        later, earlier = self.pair_flow(pictures, after), self.pair_flow(pictures, before)
         if self.config.local is None:
-            return later, earlier
-        rest = torch.zeros_like(later[:count])
-        return torch.cat((later[:-count], rest)), torch.cat((rest, earlier[count:]))
+            after, before = neighbours(pictures, count)
+            return self.pair_flow(pictures, after), self.pair_flow(pictures, before)
+        first, second = pictures[:-count], pictures[count:]
+        return self.pair_flow(first, second), self.pair_flow(second, first)
+
+    def aligned(self, shared: Tensor, flows: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+        """For each frame what the one after it and the one before it share (T * B, ...), warped onto it.
+
+        In compact networks a frame at an end of a clip takes its own for the missing one.
+        """
+        later, earlier = flows
+        if self.config.local is None:
+            after, before = neighbours(shared, count)
+            return warp(after, later), warp(before, earlier)
+        if not len(later):
+            return shared, shared
+        after, before = warp(shared[count:], later), warp(shared[:-count], earlier)
+        return torch.cat((after, shared[-count:])), torch.cat((shared[:count], before))
 
     def pair_flow(self, reference: Tensor, supporting: Tensor) -> Tensor:
         """Flow (B, 2, H, W) from frames (B, 3, H, W) to others, never in half precision."""
         assert self.flow is not None, "a network without alignment has no flow"
+        if not len(reference):
+            return reference.new_zeros(0, 2, *reference.shape[-2:])
         with torch.autocast(reference.device.type, enabled=False):
             flow: Tensor = self.flow(reference, supporting)
         return flow

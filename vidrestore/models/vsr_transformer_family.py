@@ -9,8 +9,9 @@ from vidrestore.models.spynet import Spynet, SpynetConfig
 from vidrestore.models.vsr_attention import Locality
 from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 
-# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). T is for CPUs: about 65 GFLOP for a frame of 180x320 pixels;
-# S for GPUs, about ten times as much.
+# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). S is for GPUs. T and C are for CPUs: T takes about 65 GFLOP
+# for a frame of 180x320 pixels, S ten times as much. C has no attention: it is the network without STCSA of Table 6, and most of its work
+# is on single frames.
 SIZES = {
     "reds": VsrConfig(),
     "vimeo": VsrConfig(frames=7, blocks=7),
@@ -24,6 +25,19 @@ SIZES = {
         tail=0,
         local=Locality(),
         flow=SpynetConfig(levels=5, widths=(24, 24, 24, 16), kernel=3),
+    ),
+    "c": VsrConfig(
+        features=64,
+        blocks=2,
+        patch=1,
+        extraction=3,
+        propagation=1,
+        reconstruction=7,
+        tail=0,
+        shared=24,
+        attention=False,
+        local=Locality(),
+        flow=SpynetConfig(levels=5, finest=1, widths=(24, 24, 24, 16), kernel=3),
     ),
 }
 

@@ -8,7 +8,6 @@ frames up to its end and the scene detector's small look-ahead. Any range of cli
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from array import array
 from base64 import b64decode, b64encode
@@ -155,25 +154,6 @@ class Plan:
         times = {"pts": list(self.timeline.pts), "durations": list(self.timeline.durations)}
         values = asdict(replace(self, timeline=replace(self.timeline, pts=array("q"), durations=array("q"))))
         return values | {"version": PLAN_VERSION, "timeline": values["timeline"] | times}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """The plan that `to_json` wrote. Raises PlanError for another version."""
-        values: dict[str, Any] = json.loads(text)
-        version = values.pop("version", None)
-        if version != PLAN_VERSION:
-            raise PlanError(f"the plan has version {version}, this vidrestore writes and reads version {PLAN_VERSION}; plan again")
-        timeline = values["timeline"]
-        timeline["pts"], timeline["durations"] = array("q", timeline["pts"]), array("q", timeline["durations"])
-        timeline["clips"] = [Clip(clip["first"], clip["stop"], tuple(clip["sigma"]), tuple(clip["rms"])) for clip in timeline["clips"]]
-        values["timeline"] = Timeline(**timeline)
-        values["source"] = SourceIdentity(**values["source"])
-        values["span"] = Span(**values["span"])
-        values["encoder"] = EncoderChoice(**values["encoder"])
-        return cls(**values | {"copy": tuple(values["copy"])})
 
 
 PlannedClip = tuple[Clip, list[Frame]]

@@ -1,4 +1,7 @@
-"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer, frame by frame: whole frames while they fit, else tiles."""
+"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer: whole frames while they fit, else tiles.
+
+The released networks see single frames; those for CPUs see a frame between its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from vidrestore.clips import Bounds
+from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
-from vidrestore.models.mb_taylorformer import MULTIPLE, MBTaylorFormer, MBTaylorFormerConfig
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.devices import halves, memory_for, torch_device
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
@@ -23,12 +26,12 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-STEADY_CLIP = 12  # frames: of longer clips less is restored twice, of shorter ones less is held
+CLIP = 12  # frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
 
 class ImageRestorer:
-    """Restorer of the tasks that work on single RGB frames; see `restorers.base.RgbRestorer`.
+    """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
 
     Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Weights may ask
     for what is coarse to be restored in a small picture of the whole frame, tiles or not; see `restorers.two_scales`. Raises
@@ -47,12 +50,14 @@ class ImageRestorer:
         self.budget = memory_for(self.device)
         self.precision = options.precision
         self.parallel = 0 if self.device.type == "cpu" else 1
-        self.radius = RADIUS if options.steady else 0
-        self.clip, self.overlap = (STEADY_CLIP, 2 * RADIUS) if options.steady else (1, 0)
+        self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
+        self.smoothed = RADIUS if options.steady else 0
+        self.radius = self.seen + self.smoothed
+        self.clip, self.overlap = (CLIP, 2 * self.radius) if self.radius else (1, 0)
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
-        if self.tile is not None and self.tile % MULTIPLE:
-            raise OptionError(f"tile must be a multiple of {MULTIPLE} for {self.name}, got {self.tile}")
+        if self.tile is not None and self.tile % self.network.config.multiple:
+            raise OptionError(f"tile must be a multiple of {self.network.config.multiple} for {self.name}, got {self.tile}")
 
     def clip_length(self, height: int, width: int) -> int:
         return self.clip
@@ -66,10 +71,10 @@ class ImageRestorer:
         return 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """See `RgbRestorer.tile_size`; sides are multiples of 8."""
+        """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
         pixels = room // pixel_memory(self.network.config)
-        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=MULTIPLE)
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=self.network.config.multiple)
 
     def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
         """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
@@ -79,27 +84,33 @@ class ImageRestorer:
         """See `RgbRestorer.frames`."""
         near: dict[int, Tensor] = {}
         for at in range(*keep):
-            seen = range(max(0, at - self.radius), min(len(clip), at + self.radius + 1))
-            near = {index: near[index] if index in near else self.picture(clip[index], precision) for index in seen}
-            yield steadied(near[at], [near[index] for index in seen if index != at]) if self.radius else near[at]
+            around = range(max(0, at - self.smoothed), min(len(clip), at + self.smoothed + 1))
+            near = {index: near[index] if index in near else self.picture(self._window(clip, index), precision) for index in around}
+            yield steadied(near[at], [near[index] for index in around if index != at]) if self.smoothed else near[at]
 
-    def picture(self, picture: Tensor, precision: str | None = None) -> Tensor:
-        """One frame (3, H, W) restored by itself."""
-        height, width = picture.shape[-2:]
-        half = halves(precision or self.precision, self.device)
+    def _window(self, clip: Tensor, at: int) -> Tensor:
+        """The frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of the scene it is reflected."""
+        places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
+        return clip[places]
+
+    def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
+        """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees, restored."""
+        height, width = window.shape[-2:]
+        half, multiple = halves(precision or self.precision, self.device), self.network.config.multiple
 
         def work(tile: Tensor) -> Tensor:
+            given = tile if self.seen else tile[:, 0]
             with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                restored: Tensor = self.network(tile[:, 0])[:, None].float()
+                restored: Tensor = self.network(given)[:, None].float()
             return restored
 
         with torch.inference_mode():
-            given = picture.to(self.device)
-            whole = padded(given, MULTIPLE)[None, None]
+            given = window.to(self.device)
+            whole = padded(given, multiple)[None]
             restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[0, :, :, :height, :width]
-            if size := coarse_size(height, width, self.coarse_lines, MULTIPLE):
-                restored = with_coarse(restored, work(made_small(given[None], size)[None])[0])
-        return restored[0].to(picture.device)
+            if size := coarse_size(height, width, self.coarse_lines, multiple):
+                restored = with_coarse(restored, work(made_small(given, size)[None])[0])
+        return restored[0].to(window.device)
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:
@@ -107,7 +118,7 @@ def pixel_memory(config: MBTaylorFormerConfig) -> int:
 
     Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
     """
-    return int(1.1 * 4 * config.widths[1] * (config.branches[0] + 4))
+    return int(1.1 * 4 * config.widths[1] * (config.branches[0] + 4)) // config.unshuffle**2
 
 
 dehazer = partial(ImageRestorer, "dehaze")

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from vidrestore.clips import Bounds
+from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
-from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.devices import halves, memory_for, torch_device, uses_bf16
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
+    from vidrestore.options import Input, RestoreOptions
 
-TASK, FAMILY, DEFAULT = "sr", "vsr-transformer", "vsr-transformer-t-x4"
+TASK, FAMILY = "sr", "vsr-transformer"
+DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-t-practical-x4", "clean": "vsr-transformer-t-x4"}
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
@@ -47,7 +48,7 @@ class VsrRestorer:
         if options.steady:
             raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
         self.device = torch_device(options.device)
-        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULT)
+        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
         self.name, self.weights = model.card.name, model.card.sha256
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
@@ -119,7 +120,8 @@ class VsrRestorer:
 
     def _network(self, precision: str) -> VsrTransformer:
         """The network in the number format asked for, made once."""
-        dtype = torch.bfloat16 if halves(precision, self.device) else torch.float32
+        half = uses_bf16 if self.config.local else halves  # flow and frames stay in float32
+        dtype = torch.bfloat16 if half(precision, self.device) else torch.float32
         with self._lock:
             if dtype not in self.networks:
                 self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)
@@ -162,14 +164,6 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
         return circled if 0 <= circled < count else reflected(index, count)
 
     return [place(index) for index in range(at - radius, at + radius + 1)]
-
-
-def reflected(index: int, count: int) -> int:
-    """An index beyond [0, count) reflected at the first and last frame as often as it takes."""
-    if count == 1:
-        return 0
-    turn = index % (2 * count - 2)
-    return min(turn, 2 * count - 2 - turn)
 
 
 def pixel_memory(config: VsrConfig) -> int:

@@ -1,4 +1,6 @@
-"""One film, many processes: on several devices of a machine, on machines that share a folder, on a Ray cluster.
+"""One video, many processes: on several devices of a machine, on machines that share a folder, on a Ray
+cluster.
 
-All of them restore segments of the same job (`jobs.segmented`), so the film is the one that a single process makes.
+All of them are shards: they claim segments of the same job (`jobs.segmented`), so the output is the one that
+a single process makes.
 """

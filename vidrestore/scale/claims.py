@@ -1,10 +1,15 @@
-"""Who of several processes does what, told by files in a folder that all of them see.
+"""Which of several processes does what: claims, as files in a folder that all of them see.
 
-A claim is a file NAME.GENERATION.claim, made in one step in which only one can succeed. Its holder touches it every `BEAT` seconds; one
-that nobody has touched for `LEASE` seconds may be taken over, by making the file of the next generation: again only one can.
+A claim is a file NAME.GENERATION.claim, made in one step in which only one can succeed. Its holder touches it
+every `BEAT` seconds; one that nobody has touched for `LEASE` seconds may be taken over, by making the file of
+the next generation: again only one can.
 
-No two clocks are compared. Who waits for a claim remembers when it saw it change last, by its own clock that nobody sets. On the machine of
-the holder nobody has to wait: the holder keeps a lock (flock) on its claim, which is gone with its process.
+No two clocks are compared. Who waits for a claim remembers when it saw it change last, by its own clock that
+nobody sets. On the machine of the holder nobody has to wait: the holder keeps a lock (flock) on its claim,
+which is gone with its process.
+
+A claim names its holder and holds a count, such as how many frames are finished, for whoever shows the
+progress of all.
 """
 
 from __future__ import annotations
@@ -25,16 +30,21 @@ from vidrestore.files.lease import here, try_lock
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
 POLL = 0.5  # seconds between two looks
+NOTE = 0.5  # seconds between two counts
+WIDTH = 256  # bytes of a claim: what is written over it hides what was there
 
 _CLAIM = re.compile(r"(\w+)\.(\d+)\.claim")
 
 
 class Claims:
-    """The claims of one process on what is to be done in `folder`. Use as a context: a thread of it shows signs of life."""
+    """The claims of one process on what is to be done in `folder`. Use as a context: a thread of it shows
+    signs of life.
+    """
 
-    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None) -> None:
-        """`beat` is called at every sign of life."""
-        self.folder, self.beat = folder, beat
+    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None, owner: str = "") -> None:
+        """`beat` is called at every sign of life; `owner` is the name by which `bury` knows the claims."""
+        self.folder, self.beat, self.owner = folder, beat, owner
+        self._noted = 0.0
         self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
         self._seen: dict[Path, tuple[tuple[int, int], float]] = {}  # how a claim of others looked, and since when
         self._ended = threading.Event()
@@ -50,20 +60,13 @@ class Claims:
         for name in list(self._held):
             self.release(name)
 
-    def there(self) -> dict[str, Path]:
-        """The claims that there are, each in its latest generation."""
-        found: dict[str, tuple[int, Path]] = {}
-        for entry in os.listdir(self.folder):
-            if match := _CLAIM.fullmatch(entry):
-                found[match[1]] = max(found.get(match[1], (-1, self.folder)), (int(match[2]), self.folder / entry))
-        return {name: path for name, (_, path) in found.items()}
-
     def take(self, name: str, there: dict[str, Path] | None = None) -> bool:
-        """Claim `name`, unless somebody who lives has it; `there` is what `there()` gave a moment ago.
+        """Claim `name`, unless another living process has it; `there` is what `claims_in` returned a moment
+        ago.
 
-        Raises MediaError where the folder can't be written to, FileNotFoundError where it is gone.
+        Raises MediaError if the folder can't be written to, FileNotFoundError if it is gone.
         """
-        before = (self.there() if there is None else there).get(name)
+        before = (claims_in(self.folder) if there is None else there).get(name)
         if before is not None and not self._is_dead(before):
             return False
         generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
@@ -78,8 +81,7 @@ class Claims:
             raise write_problem(str(path), error) from error
         self._held[name] = path, descriptor
         try_lock(descriptor)  # before anybody can read who holds it
-        with suppress(OSError):  # who holds it is only good to know
-            os.write(descriptor, json.dumps(here()).encode())
+        self._write(descriptor, 0)
         if before is not None:
             before.unlink(missing_ok=True)
         return True
@@ -93,6 +95,17 @@ class Claims:
             yield
         finally:
             self.release(name)
+
+    def note(self, name: str, count: int) -> None:
+        """Write a count into a claim, if it is time for one; `counts` reads it."""
+        if time.monotonic() - self._noted >= NOTE:
+            self._noted = time.monotonic()
+            self._write(self._held[name][1], count)
+
+    def _write(self, descriptor: int, count: int) -> None:
+        with suppress(OSError):  # nothing depends on it
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, json.dumps(here() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode())
 
     def release(self, name: str) -> None:
         """Give up a claim."""
@@ -125,10 +138,33 @@ class Claims:
                     os.utime(path)
 
 
+def claims_in(folder: Path) -> dict[str, Path]:
+    """Return the claims in a folder by name, each in its latest generation."""
+    found: dict[str, tuple[int, Path]] = {}
+    for entry in os.listdir(folder):
+        if match := _CLAIM.fullmatch(entry):
+            found[match[1]] = max(found.get(match[1], (-1, folder)), (int(match[2]), folder / entry))
+    return {name: path for name, (_, path) in found.items()}
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """Return the counts that the holders of claims have noted."""
+    found = {name: _read(path).get("count") for name, path in claims_in(folder).items()}
+    return {name: count for name, count in found.items() if isinstance(count, int)}
+
+
+def bury(folder: Path, owner: str) -> list[str]:
+    """Remove the claims of an owner that is known to be dead, and return their names."""
+    left = {name: path for name, path in claims_in(folder).items() if _read(path).get("owner") == owner}
+    for path in left.values():
+        path.unlink(missing_ok=True)
+    return sorted(left)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except ValueError:
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

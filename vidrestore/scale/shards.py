@@ -1,8 +1,9 @@
-"""Shards: processes that know nothing of each other but a folder they share, each restoring what no other has claimed.
+"""Shards: processes that share nothing but a folder, each restoring the segments that no other has claimed.
 
-All plan one film together, one of them at a time: the first one there makes the plan, each takes runs of neighbouring segments, and whoever
-finds all of them finished joins the film. A shard that dies leaves its finished segments, and its claims until they expire. The number of a
-shard says only where in the film it begins, so that runs are long and few clips are restored twice; all of them can do all the work.
+All plan one video together, one of them at a time: the first one there makes the plan, each takes runs of
+neighbouring segments, and whoever finds all of them finished joins the video. A shard that dies leaves its
+finished segments, and its claims until they expire. The number of a shard decides only where in the video it
+begins, so that runs are long and few clips are restored twice; all of them can do all the work.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
-from vidrestore.events import Listener, Started
+from vidrestore.events import Listener
 from vidrestore.files.atomic import own_partial_path, remove_partials, write_problem
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
-from vidrestore.jobs.finished import done_before, finished_before, named_film
-from vidrestore.jobs.job import Job, RestorerLoader, Summary, check_request, left_alone
-from vidrestore.jobs.run import join, kept, prepared, told, warn
+from vidrestore.jobs.finished import announced, announced_before, done_before, finished_before, left_alone, named_output
+from vidrestore.jobs.frame_progress import FrameProgress
+from vidrestore.jobs.job import Job, Summary
+from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
+from vidrestore.jobs.run import join, kept
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.segments import Segment
+from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.media.encoders import PIPE
-from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import claims as leases
-from vidrestore.scale.claims import Claims
-from vidrestore.scale.runs import from_home, run_length
-from vidrestore.scale.team_progress import Progress
+from vidrestore.scale.claims import Claims, claims_in
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
+SHARE = 4  # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
+LONGEST_RUN = 16  # segments; what is lost in waiting grows with it, and a clip restored twice at its end is then 1 % or less
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,21 @@ class Shard:
         if not 1 <= self.number <= self.count:
             raise OptionError(f"a shard must be one of 1/{self.count} to {self.count}/{self.count}, got {self.number}/{self.count}")
 
+    def run_length(self, missing: int) -> int:
+        """Return how many segments in a row to take when so many are missing."""
+        return min(LONGEST_RUN, 1 + missing // (SHARE * self.count))
 
-def check_files(source: str, output: str) -> None:
-    """Refuse what several processes can't read or write. Raises OptionError."""
-    if PIPE in (source, output):
+    def ordered(self, missing: list[Segment], total: int) -> list[Segment]:
+        """Return the missing ones of `total` segments in the order in which to look at them: each shard
+        begins somewhere else.
+        """
+        home = (self.number - 1) * total // self.count
+        return [*(each for each in missing if each.number >= home), *(each for each in missing if each.number < home)]
+
+
+def check_shared(request: Request) -> None:
+    """Refuse pipes, which several processes can't read or write. Raises OptionError."""
+    if request.is_piped:
         raise OptionError("several processes need a file to read and a file to write, not a pipe")
 
 
@@ -60,52 +73,110 @@ def check_options(options: RestoreOptions) -> None:
         raise OptionError("--restart would discard what other shards are at; remove the folder OUTPUT.vidrestore before they start")
 
 
-def restore_shard(
-    source: str, output: str, task: str, options: RestoreOptions, loader: RestorerLoader, on_event: Listener, shard: Shard, *, wait: bool
-) -> Summary | None:
-    """Do what a shard can for one film, and give what was done once the film is there, whoever joined it.
+class ClaimedWork:
+    """The segments of a planned video, of which this process restores those that no other has claimed."""
 
-    With `wait` that is when this returns; otherwise None means that others are at all that is left. Raises VidRestoreError as
-    `jobs.run.restore_source` does, OptionError where the options are none for shards.
-    """
-    check_options(options)
-    check_files(source, output)
-    folder = WorkFolder(output, options.work_dir)
-    if not folder.path.is_dir() and (there := left_alone(source, output, options)):
-        return there
-    if before := _checked(source, output, task, options, folder):
-        on_event(Started(source, output, task, device=options.device))
-        return told(before, on_event)
-    with VideoReader(source, threads=options.threads, deinterlace=options.deinterlace) as reader:
-        job = prepared(reader, output, task, options, loader, on_event)
+    def __init__(self, work: SegmentedWork, claims: Claims, shard: Shard) -> None:
+        self.work, self.claims, self.shard = work, claims, shard
+        self.own = 0  # frames that this process has restored
+        self._progress: FrameProgress | None = None
+        self._total = 0  # frames that were missing at first
+
+    def missing(self) -> list[Segment]:
+        finished = set(self.work.folder.finished())
+        return [segment for segment in self.work.segments if segment.number not in finished]
+
+    def step(self, missing: list[Segment]) -> bool:
+        """Claim a run of the missing segments and restore it; False if others have claimed all of them."""
+        run = self._claimed(missing)
+        if run:
+            self._restore(run, frame_count(missing))
+        return bool(run)
+
+    def _claimed(self, missing: list[Segment]) -> list[Segment]:
+        there, run = claims_in(self.work.folder.path), list[Segment]()
+        length = self.shard.run_length(len(missing))
+        for segment in self.shard.ordered(missing, len(self.work.segments)):
+            if run and (len(run) == length or segment.number != run[-1].number + 1):
+                break
+            taken = self.claims.take(claim_name(segment), there)
+            if taken and self.work.folder.segment(segment.number).exists():  # finished since we looked
+                self.claims.release(claim_name(segment))
+                taken = False
+            if taken:
+                run.append(segment)
+            elif run:
+                break
+        return run
+
+    def _restore(self, run: list[Segment], left: int) -> None:
+        work = self.work
+        if self._progress is None:
+            self._total = left
+            work.reused = len(work.job.plan.timeline.pts) - left
+            work.tell_plan()
+            self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
-            with _inside(folder) as claims, kept(folder, source, on_event):
-                return _Sharded(job, reader, folder, claims, shard, on_event).run_or_find_done(wait=wait)
+            work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
+            self.own += frame_count(run)
         finally:
-            _clear_up(source, task, options, folder)
+            for segment in run:
+                self.claims.release(claim_name(segment))
+
+    def _counted(self, frames: Iterator[Frame], run: list[Segment], done: int) -> Iterator[Frame]:
+        assert self._progress is not None
+        for segment in run:
+            for count, frame in enumerate(islice(frames, segment.frames), 1):
+                yield frame
+                self.claims.note(claim_name(segment), count)
+                self._progress.show(done + count)
+            done += segment.frames
 
 
-def _clear_up(source: str, task: str, options: RestoreOptions, folder: WorkFolder) -> None:
-    """What the last to leave does: remove a folder without finished segments, or that of a film which has its name."""
+def claim_name(segment: Segment) -> str:
+    return f"{segment.number:06}"
+
+
+def restore_shard(request: Request, shard: Shard, loader: RestorerLoader, on_event: Listener, *, wait: bool) -> Summary | None:
+    """Do what a shard can for one video, and return the summary once its output is there, whoever joined it.
+
+    With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
+    Raises VidRestoreError as `jobs.run.restore_request` does, OptionError if the options are not for shards.
+    """
+    check_options(request.options)
+    check_shared(request)
+    folder = request.work_folder()
+    if not folder.path.is_dir() and (there := left_alone(request)):
+        return there
+    if before := _checked(request, folder):
+        return announced_before(request, before, on_event)
+    with open_job(request, loader) as job:
+        job.begin(on_event)
+        try:
+            with _inside(folder) as claims, kept(job, folder, on_event):
+                return _Sharded(job, folder, claims, shard, on_event).run_or_find_done(wait=wait)
+        finally:
+            _clear_up(request, folder)
+
+
+def _clear_up(request: Request, folder: WorkFolder) -> None:
+    """As the last to leave, remove a folder without finished segments, or that of a video whose output is
+    named.
+    """
     with suppress(VidRestoreError, OSError):
-        if finished_before(source, task, options, folder) is None and folder.path.is_dir():
-            _remove_unless_finished(folder)
+        if finished_before(request, folder) is None and folder.path.is_dir():
+            with folder.locked():  # which removes a folder without finished segments
+                pass
 
 
-def _remove_unless_finished(folder: WorkFolder) -> None:
-    """Remove a folder without finished segments: it goes when its lock is let go. Raises BusyError where another process is in."""
-    with folder.locked():
-        pass
-
-
-def _checked(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
-    """What was done, where the film is there; another shard may be naming it just now."""
+def _checked(request: Request, folder: WorkFolder) -> Summary | None:
+    """Return the summary if the output is finished; another shard may be naming it just now."""
     deadline, last = time.monotonic() + PATIENCE, False
     while True:
         try:
-            if before := _done(source, output, task, options, folder):
+            if before := _done(request, folder):
                 return before
-            check_request(source, output, options)
+            check_request(request)
             return None
         except OutputExistsError:
             if last or time.monotonic() > deadline:
@@ -114,11 +185,11 @@ def _checked(source: str, output: str, task: str, options: RestoreOptions, folde
         time.sleep(leases.POLL)
 
 
-def _done(source: str, output: str, task: str, options: RestoreOptions, folder: WorkFolder) -> Summary | None:
+def _done(request: Request, folder: WorkFolder) -> Summary | None:
     with suppress(BusyError):
-        if before := finished_before(source, task, options, folder):
+        if before := finished_before(request, folder):
             return before
-    return None if named_film(folder) is None and folder.path.is_dir() else done_before(source, output, task, options)
+    return None if named_output(folder) is None and folder.path.is_dir() else done_before(request)
 
 
 @contextmanager
@@ -137,23 +208,21 @@ def _inside(folder: WorkFolder) -> Iterator[Claims]:
 
 
 class _Sharded:
-    """A shard at one film."""
+    """A shard at work on one video."""
 
-    def __init__(self, job: Job, reader: VideoReader, folder: WorkFolder, claims: Claims, shard: Shard, on_event: Listener) -> None:
-        self.job, self.reader, self.folder, self.claims, self.shard, self.on_event = job, reader, folder, claims, shard, on_event
+    def __init__(self, job: Job, folder: WorkFolder, claims: Claims, shard: Shard, on_event: Listener) -> None:
+        self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
         self.began = time.monotonic()
-        self.own = 0  # frames
-        self._work: SegmentedWork | None = None
-        self._progress: Progress | None = None
+        self._claimed: ClaimedWork | None = None
         self._joined: Summary | None = None
 
     @property
-    def work(self) -> SegmentedWork:
-        assert self._work is not None
-        return self._work
+    def claimed(self) -> ClaimedWork:
+        assert self._claimed is not None
+        return self._claimed
 
     def run_or_find_done(self, *, wait: bool) -> Summary | None:
-        """As `run`. Whatever goes wrong because others were done while this one was at it is no error."""
+        """As `run`. Whatever goes wrong because others finished while this one worked is not an error."""
         try:
             return self.run(wait=wait)
         except (OSError, MediaError, PlanError) as error:
@@ -164,7 +233,9 @@ class _Sharded:
             raise
 
     def run(self, *, wait: bool) -> Summary | None:
-        """All that can be done; None where others are at the rest and nobody is to wait for them."""
+        """Do all that can be done; return None if others have claimed the rest and nobody is to wait for
+        them.
+        """
         with self.claims.held("job"):
             if self.is_named():
                 return self.done_by_others()
@@ -178,103 +249,60 @@ class _Sharded:
         return self._joined or self.done_by_others()
 
     def _begin(self) -> None:
-        self._work = SegmentedWork(self.job, self.reader, self.folder, self.on_event, beside=True)
-        self.work.partial = own_partial_path(self.job.plan.output)
-        self.work.check_output()
-        warn(self.job.info.path, self.job.warnings, self.on_event)
+        work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
+        self._claimed = ClaimedWork(work, self.claims, self.shard)
+        work.partial = own_partial_path(self.job.plan.output)
+        work.check_output()
 
     def is_named(self) -> bool:
-        """Whether the film is there, whoever joined it. What tells of it goes after what tells of the job."""
-        return self.folder.output.exists() and (self.folder.read("job") is None or named_film(self.folder) is not None)
+        """Is the output there, whoever joined it? What describes it is removed after what describes the job."""
+        return self.folder.output.exists() and (self.folder.read("job") is None or named_output(self.folder) is not None)
 
     def done_by_others(self) -> Summary:
-        """What was done, of a film that somebody else joined."""
-        plan, outcome = self.job.plan, self._work.outcome if self._work else None
+        """Announce the summary of a video that somebody else joined."""
+        timeline, work = self.job.plan.timeline, self._claimed.work if self._claimed else None
+        own = self._claimed.own if self._claimed else 0
+        outcome = work.outcome if work else None
         try:
-            found = done_before(self.job.info.path, plan.output, plan.task, self.job.options)
+            found = done_before(self.job.request)
         except OutputExistsError:
             if outcome is None:
                 raise
             found = None
-        if found is None or not found.frames:
+        if found is None:
             damage = outcome.damage if outcome else None
-            found = Summary(self.job.info.path, plan.output, len(plan.timeline.pts), 0.0, damage=damage)
-        retried, seconds, others = self._work.retried if self._work else 0, time.monotonic() - self.began, found.frames - self.own
-        summary = replace(found, seconds=seconds, retried=retried, reused=max(0, others), before=self.own == 0)
-        return told(summary, self.on_event)
+            found = Summary(self.job.info.path, self.job.plan.output, len(timeline.pts), 0.0, damage=damage)
+        retried, seconds, others = work.retried if work else 0, time.monotonic() - self.began, max(0, found.frames - own)
+        return announced(replace(found, seconds=seconds, retried=retried, reused=others, before=own == 0), self.on_event)
 
     def _step(self) -> bool:
-        """Do what is to be done next; False where others are at all of it."""
-        work = self.work
+        """Do what is to be done next; False if others are at all of it."""
+        work = self.claimed.work
         if work.outcome is None and not work.load_plan():
             return self._plan()
-        finished = set(self.folder.finished())
-        missing = [segment for segment in work.segments if segment.number not in finished]
-        if not missing:
-            return self._join()
-        run = self._claimed(missing)
-        if run:
-            self._restore(run, sum(segment.frames for segment in missing))
-        return bool(run)
+        if missing := self.claimed.missing():
+            return self.claimed.step(missing)
+        return self._join()
 
     def _plan(self) -> bool:
         if not self.claims.take("plan"):
             return False
         try:
-            if not self.work.load_plan():
-                self.work.plan()
+            if not self.claimed.work.load_plan():
+                self.claimed.work.plan()
         finally:
             self.claims.release("plan")
         return True
 
-    def _claimed(self, missing: list[Segment]) -> list[Segment]:
-        """The next run of segments that nobody is at, which are now ours."""
-        there, run = self.claims.there(), list[Segment]()
-        length = run_length(len(missing), self.shard.count)
-        for segment in from_home(missing, self.shard.number - 1, self.shard.count, len(self.work.segments)):
-            if run and (len(run) == length or segment.number != run[-1].number + 1):
-                break
-            taken = self.claims.take(_claim(segment), there)
-            if taken and self.folder.segment(segment.number).exists():  # finished since we looked
-                self.claims.release(_claim(segment))
-                taken = False
-            if taken:
-                run.append(segment)
-            elif run:
-                break
-        return run
-
-    def _restore(self, run: list[Segment], left: int) -> None:
-        if self._progress is None:
-            self.work.reused = len(self.job.plan.timeline.pts) - left
-            self.work.tell_plan()
-            self._progress = Progress(self.job.info.path, left, self.on_event)
-        self._progress.left(left)
-        try:
-            self.work.restore(run, self._counted)
-            self.own += sum(segment.frames for segment in run)
-        finally:
-            for segment in run:
-                self.claims.release(_claim(segment))
-
-    def _counted(self, frames: Iterator[Frame]) -> Iterator[Frame]:
-        assert self._progress is not None
-        for frame in frames:
-            self._progress.add(1)
-            yield frame
-
     def _join(self) -> bool:
         if not self.claims.take("join"):
             return False
+        work = self.claimed.work
         try:
-            if not self.is_named() and not self.work.missing():
+            if not self.is_named() and not work.missing():
                 remove_partials(self.job.plan.output)  # of one that died here
-                self.work.reused = len(self.job.plan.timeline.pts) - self.own
-                self._joined = join(self.work, self.began)
+                work.reused = len(self.job.plan.timeline.pts) - self.claimed.own
+                self._joined = join(work, self.began)
         finally:
             self.claims.release("join")
         return True
-
-
-def _claim(segment: Segment) -> str:
-    return f"{segment.number:06}"

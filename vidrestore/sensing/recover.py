@@ -16,7 +16,8 @@ from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import QUEUE_BYTES, Summary, available_cores, check_request, ignore
+from vidrestore.jobs.job import QUEUE_BYTES, Summary, available_cores, ignore
+from vidrestore.jobs.request import check_files
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import SourceInfo
@@ -49,7 +50,7 @@ def recover(
     """
     chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
-    check_request(source, output, chosen)
+    check_files(source, output, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
         encoder = choose_encoder(info, output, chosen.encoder)

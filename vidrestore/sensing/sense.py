@@ -26,7 +26,8 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import QUEUE_BYTES, Summary, check_picture, ignore
+from vidrestore.jobs.job import QUEUE_BYTES, Summary, ignore
+from vidrestore.jobs.request import check_picture
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader

@@ -19,6 +19,8 @@ from vidrestore.training.tables import require, section, toml, with_settings
 PRECISIONS = ("bf16", "fp16", "fp32")
 SCHEDULES = ("cosine", "restarts", "plateau")
 FINAL = ("last", "best")
+OPTIMISERS = ("adam", "muon")
+PICTURE_LOSSES = ("spectrum", "psnr")
 LARGEST_CROP = 288  # photos are filmed at this height
 
 
@@ -26,12 +28,13 @@ LARGEST_CROP = 288  # photos are filmed at this height
 class FootageConfig:
     """Where pictures come from. Raises ConfigError for values out of range.
 
-    `clips` and `stills` are folders, relative to the configuration's own; an empty `stills` means no photos. `validation` names the
-    clips among those, without their folder, that are kept out of training and judged instead. Shares are in [0, 1].
+    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty `stills` means no photos.
+    `validation` names the clips among those, without their folder, that are kept out of training and judged instead. Shares are in
+    [0, 1].
     """
 
-    clips: str
-    stills: str = ""
+    clips: str | tuple[str, ...]
+    stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
     still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
 
@@ -42,7 +45,17 @@ class FootageConfig:
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""
-        return {"clips": Path(self.clips).name, "photos": Path(self.stills).name, "held out": ", ".join(self.validation)}
+        clips, photos = (", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders))
+        return {"clips": clips, "photos": photos, "held out": ", ".join(self.validation)}
+
+    @property
+    def clip_folders(self) -> tuple[str, ...]:
+        return (self.clips,) if isinstance(self.clips, str) else self.clips
+
+    @property
+    def still_folders(self) -> tuple[str, ...]:
+        names = (self.stills,) if isinstance(self.stills, str) else self.stills
+        return tuple(name for name in names if name)
 
 
 @dataclass(frozen=True)
@@ -72,15 +85,22 @@ class PairDataConfig(FootageConfig):
 
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
+    frames: int = 1  # of a degraded clip, whose middle frame is restored; as many as the network sees
     widest: int | None = None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
+    combined: float = 0.08  # share of the others that have a second degradation
+    recompressed: float = 0.3  # share of the others that are compressed at last, as files are
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self.frames >= 1 and self.frames % 2 == 1, "frames", "an odd number from 1 on", self.frames)
         known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
         require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
         require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
         cuts = self.widest is None or self.crop <= self.widest <= LARGEST_CROP
         require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_CROP}", self.widest)
+        for name in ("untouched", "combined", "recompressed"):
+            require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -229,7 +249,12 @@ class TrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class PairTrainingConfig(Schedule):
-    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for values out of range."""
+    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for values out of range.
+
+    `loss`: "spectrum" is that of MB-TaylorFormer V2; "psnr" is the mean logarithm of each crop's squared error, with
+    which NAFNet is trained (L. Chen et al., "Simple Baselines for Image Restoration", ECCV 2022), so that strong and
+    faint degradations count alike.
+    """
 
     batch: int = 2
     learning_rate: float = 3e-4
@@ -237,9 +262,11 @@ class PairTrainingConfig(Schedule):
     precision: str = "fp32"
     validate_every: int = 500
     weight_decay: float = 1e-4
+    loss: str = "spectrum"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self.loss in PICTURE_LOSSES, "loss", " or ".join(PICTURE_LOSSES), self.loss)
         require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
 
 
@@ -252,6 +279,11 @@ class ClipTrainingConfig(Schedule):
     decay: float = 1.0
     precision: str = "fp32"
     validate_every: int = 500
+    optimiser: str = "adam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.optimiser in OPTIMISERS, "optimiser", " or ".join(OPTIMISERS), self.optimiser)
 
 
 TABLES = ("model", "data", "training", "parameters")
@@ -304,10 +336,11 @@ class RunConfig:
         """What the data's paths are relative to."""
         return self.path.resolve().parent
 
-    def command(self, init: str | None) -> str:
+    def command(self, init: Iterable[str] = ()) -> str:
         """That trains it from the weights `init`, or from none; for the card of the weights."""
         settings = [part for value in self.settings for part in ("--set", value)]
-        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *(["--init", init] if init else [])])
+        starts = [part for source in init for part in ("--init", source)]
+        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *starts])
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:

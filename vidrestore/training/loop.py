@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain, islice
@@ -38,7 +38,7 @@ def train(
     output: Path,
     *,
     resume: bool = False,
-    init: str | Path | None = None,
+    init: str | Path | Sequence[str | Path] | None = None,
     device: str = "auto",
     tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
@@ -56,7 +56,7 @@ def train(
 
     `reading` says how data is read. Started by torchrun, in several processes, each computes its share of every batch; the first writes.
 
-    `init` (a name or file of weights of the same network) is where a new run starts; a resumed one has its own.
+    `init` (a name or file of weights of the same network, or of several parts of it) is where a new run starts; a resumed one has its own.
 
     Raises ConfigError for data that isn't there or doesn't fit the network, for a checkpoint of another run or one that would be
     overwritten, where another process trains the same, and when training diverges; MediaError for data that can't be read;
@@ -64,7 +64,7 @@ def train(
     LostError and WorkerError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with memory_watched(config), processes(device) as (together, place):
-        return _go(Run(config, output, place, together), resume, init, tensorboard, reading, listen)
+        return _go(Run(config, output, place, together), resume, sources_of(init), tensorboard, reading, listen)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def memory_watched(config: RunConfig) -> Iterator[None]:
         raise ConfigError(f"{config.path}: memory ran out ({told}); try a smaller training.batch, now {config.training.batch}") from error
 
 
-def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, reading: Reading, listen: Listener) -> Path:
+def _go(run: Run, resume: bool, init: Sequence[str | Path], tensorboard: bool, reading: Reading, listen: Listener) -> Path:
     """Begin or go on, and keep records of it; returns the path of the weights."""
     with ExitStack() as stack:
         if run.together.first:
@@ -91,8 +91,9 @@ def _go(run: Run, resume: bool, init: str | Path | None, tensorboard: bool, read
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, or move it away")
-        elif init is not None:
-            run.start_from(init)
+        else:
+            for source in init:
+                run.start_from(source)
         tell = stack.enter_context(_records(run, tensorboard, listen)) if run.together.first else to_all()
         tell(Began(run.step, run.config.training.steps, str(run.device), run.checkpoint if resumes else None))
         run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
@@ -146,7 +147,7 @@ class Run:
         self.step, self.seconds, self.gradient_norm = 0, 0.0, 0.0
         self.curve: list[dict[str, Any]] = []
         self.best: Best | None = None
-        self.init: str | None = None  # weights that it started from
+        self.init: list[str] = []  # weights that it started from
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -169,7 +170,7 @@ class Run:
     def start_from(self, source: str | Path) -> None:
         """Take over other weights. Raises CheckpointError as `take_over` does."""
         take_over(self.config, (self.network, self.average), source)
-        self.init = str(source)
+        self.init.append(str(source))
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
         """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt, LostError or WorkerError, which go
@@ -314,7 +315,7 @@ class Run:
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
-            self.init = state.get("init")  # not in checkpoints of before it was kept
+            self.init = [str(source) for source in sources_of(state.get("init"))]  # not in checkpoints of before it was kept
         except (KeyError, RuntimeError, ValueError) as error:
             raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
 
@@ -376,6 +377,11 @@ class Run:
             extra={"training": training, "measured": self.objective.measured(curve[-1]) if curve else {}},
             half=True,
         )
+
+
+def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
+    """Weights to start from, however many there are."""
+    return [] if init is None else [init] if isinstance(init, str | Path) else init
 
 
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.config import ClipDataConfig, ClipSetConfig, RunConfig
+from vidrestore.training.config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig, RunConfig
 from vidrestore.training.objective import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network
+
+ALONE = ("features", "extraction", "reconstruction", "tail")  # settings of the parts that see single frames
 
 
 def new_network(config: RunConfig) -> nn.Module:
@@ -60,6 +63,8 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 def check_sizes(config: RunConfig, network: nn.Module) -> None:
     """Raises ConfigError where the network can't take clips as [data] cuts them."""
     data = config.data
+    if isinstance(network, MBTaylorFormer):
+        _check_pictures(config, network.config)
     if isinstance(network, VsrTransformer) and isinstance(data, ClipDataConfig | ClipSetConfig):
         try:
             network.check_size(data.frames, data.crop, data.crop)
@@ -69,21 +74,44 @@ def check_sizes(config: RunConfig, network: nn.Module) -> None:
             ) from error
 
 
-def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
-    """Give the networks of a run other weights; those of a flow network to the flow of a super-resolution one.
+def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> None:
+    data = config.data
+    frames = data.frames if isinstance(data, PairDataConfig) else 1
+    if frames != architecture.frames:
+        raise ConfigError(f"{config.path}: [model] sees {architecture.frames} frames at once, but data.frames is {frames}; set them alike")
+    if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % architecture.multiple:
+        raise ConfigError(f"{config.path}: data.crop must be a multiple of {architecture.multiple} for this [model], found {data.crop}")
 
-    Raises CheckpointError unless the weights are of the network that the configuration describes.
+
+def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
+    """Give the networks of a run other weights.
+
+    A flow network's go to the flow of a super-resolution one, which may leave out its finest levels; those of one that sees single frames
+    to the same parts of one that sees others. What is not given stays. Raises CheckpointError unless the weights are of the network that
+    the configuration describes, or of such a part.
     """
     model = load_model(source)
-    given, given_config = model.network, cast("GroupNetwork", model.network).config
     for network in networks:
-        architecture = cast("GroupNetwork", network).config
-        if isinstance(network, VsrTransformer) and network.flow and isinstance(given, Spynet) and given_config == architecture.flow:
-            network.flow.load_state_dict(given.state_dict())
-        elif type(given) is type(network) and given_config == architecture:
-            network.load_state_dict(given.state_dict())
-        else:
+        taken = _taken(network, model.network)
+        if taken is None:
             raise CheckpointError(
                 f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration asks for"
                 f" {config.family} {full_model(config, network)}; change [model], or start without --init"
             )
+        network.load_state_dict(network.state_dict() | taken)
+
+
+def _taken(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
+    """Parameters that a network takes over from another, by its own names; None unless the other is the same, or a part of it."""
+    ours, theirs, found = cast("GroupNetwork", network).config, cast("GroupNetwork", given).config, given.state_dict()
+    if type(given) is type(network) and theirs == ours:
+        return found
+    if not isinstance(network, VsrTransformer):
+        return None
+    if isinstance(given, Spynet):
+        if not network.flow or given.config.finest > ours.flow.finest or replace(given.config, finest=ours.flow.finest) != ours.flow:
+            return None
+        return {f"flow.{name}": found[name] for name in network.flow.state_dict()}
+    if not isinstance(given, VsrTransformer) or theirs.radius or any(getattr(theirs, name) != getattr(ours, name) for name in ALONE):
+        return None
+    return found if found.keys() <= network.state_dict().keys() else None

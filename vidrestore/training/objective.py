@@ -19,12 +19,14 @@ from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairT
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 
 LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
+LEAST_ERROR = 1e-4  # squared error, of [0, 1], below which a crop's PSNR hardly counts any more: 40 dB
 SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
@@ -114,19 +116,26 @@ class PairObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean = batch
-        return picture_loss(restored_pictures(network, degraded, self.settings.precision), clean)
+        measure = psnr_loss if self.settings.loss == "psnr" else picture_loss
+        return measure(restored_pictures(network, degraded, self.settings.precision), clean)
 
     def figures(self, network: nn.Module, held_out: HeldOutPairs) -> Figures:
         return {name: picture_psnr(network, held_out.degraded[name], clean) for name, clean in held_out.clean.items()}
 
     def figures_before(self, held_out: HeldOutPairs) -> Figures:
-        return {name: mean_psnr(held_out.degraded[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
+        before = {name: middle_frames(held_out.degraded[name]) for name in held_out.clean}
+        return {name: mean_psnr(before[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
+
+
+def middle_frames(pictures: Tensor) -> Tensor:
+    """Return pictures (N, 3, H, W) as they are, of clips (N, frames, 3, H, W) the middle frames."""
+    return pictures if pictures.dim() == 4 else pictures[:, pictures.shape[1] // 2]
 
 
 class ClipObjective:
     """Small and large clips: Charbonnier's loss over all frames, as VSR-Transformer is trained."""
 
-    kept: tuple[str, ...] = ("batch", "seed")
+    kept: tuple[str, ...] = ("batch", "seed", "optimiser")
 
     def __init__(self, settings: ClipTrainingConfig) -> None:
         self.settings = settings
@@ -136,13 +145,22 @@ class ClipObjective:
         return {f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]} for name, psnr in last["psnr"].items()}
 
     def begin(self, network: nn.Module) -> None:
-        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero."""
+        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero.
+
+        Weights lie as the maps do, channels last.
+        """
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = [part for part in cast("VsrTransformer", network).tail if isinstance(part, nn.Conv2d)][-1]
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
+        rate = self.settings.learning_rate
+        if self.settings.optimiser == "muon":
+            model = cast("VsrTransformer", network)
+            others = (model.flow, model.extractor[0], model.tail)  # what takes in and gives frames, and flow
+            return Muon(network, rate, apart=[parameter for part in others if part for parameter in part.parameters()])
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch
@@ -295,7 +313,7 @@ def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str) -> Tensor:
-    """(B, 3, H, W) in [0, 1] -> the same restored, float32, not clamped."""
+    """Return what the network makes of pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1]: float32, not clamped."""
     with in_precision(degraded.device, precision):
         restored: Tensor = network(degraded)
     return restored.float()
@@ -318,9 +336,14 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
+def psnr_loss(restored: Tensor, clean: Tensor) -> Tensor:
+    """Return the mean over crops of log(squared error + LEAST_ERROR): PSNR in other units and the other way up."""
+    return ((restored - clean).square().mean((1, 2, 3)) + LEAST_ERROR).log().mean()
+
+
 @torch.no_grad()
 def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor) -> float:
-    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, restored one by one where the network is."""
+    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where the network is."""
     device = next(network.parameters()).device
     restored = [network(picture[None].to(device) / 255).clamp(0, 1).cpu() for picture in degraded]
     return mean_psnr(torch.cat(restored), clean / 255)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.loop import Run, memory_watched, on_device
+from vidrestore.training.loop import Run, memory_watched, on_device, sources_of
 from vidrestore.weights import load_model
 
 
@@ -29,14 +29,14 @@ class Rehearsed:
 
 
 def rehearse(
-    config: RunConfig, *, init: str | Path | None = None, device: str = "auto", reading: Reading = IN_MEMORY
+    config: RunConfig, *, init: str | Path | Sequence[str | Path] | None = None, device: str = "auto", reading: Reading = IN_MEMORY
 ) -> Iterator[Rehearsed]:
     """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what `train` raises."""
     with memory_watched(config), workers_watched(), TemporaryDirectory(prefix="vidrestore-") as folder:
         clock = _Clock()
         run = Run(config, Path(folder), torch_device(device))
-        if init is not None:
-            run.start_from(init)
+        for weights in sources_of(init):
+            run.start_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
         yield clock(f"{config.family} with {parameters:,} parameters on {run.device}")
         source, held_out = make_data(config, run.architecture, reading)

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from difflib import get_close_matches
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from vidrestore.errors import ConfigError, OptionError
@@ -80,6 +80,8 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any number does."""
     if NoneType in get_args(kind):  # what a value is that isn't given
         (kind,) = set(get_args(kind)) - {NoneType}
+    if isinstance(kind, UnionType) and str in get_args(kind):  # one, or a list of several
+        kind = next(each for each in get_args(kind) if (each is str) != _listed(value))
     if isinstance(value, Typed):
         value, where = _meant(value, kind), f"--set {value.key}"
     if get_origin(kind) is tuple:
@@ -94,6 +96,10 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     if kind is dict:
         return {name: _meant(part, Any) if isinstance(part, Typed) else part for name, part in value.items()}
     return value
+
+
+def _listed(value: Any) -> bool:
+    return value.startswith("[") if isinstance(value, Typed) else isinstance(value, list)
 
 
 def require(holds: bool, name: str, expected: str, found: Any) -> None:

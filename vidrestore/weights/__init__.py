@@ -61,9 +61,12 @@ def load_model(source: str | Path, device: str = "cpu", folder: Path | None = No
 
 
 def family_of(source: str | Path, folder: Path | None = None) -> str:
-    """The family of weights named as for `load_model`, without loading them. CheckpointError where there are none."""
-    path, listed = _resolve(str(source), folder)
-    return (listed or read_card(path)).family
+    """Return the family of weights named as for `load_model`, neither loaded nor checked; CheckpointError if there are none."""
+    name = str(source)
+    if not _is_place(name):
+        return find_card(name, folder).family
+    path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
+    return read_card(path, sha256="").family
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
@@ -133,7 +136,7 @@ def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
 
 
 def _load(path: Path, listed: Card | None, device: str) -> Model:
-    card = read_card(path)
+    card = read_card(path, listed.sha256 if listed else None)
     if listed:
         _check_same(path, card, listed)
         card = listed

@@ -97,8 +97,11 @@ def save_model(
     return read_card(path)
 
 
-def read_card(path: str | Path) -> Card:
-    """The card in a file's metadata, under the file's own name; CheckpointError where it isn't one of ours."""
+def read_card(path: str | Path, sha256: str | None = None) -> Card:
+    """Return the card in a file's metadata, under the file's own name; CheckpointError if it isn't one of ours.
+
+    `sha256` is the file's if it is known already, or doesn't matter.
+    """
     path = Path(path)
     with opened(path) as stream:
         metadata = stream.metadata() or {}
@@ -110,7 +113,16 @@ def read_card(path: str | Path) -> Card:
     except ValueError as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
     size = path.stat().st_size
-    return Card(path.stem, metadata["family"], config, metadata["task"], sha256_of(path), size, **known, file=path.name)
+    return Card(
+        path.stem,
+        metadata["family"],
+        config,
+        metadata["task"],
+        sha256_of(path) if sha256 is None else sha256,
+        size,
+        **known,
+        file=path.name,
+    )
 
 
 def load_network(path: str | Path, card: Card) -> nn.Module:

@@ -31,6 +31,8 @@ CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
 SHOT = (LARGEST_CROP, 384)  # height and width of what the camera sees of a photo
+TRIES = 30  # clips that are drawn until one is large enough
+SNAPSHOTS = 0.5  # of single frames that are drawn from photos: not filmed
 FILMED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2)  # what a filmed photo comes as
 
 
@@ -63,21 +65,37 @@ class Footage:
         return vars(self) | {"_cache": OrderedDict()}
 
     def window(self, draw: np.random.Generator, side: int = 1) -> Window:
-        """One window of a randomly chosen clip or photo. Raises MediaError for a clip that is smaller than `side`."""
-        return self._drawn(draw, side, self.frames)[0]
+        """One window of a randomly chosen clip or photo. Raises MediaError for clips that are all smaller than `side`."""
+        still, path = self._chosen(draw)
+        if still:
+            picture = self._picture(path)
+            return filmed(picture, drawn_move(picture[0].shape[1:], draw), self.frames)
+        return stretch(self._clip(draw, path, side)[1], self.frames, draw)
 
     def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as `window` does.
 
-        With `widest` the crop is cut at a drawn even size from `side` to that, or to what the clip holds, and resized.
+        With `widest` the crop is cut at a drawn even size from `side` to that, or to what the clip holds, and resized. Only what is seen of
+        a photo is filmed; a single frame of it is as likely to be the photo's own pixels.
         """
-        window, path = self._drawn(draw, side, frames)
-        format, tags = self._coding(path) if path else FILMED
+        still, path = self._chosen(draw)
+        path, picture = (path, self._picture(path)) if still else self._clip(draw, path, side)
+        format, tags = FILMED if still else self._coding(path)
+        height, width = SHOT if still else picture[0].shape[1:]
+        if widest is not None:
+            side, given = 2 * int(draw.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1)), side
+        snapshot = still and frames == 1 and draw.random() < SNAPSHOTS and min(picture[0].shape[1:]) >= side
+        place = drawn_place(picture[0].shape[1:] if snapshot else (height, width), format, side, draw)
+        if snapshot:
+            window = as_filmed(torch.stack([plane[:, place.rows, place.columns].float() for plane in picture], 1))
+        elif still:
+            window = filmed(picture, drawn_move(picture[0].shape[1:], draw), frames, place)
+        else:
+            window = stretch(parts(picture, format, place), frames, draw)
+        rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
         if widest is None:
-            return cut(window, format, tags, side, draw)
-        largest = max(side, min(widest, *window[0].shape[1:]))
-        large = cut(window, format, tags, 2 * int(draw.integers(side // 2, largest // 2 + 1)), draw)
-        return F.interpolate(large, (side, side), mode="bilinear", antialias=True, align_corners=False)
+            return rgb
+        return F.interpolate(rgb, (given, given), mode="bilinear", antialias=True, align_corners=False)
 
     def _coding(self, path: Path) -> Coding:
         """Pixel format and colour tags of a clip."""
@@ -86,21 +104,25 @@ class Footage:
             self._codings[path] = (video.format, video.colour)
         return self._codings[path]
 
-    def _drawn(self, draw: np.random.Generator, side: int, frames: int) -> tuple[Window, Path | None]:
-        """A window and the clip that it is from; None for a photo."""
-        if draw.random() < self.still_share:
-            picture = self._picture(self.stills[draw.integers(len(self.stills))])
-            return filmed(picture, drawn_move(picture[0].shape, draw), frames), None
-        path = self.clips[draw.integers(len(self.clips))]
-        planes = self._decoded(path)
-        height, width = planes[0].shape[1:]
-        if min(height, width) < side:
-            raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}; take the clip out of the folder")
-        return stretch(planes, frames, draw), path
+    def _chosen(self, draw: np.random.Generator) -> tuple[bool, Path]:
+        """Whether it is a photo, and the file."""
+        still = bool(draw.random() < self.still_share)
+        paths = self.stills if still else self.clips
+        return still, paths[draw.integers(len(paths))]
 
-    def _picture(self, path: Path) -> Sequence[np.ndarray]:
-        stored = self._stored(path)
-        return [plane[0].numpy() for plane in stored] if stored else pictures.read_picture(path)
+    def _clip(self, draw: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
+        """A clip; in place of one that is too small for `side`, another. Raises MediaError where they all seem to be."""
+        for _ in range(TRIES):
+            planes = self._decoded(path)
+            height, width = planes[0].shape[1:]
+            if min(height, width) >= side:
+                return path, planes
+            path = self.clips[draw.integers(len(self.clips))]
+        raise MediaError(f"{path}: frames of {width}x{height} hold no patch of {side}x{side}, nor do others; add larger clips")
+
+    def _picture(self, path: Path) -> Window:
+        """A photo as a clip of one frame, chroma of its full size."""
+        return self._stored(path) or decode_whole(path)
 
     def _stored(self, path: Path) -> Window | None:
         """What was decoded before the run; None where nothing was, or another run has made room for its own files since."""
@@ -127,16 +149,38 @@ class Footage:
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
 
 
-def cut(window: Window, format: PixelFormat, tags: ColourTags, side: int, draw: np.random.Generator) -> Tensor:
-    """(T, 3, side, side) R'G'B' in [0, 1] from a random place of a window; where chroma is coarser, at its steps."""
-    height, width = window[0].shape[1:]
+@dataclass(frozen=True)
+class Place:
+    """Where a square crop is cut, in pixels of luma."""
+
+    row: int
+    column: int
+    side: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.row, self.row + self.side)
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.column, self.column + self.side)
+
+
+def drawn_place(size: Sequence[int], format: PixelFormat, side: int, draw: np.random.Generator) -> Place:
+    """A random one within `size` (height, width); where chroma is coarser, at its steps."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-    row, column = (int(draw.integers((size - side) // step + 1)) * step for size, step in zip((height, width), steps, strict=True))
-    planes = []
-    for plane in window:
-        down, right = (1, 1) if plane is window[0] else steps
-        planes.append(plane[:, row // down : -(-(row + side) // down), column // right : -(-(column + side) // right)].float())
-    return yuv_to_rgb(planes, format, tags, height).clamp_(0, 1)
+    row, column = (int(draw.integers((length - side) // step + 1)) * step for length, step in zip(size, steps, strict=True))
+    return Place(row, column, side)
+
+
+def parts(planes: Window, format: PixelFormat, place: Place) -> Window:
+    """What all frames of a clip have at a place."""
+    cut = []
+    for plane in planes:
+        down, right = (1, 1) if plane is planes[0] else (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
+        rows = slice(place.rows.start // down, -(-place.rows.stop // down))
+        cut.append(plane[:, rows, place.columns.start // right : -(-place.columns.stop // right)])
+    return tuple(cut)
 
 
 def stretch(planes: Window, frames: int, draw: np.random.Generator) -> Window:
@@ -208,11 +252,15 @@ def drawn_move(size: Sequence[int], draw: np.random.Generator) -> Move:
     return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)
 
 
-def filmed(picture: Sequence[np.ndarray], move: Move, frames: int) -> Window:
-    """The shot (Y, U, V of 4:2:0) that a camera makes of a picture (three planes of one size); beyond its borders it is mirrored."""
-    source = torch.from_numpy(np.stack(picture)).float()[None]
+def filmed(picture: Window, move: Move, frames: int, place: Place | None = None) -> Window:
+    """The shot (Y, U, V of 4:2:0) that a camera makes of a picture (three planes (1, H, W)); beyond its borders it is mirrored.
+
+    With `place` (at even pixels, of an even side) only that part of the shot is computed.
+    """
+    source = torch.cat(list(picture)).float()[None]
     height, width = source.shape[2:]
-    y, x = torch.meshgrid(*(torch.arange(size).float() - size / 2 for size in SHOT), indexing="ij")
+    seen = (place.rows, place.columns) if place else (slice(None), slice(None))
+    y, x = torch.meshgrid(*((torch.arange(size).float() - size / 2)[part] for size, part in zip(SHOT, seen, strict=True)), indexing="ij")
     shots = []
     for time in np.arange(frames) - frames / 2:
         scale, cosine, sine = move.zoom * math.exp(move.growth * time), math.cos(move.turn * time), math.sin(move.turn * time)
@@ -220,6 +268,10 @@ def filmed(picture: Sequence[np.ndarray], move: Move, frames: int) -> Window:
         columns = move.centre[1] + move.drift[1] * time + scale * (x * cosine - y * sine)
         at = torch.stack([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], -1)[None]
         shots.append(F.grid_sample(source, at, mode="bicubic", padding_mode="reflection", align_corners=True)[0])
-    film = torch.stack(shots)
+    return as_filmed(torch.stack(shots))
+
+
+def as_filmed(film: Tensor) -> Window:
+    """Frames (T, 3, H, W) of Y, U, V on the 0-255 scale as 4:2:0 in 8 bits."""
     chroma = F.avg_pool2d(film[:, 1:], 2)
     return tuple(plane.round().clamp(0, 255).to(torch.uint8) for plane in (film[:, 0], chroma[:, 0], chroma[:, 1]))

@@ -8,18 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade import DEGRADATIONS, mean_light
+from vidrestore.degrade import means_of_light, motion
 from vidrestore.training.config import PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
+from vidrestore.training.data.mixed import Shares, degraded
 
 EXPOSURES = (3, 5, 7)  # frames that one blurred frame is the mean of
 MEAN_SHARE = 0.25  # of blurred crops, which are such means; the others are blurred along a drawn way
+STEADY = 2.0  # pixels that a clip may move from frame to frame for such means to show no steps; others are blurred along a way, too
+ALONE = Shares()
 
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Crops to judge a network by, (N, 3, S, S) uint8 each, by degradation."""
+    """Crops to judge a network by, uint8 (N, 3, S, S) each, by degradation.
+
+    Degraded ones are (N, frames, 3, S, S) if the network sees several frames.
+    """
 
     degraded: dict[str, Tensor]
     clean: dict[str, Tensor]
@@ -32,35 +38,61 @@ class PairSource(Source):
         self.footage, self.config, self.seed = footage, config, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Degraded and clean, (size, 3, S, S) float32 in [0, 1], each crop with a degradation of its own."""
+        """Return degraded and clean crops, float32 in [0, 1], each with a degradation of its own.
+
+        Both are (size, 3, S, S); degraded ones (size, frames, 3, S, S) if there are several frames, clean ones are of the middle frame.
+        """
         pairs = [self._pair(np.random.default_rng((self.seed, 0, step, number))) for number in range(size)[share.of(size)]]
-        degraded, clean = zip(*pairs, strict=True)
-        return torch.stack(degraded), torch.stack(clean)
+        given, clean = zip(*pairs, strict=True)
+        return torch.stack(given), torch.stack(clean)
 
     def _pair(self, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
         name = self.config.degradations[draw.integers(len(self.config.degradations))]
-        return drawn_pair(self.footage, name, self.config.crop, draw, self.config.widest)
+        config = self.config
+        shares = Shares(config.untouched, config.combined, config.recompressed)
+        return drawn_pair(self.footage, name, config.crop, draw, config.widest, shares, frames=config.frames)
 
 
-def drawn_pair(footage: Footage, name: str, side: int, draw: np.random.Generator, widest: int | None = None) -> tuple[Tensor, Tensor]:
-    """One crop (3, side, side) degraded and clean, in [0, 1], both as 8 bits hold them.
+def drawn_pair(
+    footage: Footage,
+    name: str,
+    side: int,
+    draw: np.random.Generator,
+    widest: int | None = None,
+    shares: Shares = ALONE,
+    *,
+    frames: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """Return a degraded crop and its clean one (3, side, side), in [0, 1], both as 8 bits hold them.
 
-    The clean crop is mirrored and turned before: rain still falls, and haze still lies behind.
+    With several `frames` the degraded one is a clip (frames, 3, side, side), the clean one its middle frame.
     """
-    exposed = name == "blur" and draw.random() < MEAN_SHARE
-    frames = int(draw.choice(EXPOSURES)) if exposed else 1
-    clip = turned(footage.rgb_crop(draw, side, frames, widest), draw)
-    degraded = mean_light(clip) if exposed else DEGRADATIONS[name](clip, draw)
-    return as_stored(degraded[0]), as_stored(clip[frames // 2])
+    given, clean = drawn_clips(footage, name, side, frames, draw, widest, shares)
+    return given[0] if frames == 1 else given, clean[frames // 2]
+
+
+def drawn_clips(
+    footage: Footage, name: str, side: int, frames: int, draw: np.random.Generator, widest: int | None = None, shares: Shares = ALONE
+) -> tuple[Tensor, Tensor]:
+    """A window (frames, 3, side, side) degraded and clean, in [0, 1], both as 8 bits hold them.
+
+    The clean clip is mirrored and turned before: rain still falls, and haze still lies behind.
+    """
+    exposure = int(draw.choice(EXPOSURES)) if name == "blur" and draw.random() < MEAN_SHARE else 1
+    clip = turned(footage.rgb_crop(draw, side, frames * exposure, widest), draw)
+    clean = clip[exposure // 2 :: exposure]
+    means = means_of_light(clip, exposure) if exposure > 1 and motion(clip) < STEADY else None
+    return as_stored(degraded(clean, name, shares, draw, means)), as_stored(clean)
 
 
 def held_out_pairs(footage: Footage, config: PairDataConfig, side: int, count: int) -> HeldOutPairs:
     """`count` pairs of every degradation, the same for every run of a configuration."""
-    degraded, clean = {}, {}
+    given, clean = {}, {}
     for name in config.degradations:
-        pairs = [drawn_pair(footage, name, side, np.random.default_rng((1, number)), config.widest) for number in range(count)]
-        degraded[name], clean[name] = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
-    return HeldOutPairs(degraded, clean)
+        draws = (np.random.default_rng((1, number)) for number in range(count))
+        pairs = [drawn_pair(footage, name, side, draw, config.widest, frames=config.frames) for draw in draws]
+        given[name], clean[name] = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
+    return HeldOutPairs(given, clean)
 
 
 def turned(clip: Tensor, draw: np.random.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +32,7 @@ from vidrestore.training.data.super_resolution import ClipSource, FlowSource, he
 FRAMES = 20  # tokens of a group, the paper's clip length
 VALIDATION_GROUPS = 1200
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
+JUDGED_FRAMES = 5  # of a clip; of shorter ones, more are judged
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,10 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
         return pair_set_data(data, config.folder, seed, VALIDATION_PAIRS)
     if isinstance(data, ClipSetConfig):
         return clip_set_data(data, config.folder, seed, VALIDATION_PAIRS // 2)
-    folder = config.folder / data.clips
-    clips = find_footage(folder, data.validation, CLIP_SUFFIXES)
-    stills = find_footage(config.folder / data.stills, (), STILL_SUFFIXES) if data.stills else []
-    held_out = [folder / name for name in data.validation]
-    if missing := [path.name for path in held_out if not path.is_file()]:
-        raise ConfigError(f"{folder}: no {', '.join(missing)}, named in data.validation")
+    clip_folders = [config.folder / name for name in data.clip_folders]
+    clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
+    stills = [path for name in data.still_folders for path in find_footage(config.folder / name, (), STILL_SUFFIXES)]
+    held_out = [held_out_clip(clip_folders, name) for name in data.validation]
     decoded = _decoded(clips, stills, held_out, reading)
     clips, stills = ([path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills))
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
@@ -81,10 +80,19 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     if isinstance(data, PairDataConfig):
         return PairSource(footage, data, seed), held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS)
     if isinstance(data, ClipDataConfig):
-        return ClipSource(footage, data, seed), held_out_clips(judged, data, VALIDATION_PAIRS // 2)
+        count = VALIDATION_PAIRS // 2 * max(1, JUDGED_FRAMES // data.frames)
+        return ClipSource(footage, data, seed), held_out_clips(judged, data, count)
     if isinstance(data, FlowDataConfig):
         return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
     return _groups(config, footage, judged, architecture.patch)
+
+
+def held_out_clip(folders: Sequence[Path], name: str) -> Path:
+    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError where none has it."""
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(f"{', '.join(map(str, folders))}: no {name}, named in data.validation")
 
 
 def _decoded(clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading) -> dict[Path, Decoded | None]:

@@ -10,21 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.compressed import drawn_compression
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import as_stored
 
-BLUR = (0.2, 2.4)  # sigma in pixels of the large frame
-NOISE = (0.0, 6.0)  # sigma on the 0-255 scale
-CRF = (18.0, 34.0)
-ENCODED = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1)  # what is handed to the encoder
+BLUR, BLURRED = (0.2, 2.4), 0.85  # sigma in pixels of the large frame, and the share of clips
+NOISE, NOISY = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
+COMPRESSED = 0.93  # share of clips
 
 
 @dataclass(frozen=True)
@@ -79,19 +76,25 @@ def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
     """The same as users' videos are: through a soft lens, noisy, and compressed by a real encoder, each of a drawn strength.
 
     Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video
-    Super-Resolution", CVPR 2022.
+    Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few are not compressed.
     """
-    small = imresize(gaussian_blurred(large, draw.uniform(*BLUR)), 1 / SCALE)
-    noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
-    return encoded(as_stored((small + noise * draw.uniform(*NOISE) / 255).clamp(0, 1)), draw.uniform(*CRF))
+    blurred = gaussian_blurred(large, draw.uniform(*BLUR)) if draw.random() < BLURRED else large
+    small = drawn_resizing(draw)(blurred)
+    if draw.random() < NOISY:
+        noise = torch.from_numpy(draw.standard_normal(small.shape, dtype=np.float32))
+        small = small + noise * draw.uniform(*NOISE) / 255
+    small = as_stored(small.clamp(0, 1))
+    return drawn_compression(small, draw) if draw.random() < COMPRESSED else small
 
 
-def encoded(clip: Tensor, crf: float) -> Tensor:
-    """(T, 3, H, W) in [0, 1], even sides, as H.264 of a quality `crf` leaves it, in 8 bits."""
-    layout, tags = ENCODED
-    planes = [grey_to_planes(rgb_to_yuv(frame, layout, tags, frame.shape[-2]), layout) for frame in clip]
-    decoded = [yuv_to_rgb(planes_to_grey(frame, layout), layout, tags, clip.shape[-2]) for frame in recompress(planes, crf)]
-    return as_stored(torch.stack(decoded).clamp(0, 1))
+def drawn_resizing(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
+    """One of the ways in which frames are made four times smaller: mostly bicubic, also by means of 4x4 pixels, or bilinear."""
+    kind = draw.choice(["bicubic", "area", "bilinear"], p=[0.6, 0.2, 0.2])
+    if kind == "bicubic":
+        return lambda large: imresize(large, 1 / SCALE)
+    if kind == "area":
+        return lambda large: F.avg_pool2d(large, SCALE)
+    return lambda large: F.interpolate(large, scale_factor=1 / SCALE, mode="bilinear", antialias=True)
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:

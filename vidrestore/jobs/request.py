@@ -1,0 +1,137 @@
+"""A restoration as it is asked for, and the one way to begin it: everything checked first, the model loaded
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from vidrestore.errors import OptionError, PlanError
+from vidrestore.files.atomic import check_output
+from vidrestore.jobs.job import Job
+from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.media.deinterlace import PIPE_DEINTERLACED
+from vidrestore.media.encoders import PIPE, choose_encoder, container_of
+from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.span import Span
+from vidrestore.media.streams import check_streams
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.excerpt import find_span
+from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
+from vidrestore.restorers.base import SCALES, Doubting, Restorer, RgbRestorer
+
+RestorerLoader: TypeAlias = Callable[[], Restorer]
+FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
+
+# Options that alter neither pixels nor bits.
+IMMATERIAL = frozenset({"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"})
+
+
+@dataclass(frozen=True)
+class Request:
+    """Restore the video `source` into `output`; either may be "-", a pipe."""
+
+    source: str
+    output: str
+    task: str
+    options: RestoreOptions = field(default_factory=RestoreOptions)
+
+    @property
+    def is_piped(self) -> bool:
+        return PIPE in (self.source, self.output)
+
+    def work_folder(self) -> WorkFolder:
+        return WorkFolder(self.output, self.options.work_dir)
+
+    def values(self) -> dict[str, Any]:
+        """Return the options that alter pixels or bits, as JSON values."""
+        names = [each.name for each in fields(self.options) if each.name not in IMMATERIAL]
+        return {name: _plain(getattr(self.options, name)) for name in names}
+
+    @property
+    def name(self) -> str:
+        """A short name for the task and the options that alter pixels or bits, the same for any source."""
+        return digest({"task": self.task} | self.values())
+
+
+@contextmanager
+def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check all that can be checked before work, load the model last, and yield the job.
+
+    `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
+    VidRestoreError.
+    """
+    options, output = request.options, request.output
+    with VideoReader(request.source, threads=options.threads, deinterlace=options.deinterlace) as reader:
+        info = reader.info
+        check_picture(request.source, info.video)
+        span = (find or asked_span)(reader, options)
+        copy = check_streams(info, output, options.drop)
+        encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(request.task, 1))
+        warnings = check_side_data(info, encoder, strict=options.strict)
+        restorer = loader()
+        if isinstance(restorer, Doubting):
+            warnings += restorer.doubts
+        timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
+        plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
+        yield Job(request, reader, restorer, plan, warnings)
+
+
+def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
+    """Return the part of the source that the options name."""
+    return find_span(reader, options.start, options.duration)
+
+
+def check_request(request: Request) -> None:
+    """Raise an error for what is wrong even before the source is opened."""
+    check_files(request.source, request.output, overwrite=request.options.overwrite, cfr=request.options.cfr)
+
+
+def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | None) -> None:
+    """Refuse an output that can't be written, or a rate that it doesn't take."""
+    container_of(output)
+    if output != PIPE:
+        check_output(output, source, overwrite=overwrite)
+        if cfr is not None:
+            raise OptionError(f"--cfr {cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
+
+
+def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
+    """Refuse interlaced video."""
+    if video.interlaced:
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
+        raise PlanError(f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}")
+
+
+def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -> tuple[str, ...]:
+    """Return warnings about what encoding again leaves out. If `strict`, raise PlanError instead, also for
+    lost HDR.
+    """
+    lost = lost_side_data(info.video)
+    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
+    if strict and (lost or hdr):
+        found = "; ".join(part for part in (lost, hdr) if part)
+        raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
+    return (lost,) if lost else ()
+
+
+def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
+    return restorer.clip_length(video.height, video.width) if isinstance(restorer, RgbRestorer) else restorer.clip
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _plain(each) for key, each in asdict(value).items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 20 and 20.0 ask for the same
+    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)

@@ -1,0 +1,165 @@
+"""One process that plans and joins, and workers that restore the segments for it, on devices of this machine
+or of many.
+
+Each worker is a shard: it claims segments in the job's folder until none is left. If one dies, its claims are
+removed and a new one begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from vidrestore.errors import PlanError, VidRestoreError
+from vidrestore.events import Warned
+from vidrestore.jobs.frame_progress import FrameProgress
+from vidrestore.jobs.job import ignore
+from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.segments import Segment, frame_count
+from vidrestore.restorers.base import Restorer, load_restorer
+from vidrestore.scale.claims import Claims, bury, counts
+from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
+
+DEATHS = 3  # of workers at the same segment, after which it is not tried again
+LOOK = 0.5  # seconds between two looks at how far the workers are
+
+
+class WorkerError(VidRestoreError):
+    """Processes that were to restore parts of a video ended without having done so."""
+
+
+class Worker:
+    """Restores what is missing of one video after the other, with one loaded model; its claims have its
+    number in their names.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self._restorer: Restorer | None = None
+
+    def _loaded(self, request: Request) -> Restorer:
+        if self._restorer is None:  # all requests to a worker are of one batch: their task and options are the same
+            self._restorer = load_restorer(request.task, request.options)
+        return self._restorer
+
+    def restore(self, request: Request) -> int | VidRestoreError:
+        """Restore segments until others have claimed all that are missing.
+
+        Return how many clips half precision could not hold, or the error that stopped it, for it is to go to
+        another process.
+        """
+        try:
+            return self._restore(request)
+        except VidRestoreError as error:
+            return error
+
+    def _restore(self, request: Request) -> int:
+        folder = request.work_folder()
+        with open_job(request, lambda: self._loaded(request)) as job:
+            if folder.read("plan") is None:
+                raise PlanError(f"{folder.path}: a worker finds no plan there; all workers must see the same folders")
+            with Claims(folder.path, owner=str(self.shard.number)) as claims:
+                claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
+                while (missing := claimed.missing()) and claimed.step(missing):
+                    pass
+                return claimed.work.retried
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker is finished with a video; `outcome` is what `Worker.restore` returned, or a text that says how
+    it died.
+    """
+
+    worker: int
+    outcome: int | VidRestoreError | str
+
+
+class Workers(Protocol):
+    """Workers numbered from 0; one that died is replaced when it is next given work."""
+
+    count: int
+
+    def give(self, worker: int, request: Request) -> None:
+        """Have a worker restore what is missing of a video."""
+
+    def ended(self, seconds: float) -> Iterable[Ended]:
+        """Yield what has ended since, after at most so many seconds."""
+
+    def stop(self) -> None:
+        """End all workers, at once."""
+
+
+def restore_with(workers: Workers, work: SegmentedWork) -> None:
+    """Restore what is missing of a video. Raises VidRestoreError; what was finished until then stays."""
+    work.check_output()
+    work.plan()
+    missing = work.missing()
+    work.reused = len(work.job.plan.timeline.pts) - frame_count(missing)
+    work.tell_plan()
+    try:
+        for _ in range(DEATHS):  # a segment that can't be read in the end is restored again
+            if missing:
+                _Turn(workers, work, missing).run()
+                missing = work.missing()
+    except BaseException:
+        workers.stop()
+        with suppress(OSError):
+            work.folder.discard_unfinished()
+        raise
+
+
+class _Turn:
+    """All workers at work on the missing segments, until each has ended."""
+
+    def __init__(self, workers: Workers, work: SegmentedWork, missing: list[Segment]) -> None:
+        self.workers, self.work, self.missing = workers, work, missing
+        self.busy = set(range(min(workers.count, len(missing))))
+        self.deaths: Counter[int] = Counter()
+        self.total = frame_count(missing)
+        self.progress = FrameProgress(work.job.info.path, self.total, "restore", work.on_event)
+
+    def run(self) -> None:
+        self.work.folder.discard_unfinished()  # nobody is at work now
+        for worker in self.busy:
+            self.workers.give(worker, self.work.job.request)
+        while self.busy:
+            for ended in self.workers.ended(LOOK):
+                self._end(ended.worker, ended.outcome)
+            self.progress.show(self._done())
+            self.work.folder.beat()
+
+    def _end(self, worker: int, outcome: int | VidRestoreError | str) -> None:
+        if isinstance(outcome, VidRestoreError):
+            raise outcome
+        self.busy.discard(worker)
+        if isinstance(outcome, int):
+            self.work.retried_elsewhere += outcome
+        elif left := self._left():
+            self._mourn(worker, outcome, left)
+            self.workers.give(worker, self.work.job.request)
+            self.busy.add(worker)
+
+    def _left(self) -> list[Segment]:
+        finished = set(self.work.folder.finished())
+        return [segment for segment in self.missing if segment.number not in finished]
+
+    def _mourn(self, worker: int, reason: str, left: list[Segment]) -> None:
+        """Remove the claims of a dead worker. Raises WorkerError if too many have died at the same segment."""
+        claimed = bury(self.work.folder.path, str(worker + 1))
+        first = next((segment for segment in left if claim_name(segment) in claimed), left[0])
+        source = self.work.job.info.path
+        self.deaths[first.number] += 1
+        if self.deaths[first.number] >= DEATHS:
+            where = f"{source}, frame {first.first} and on"
+            raise WorkerError(f"{where}: {DEATHS} workers died there, the last one {reason}; is there enough memory?")
+        self.work.on_event(Warned(source, f"a worker died {reason}; another does what it was at"))
+
+    def _done(self) -> int:
+        """Frames that are restored, those of unfinished segments too."""
+        left, noted = self._left(), counts(self.work.folder.path)
+        return self.total - frame_count(left) + sum(noted.get(claim_name(segment), 0) for segment in left)

@@ -1,0 +1,90 @@
+"""Muon: steps of equal size in all directions of a weight matrix, for the convolutions inside a network; Adam for its other parameters.
+
+K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024: the momentum of a matrix is replaced by the nearest
+orthogonal one, which five steps of a polynomial come close to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MOMENTUM = 0.95
+ADAM = (0.9, 0.99)  # betas of the other parameters
+TINY = 1e-8
+POLYNOMIAL, ROUNDS = (3.4445, -4.7750, 2.0315), 5  # singular values come to 0.7 to 1.2
+LEAST = 16  # rows or columns of a matrix that is worth it
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for the weights of `network` that are matrices of some size, Adam for all others and for those of `apart`.
+
+    A step of a matrix has a root mean square of about 0.85 times the learning rate, much as Adam's: one rate serves both.
+    """
+
+    def __init__(self, network: nn.Module, lr: float, apart: Iterable[nn.Parameter] = ()) -> None:
+        others = {id(parameter) for parameter in apart}
+        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        for parameter in network.parameters():
+            groups[id(parameter) not in others and _is_large(parameter)].append(parameter)
+        super().__init__([{"params": part, "orthogonal": kind} for kind, part in groups.items() if part], {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step by the gradients that are there."""
+        assert closure is None, "steps are by gradients that are there"
+        for group in self.param_groups:
+            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
+            (self._orthogonal if group["orthogonal"] else self._adam)(moved, group["lr"])
+
+    def _orthogonal(self, parameters: list[Tensor], rate: float) -> None:
+        alike: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for parameter in parameters:
+            assert parameter.grad is not None
+            momentum = self._kept(parameter, "momentum")
+            momentum.lerp_(parameter.grad, 1 - MOMENTUM)
+            direction = parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
+            alike[direction.shape].append((parameter, direction))
+        for (rows, columns), part in alike.items():
+            steps = orthogonal(torch.stack([direction for _, direction in part]))
+            for (parameter, _), step in zip(part, steps, strict=True):
+                parameter.add_(step.view(parameter.shape), alpha=-rate * max(rows, columns) ** 0.5)
+
+    def _adam(self, parameters: list[Tensor], rate: float) -> None:
+        slow, fast = ADAM
+        for parameter in parameters:
+            assert parameter.grad is not None
+            mean, square, count = (self._kept(parameter, name) for name in ("mean", "square", "count"))
+            count += 1
+            mean.lerp_(parameter.grad, 1 - slow)
+            square.lerp_(parameter.grad.square(), 1 - fast)
+            scale = (square / (1 - fast**count)).sqrt_().add_(TINY)
+            parameter.sub_(rate * mean / (1 - slow**count) / scale)
+
+    def _kept(self, parameter: Tensor, name: str) -> Tensor:
+        state: dict[str, Any] = self.state[parameter]
+        if name not in state:
+            state[name] = torch.zeros_like(parameter)
+        kept: Tensor = state[name]
+        return kept
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """(N, rows, columns) -> about the nearest matrices whose rows, or columns where those are fewer, are orthonormal."""
+    tall = matrices.shape[1] > matrices.shape[2]
+    steps = (matrices.mT if tall else matrices).bfloat16()
+    steps = steps / steps.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)
+    a, b, c = POLYNOMIAL
+    for _ in range(ROUNDS):
+        square = steps @ steps.mT
+        steps = a * steps + (b * square + c * square @ square) @ steps
+    found: Tensor = (steps.mT if tall else steps).to(matrices.dtype)
+    return found
+
+
+def _is_large(parameter: nn.Parameter) -> bool:
+    return parameter.ndim > 1 and min(parameter.shape[:2]) >= LEAST
