@@ -61,7 +61,11 @@ def lines(found: Inspection) -> Iterator[str]:
     yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
     yield f"  noise     standard deviation on the 0-255 scale, {PLANES[video.format.family]}"
     for scene in found.scenes:
-        yield f"    frames {scene.first:>6} to {scene.stop - 1:>6}   " + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
+        yield (
+            f"    frames {scene.first:>6} to {scene.stop - 1:>6}   "
+            + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
+            + f"   {scene.noise}"
+        )
     if found.damage:
         yield f"  damage    {found.damage}"
 

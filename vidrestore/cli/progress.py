@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.cli.terminal import escaped, say, say_json
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
@@ -60,10 +60,7 @@ def _result(event: Finished) -> str:
     made = event.frames - event.reused
     earlier = f" ({event.reused} of them earlier)" if event.reused else ""
     speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-    levels = [scene["sigma"][0] for scene in event.details.get("scenes") or () if any(scene["sigma"])]
-    span = f"{min(levels):.1f}" + (f" to {max(levels):.1f}" if max(levels) - min(levels) >= 0.1 else "") if levels else ""
-    noise = f", noise {span}" if span else ""
-    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{noise}"
+    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{_noise(event.details)}"
 
 
 def describe(event: Event) -> str | None:
@@ -164,6 +161,13 @@ def _number(event: Event) -> str:
 
 def _stage(event: Progressed) -> str:
     return STAGES.get(event.stage, event.stage)
+
+
+def _noise(details: Mapping[str, Any]) -> str:
+    """What was measured in the longest scene."""
+    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
+    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
+    return f"; noise: {longest['noise']}" if longest else ""
 
 
 def _position(event: Progressed) -> str:

@@ -173,7 +173,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
     yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
-        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
+        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.damage:
         yield f"  {found.damage}"

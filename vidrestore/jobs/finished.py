@@ -57,7 +57,13 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     """Return the summary, after its events."""
     if summary.retried:
         on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
-    scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
+    measured = [scene for scene in summary.scenes if scene.rms]
+    if measured and not any(level for scene in measured for level in scene.sigma):
+        on_event(Warned(summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"))
+    scenes = [
+        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} | ({"noise": scene.noise} if scene.rms else {})
+        for scene in summary.scenes
+    ]
     details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
     on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary
