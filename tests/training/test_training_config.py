@@ -212,7 +212,7 @@ def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp
         stream.truncate((1 << 20) + 1)
     for path, message in (
         (tmp_path, "a folder"),
-        (tmp_path / "pipe.toml", "a folder or a device"),
+        (tmp_path / "pipe.toml", "a named pipe, but a regular file was expected"),
         (tmp_path / "large.toml", "larger than 1 MB"),
     ):
         with pytest.raises(ConfigError, match=message):
