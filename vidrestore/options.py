@@ -15,6 +15,7 @@ Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
 MAX_SIGMA = 255.0
+MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
@@ -89,7 +90,8 @@ class EncoderOptions:
 class RestoreOptions:
     """How to restore. Raises `OptionError` for a value outside its range. `Declared.help` of each field says what it does.
 
-    `sigma` and `strength`: floats, `sigma` on the 0-255 scale. `start` and `duration`: seconds, `start` from the first frame on.
+    `sigma` and `grain` are standard deviations on the 0-255 scale, `chroma_strength` None for that of `strength`.
+    `sigma` and `strength`: floats. `start` and `duration`: seconds, `start` from the first frame on.
     `model`: None for the task's own. `tile`: None for whole frames as long as memory allows; `tile_overlap`: None for the
     network's own. `threads`: 0 for all. `segment_frames`: None for a number that fits the video's size. `work_dir`: None for
     beside the output.
@@ -123,6 +125,10 @@ class RestoreOptions:
         tasks=ENLARGE,
     )
     strength: float = option(1.0, "Mix: 1 is the restored video, 0 the source.", QUALITY, metavar="0..1")
+    chroma_strength: float | None = option(
+        None, "The same for the colour differences.", QUALITY, metavar="0..1", shown="as --strength", tasks=DENOISE
+    )
+    grain: float = option(0.0, "Add even grain of this deviation afterwards.", QUALITY, metavar="N", tasks=DENOISE)
     steady: bool = option(False, "Less flicker: mix frames with their neighbours where they agree.", QUALITY, tasks=SINGLE_FRAMES)
     scene_detect: bool = option(True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",))
     start: Fraction | None = option(
@@ -165,6 +171,10 @@ class RestoreOptions:
             raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
         if not 0 <= self.strength <= 1:
             raise OptionError(f"strength must be in [0, 1], got {self.strength}")
+        if self.chroma_strength is not None and not 0 <= self.chroma_strength <= 1:
+            raise OptionError(f"chroma_strength must be in [0, 1], got {self.chroma_strength}")
+        if not 0 <= self.grain <= MAX_GRAIN:
+            raise OptionError(f"grain must be in [0, {MAX_GRAIN:g}] on the 0-255 scale, got {self.grain}")
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))

@@ -229,10 +229,10 @@ def test_of_several_inputs_each_is_numbered(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "[2/2] in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
 
 
-def test_a_result_names_the_noise_that_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    scenes = [{"first": 0, "stop": 30, "sigma": (19.84, 3.0)}, {"first": 30, "stop": 60, "sigma": (5.0, 1.0)}]
+def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys: pytest.CaptureFixture[str]) -> None:
+    scenes = [{"first": 0, "stop": 40, "noise": "luma 19.8, coarse"}, {"first": 40, "stop": 60, "noise": "none"}]
     show([Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, details={"scenes": scenes})])
-    assert capsys.readouterr().out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps, noise 5.0 to 19.8\n"
+    assert capsys.readouterr().out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse\n"
 
 
 def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

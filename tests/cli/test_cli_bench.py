@@ -86,5 +86,5 @@ def test_the_network_of_denoising_is_measured_alone() -> None:
 
 
 def test_a_pipe_can_t_be_measured() -> None:
-    with pytest.raises(OptionError, match="bench reads its film more than once: name a file instead of a pipe"):
+    with pytest.raises(OptionError, match="bench reads its video more than once: name a file instead of a pipe"):
         benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)

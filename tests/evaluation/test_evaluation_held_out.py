@@ -25,7 +25,7 @@ from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
 from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.loop import train
-from vidrestore.weights import load_model, read_card, write_manifest
+from vidrestore.weights import build_network, load_model, read_card, write_manifest
 from vidrestore.weights import manifest as manifests
 
 SENSING = {
@@ -95,7 +95,7 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, weights = trained(tmp_path)
-    monkeypatch.chdir(tmp_path)  # where the card's command finds tiny.toml
+    monkeypatch.chdir(tmp_path)  # that the paths of the configuration are relative to
     bundle(tmp_path, weights, monkeypatch)
     assert run("--suite", "bundled", "--json", tmp_path / "found.json", "--csv", tmp_path / "found.csv") == 0
     printed = capsys.readouterr().out
@@ -169,28 +169,26 @@ def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
         list(held_out_rows(replace(config, family="spynet", task="flow"), load_model(weights)))
 
 
-def test_a_card_that_names_no_recipe_or_a_missing_one_is_an_error(tmp_path: Path) -> None:
+def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path: Path) -> None:
     card = read_card(trained(tmp_path)[1])
-    with pytest.raises(ConfigError, match="names no configuration; give --config"):
-        recipe_of(replace(card, training={"command": "by hand"}))
-    with pytest.raises(ConfigError, match="nowhere.toml.*run this in a checkout, or give --config"):
-        recipe_of(replace(card, training={"command": "vidrestore train --config nowhere.toml"}))
-    bundled = replace(card, training={"command": "vidrestore train --config dust-denoise.toml"})
-    assert recipe_of(bundled).path.name == "dust-denoise.toml"
+    with pytest.raises(ConfigError, match="tiny: doesn't hold the configuration of its training; give --config"):
+        recipe_of(replace(card, training={"command": "vidrestore train --config dust-denoise.toml"}))
+    for name, bundled in manifests.read_manifest().items():
+        recipe = recipe_of(bundled)
+        assert (recipe.name, recipe.task, recipe.family) == (name, bundled.task, bundled.family)
 
 
-def test_what_a_run_set_in_place_of_its_recipe_is_set_again_to_judge_it(tmp_path: Path) -> None:
+def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, _ = trained(tmp_path)
-    config = read_config(written.path, ["data.still_share=0.25", "training.steps=2"])
-    card = read_card(train(config, tmp_path / "set", device="cpu"))
-    assert recipe_of(card, config.path) == config != written
-    other = tmp_path / "other.toml"
-    other.write_text(config.path.read_text())
-    assert recipe_of(card, other).settings == ()
-    assert {
-        row.verdict for row in held_out_rows(recipe_of(card, config.path), load_model(tmp_path / "set" / f"{config.name}.safetensors"))
-    } == {"agrees"}
-    assert {row.verdict for row in held_out_rows(written, load_model(tmp_path / "set" / f"{config.name}.safetensors"))} == {""}
+    config = read_config(written.path, ["data.still_share=0.5", "training.steps=2"])
+    path = train(config, tmp_path / "set", device="cpu")
+    written.path.unlink()
+    monkeypatch.chdir(tmp_path)  # that its paths are relative to
+    own = recipe_of(read_card(path))
+    assert (own.data, own.training, own.folder) == (config.data, config.training, tmp_path.resolve())
+    assert build_network(own.family, own.model).config == load_model(path).network.config
+    assert {row.verdict for row in held_out_rows(own, load_model(path))} == {"agrees"}
+    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}  # another recipe: nothing is held against it
 
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:

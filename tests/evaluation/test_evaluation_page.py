@@ -20,8 +20,9 @@ from eval_command import run, write_vid4
 from vidrestore.charts import chart
 from vidrestore.evaluation import page as pages
 from vidrestore.evaluation.page import COMPARISONS, page
-from vidrestore.evaluation.png import error_map, png
+from vidrestore.evaluation.png import error_map
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
+from vidrestore.media.pictures import png
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell", "microsoft-edge")
 

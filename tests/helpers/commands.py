@@ -22,7 +22,7 @@ import av, torch, rich.progress
 from vidrestore.cli import main
 from vidrestore.files import lease
 from vidrestore.jobs import batch, segmented, work_folder
-from vidrestore.media import encoders, file_output, joining, reader
+from vidrestore.media import encoders, joining, reader
 from vidrestore.restorers import base, no_change
 from vidrestore.scale import claims, shards, shared_batch
 

@@ -17,9 +17,10 @@ class TinyConfig:
 
 
 class Tiny(nn.Module):
-    def __init__(self, config: TinyConfig) -> None:
+    def __init__(self, config: TinyConfig, depth: int = 0) -> None:
         super().__init__()
         self.linear = nn.Linear(config.width, config.width)
+        self.more = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(depth))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -27,7 +28,9 @@ class Tiny(nn.Module):
 
 
 def build(config: dict[str, Any]) -> Tiny:
-    return Tiny(TinyConfig(**config))
+    settings = dict(config)
+    depth = settings.pop("depth", 0)
+    return Tiny(TinyConfig(**settings), depth)
 
 
 def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:

@@ -28,7 +28,7 @@ import vidrestore
 from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.events import Event, Planned, Warned
 from vidrestore.files import lease as locks
-from vidrestore.files.atomic import partial_path
+from vidrestore.files.atomic import Partial
 from vidrestore.files.lease import BusyError, Lock
 from vidrestore.jobs import segmented
 from vidrestore.jobs.job import ignore
@@ -366,7 +366,7 @@ def test_a_broken_file_of_the_job_costs_work_but_no_film(tmp_path: Path, source:
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restore(source, tmp_path / "whole.mkv")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(segmented.JoinedFile, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
+        patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
         restore(source, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
     monkeypatch.setattr(Fake, "restore", None)
@@ -383,7 +383,9 @@ def test_a_run_killed_when_its_film_had_its_name_is_done(
         patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Stopped))
         restore(source, output)
     if linked:  # between the two steps of naming
-        os.link(output, partial_path(str(output)))
+        partial = Partial(output)
+        partial.discard()
+        os.link(output, partial.path)
     assert (tmp_path / "out.mkv.vidrestore").is_dir()
     assert restore(source, output).frames == 46
     assert names(tmp_path) == ["in.mkv", "out.mkv"]

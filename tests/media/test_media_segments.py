@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, ma
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.encoders import ENCODERS, SUFFIXES
-from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.encoding import Encoder, EncoderChoice
 from vidrestore.media.joining import JoinedFile
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, StoredPacket, check_segment, read_packets
 from vidrestore.media.streams import check_streams
@@ -40,7 +43,7 @@ def join(output: Path, source: SourceInfo, choice: EncoderChoice, frames: list[F
     paths = [output.with_name(f"{first}.segment") for first in edges[:-1]]
     spans = list(zip(paths, edges, edges[1:], strict=False))
     facts = [segment(path, source, choice, frames[first:stop], first) for path, first, stop in spans]
-    joined = JoinedFile(str(output), source, choice, **({"copy": ()} | more))
+    joined = JoinedFile(Muxer(str(output), source, choice, **({"copy": ()} | more)))
     joined.begin([frame.pts for frame in frames], [frame.duration for frame in frames], max(fact.delay for fact in facts))
     for (path, first, _), fact in zip(spans, facts, strict=True):
         joined.check_head(path, fact)
@@ -191,7 +194,7 @@ def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path: Path)
 
 def test_segments_of_another_encoder_version_are_not_joined(tmp_path: Path, written: Path) -> None:
     source = described()
-    joined = JoinedFile(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ())
+    joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
     with pytest.raises(MediaError, match="another version of libx264"):
         joined.check_head(written, replace(check_segment(written), head="0"))
     joined.abort()
@@ -199,7 +202,7 @@ def test_segments_of_another_encoder_version_are_not_joined(tmp_path: Path, writ
 
 def test_a_join_that_lacks_pictures_is_discarded(tmp_path: Path, written: Path) -> None:
     source = described()
-    joined = JoinedFile(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ())
+    joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
     joined.begin([pts for pts, _ in CONSTANT], [1001] * 6, 2)
     with pytest.raises(MediaError, match="0 pictures were joined, but the plan has 6"):
         joined.finish()
@@ -218,3 +221,26 @@ def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: st
     begins = Fraction(0 if name.endswith("mp4") else 1, 10)  # MP4's chapters are a track that begins with the film
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
     assert read(tmp_path / name).frames[0].pts == 0
+
+
+def test_segments_are_encoded_without_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = described()
+    choice = fast_choice(source, Path("x.mp4"))
+    monkeypatch.setattr("av.open", None)
+    assert segment(tmp_path / "0.segment", source, choice, made_frames(source)).frames == len(CONSTANT)
+
+
+@pytest.mark.parametrize("encoder, suffix", HOMES)
+def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(tmp_path: Path, encoder: str, suffix: str) -> None:
+    source = described("yuv422p10le" if encoder == "prores_ks" else "yuv420p")
+    choice = fast_choice(source, Path(f"x{suffix}"), EncoderOptions(encoder=encoder))
+    muxer = Muxer(str(tmp_path / f"x{suffix}"), source, choice, ())
+    pair = Encoder.opened(choice, source.video), Encoder(muxer.stream.codec_context, choice, source.video)
+    free, inside = (list(packets_of(each, made_frames(source))) for each in pair)
+    muxer.abort()
+    assert free == inside and pair[0].context.extradata == pair[1].context.extradata
+
+
+def packets_of(encoder: Encoder, frames: list[Frame]) -> Iterator[tuple[Any, ...]]:
+    for packet in chain(*(encoder.encode(frame, frame.pts, frame.duration) for frame in frames), encoder.flush()):
+        yield packet.pts, packet.dts, packet.duration, packet.is_keyframe, bytes(packet)

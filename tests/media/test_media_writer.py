@@ -17,9 +17,8 @@ import pytest
 from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, made_frames, packets, read, rich_video, write
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.atomic import partial_path
 from vidrestore.frames import Frame
-from vidrestore.media import file_output
+from vidrestore.media import muxer
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.matroska import display_size
@@ -39,7 +38,7 @@ def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
     with writer_for(tmp_path / "a.mp4") as writer:
         for frame in made_frames(described()):
             writer.write(frame)
-            assert [path.name for path in tmp_path.iterdir()] == [".a.mp4.partial"]
+            assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
     assert writer.frames == len(CONSTANT)
 
@@ -126,21 +125,21 @@ def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
 
 
 def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeypatch):
-    honest = file_output.read_times
+    honest = muxer.read_times
 
     def one_frame_less(path, container):
         found = honest(path, container)
         found.count -= 1
         return found
 
-    monkeypatch.setattr(file_output, "read_times", one_frame_less)
+    monkeypatch.setattr(muxer, "read_times", one_frame_less)
     with pytest.raises(MediaError, match="written 6 frames .* but the file reads as 5 frames"):
         write(described(), tmp_path / "a.mp4", made_frames(described()))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_ends_before_what_was_written_is_discarded(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_output, "read_times", lambda path, container: file_output.Times(1, 0, 0, 0, 10))
+    monkeypatch.setattr(muxer, "read_times", lambda path, container: muxer.Times(1, 0, 0, 0, 10))
     with pytest.raises(MediaError, match="written up to tick 1001, but the file ends at 10"):
         write(described(), tmp_path / "a.mp4", made_frames(described(), CONSTANT[:1]))
     assert list(tmp_path.iterdir()) == []
@@ -200,13 +199,6 @@ def test_only_x265s_made_up_decoding_times_are_repaired():
 
     assert repaired("libx265", 2) == 5
     assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
-
-
-def test_the_partial_name_is_hidden_and_never_too_long():
-    assert partial_path("folder/film.mp4") == Path("folder/.film.mp4.partial")
-    longest = partial_path("é" * 125 + ".mp4").name
-    assert longest.startswith(".")
-    assert len(os.fsencode(longest)) <= 255
 
 
 def test_frames_of_twice_the_size_are_written_at_scale_2(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from vidrestore.models import dust, dust_sigma
 from vidrestore.models.dust_family import build, config_of
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
@@ -74,3 +75,14 @@ def test_a_configuration_builds_its_network_again():
 def test_sizes_that_no_network_has_are_refused(sizes):
     with pytest.raises(ValueError, match="must be"):
         SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))
+
+
+def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one() -> None:
+    values, threshold = torch.randn(2, 5, 7, requires_grad=True), torch.rand(2, 5, 1, requires_grad=True)
+    direction = torch.randn(2, 5, 7)
+    quick, plain = dust_sigma._SoftThreshold.apply(values, threshold), dust.soft_threshold(values, threshold)
+    torch.testing.assert_close(quick, plain)
+    for mine, expected in zip(
+        *(torch.autograd.grad((form * direction).sum(), (values, threshold)) for form in (quick, plain)), strict=True
+    ):
+        torch.testing.assert_close(mine, expected)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
 from vidrestore.models.matching import Grid, _assigned, _median_of_nine, fixed_places, gather, matched_places
+from vidrestore.models.places import ClipPlaces
 
 
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -133,3 +134,14 @@ def test_a_plane_that_holds_no_patch_is_refused():
         Grid(15, 40, 16, 8)
     with pytest.raises(ValueError, match="stride must be in"):
         Grid(20, 40, 16, 17)
+
+
+@pytest.mark.parametrize("grids", [2, 4])
+def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids: int) -> None:
+    places = ClipPlaces(torch.zeros(1, 32, 40), 16, follow=False)
+    first = places.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
+    both = places.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()
+    assert both[: len(first)] == first
+    moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
+    assert both[len(first) : 2 * len(first)] == moved
+    assert len(both) == grids * len(first)

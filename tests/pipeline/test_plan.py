@@ -100,7 +100,7 @@ def test_scenes_carry_the_noise_of_their_last_clip() -> None:
 def test_a_plan_can_be_written_as_json() -> None:
     plan = plan_of(planned(film([9, 12], noise=3), sigma=None))
     values = json.loads(json.dumps(plan.to_dict()))
-    assert (values["version"], values["timeline"]["pts"]) == (1, list(plan.timeline.pts))
+    assert (values["version"], values["timeline"]["pts"]) == (2, list(plan.timeline.pts))
     assert values["source"]["path"] == "film.mkv" and values["encoder"]["encoder"] == "ffv1"
 
 

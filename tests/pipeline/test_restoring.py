@@ -103,3 +103,22 @@ def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
 
     with pytest.raises(VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"):
         list(ClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
+
+
+def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
+    layout = PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    frames = [Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=index) for index in range(4)]
+
+    class Adding(IdentityRestorer):
+        def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+            return tuple(plane + 40 for plane in clip)
+
+    def means(**options: float) -> list[float]:
+        restored = ClipRestorer(Adding(RestoreOptions()), layout, **options).frames(planned(frames, [(0, 4)]))  # type: ignore[arg-type]
+        return [float(plane.mean()) for plane in next(restored).planes]
+
+    assert means(strength=0.5) == [70, 70, 70]
+    assert means(strength=0.5, chroma_strength=1) == [70, 90, 90]
+    assert means(chroma_strength=0) == [90, 50, 50]
+    grained = means(grain=5)
+    assert grained[0] != 90 and grained[1:] == [90, 90]

@@ -224,7 +224,7 @@ def test_the_same_bits_come_out_again_and_whatever_the_length_of_clips(
     run(source, tmp_path / "one.mkv", task, weights[model], **options)
     run(source, tmp_path / "again.mkv", task, weights[model], **options)
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(mb_taylorformer_restorer, "STEADY_CLIP", 5)
+    monkeypatch.setattr(mb_taylorformer_restorer, "CLIP", 5)
     run(source, tmp_path / "short.mkv", task, weights[model], **options)
     whole = read(tmp_path / "one.mkv")[2]
     assert_same(read(tmp_path / "again.mkv")[2], whole)
@@ -236,7 +236,7 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(mb_taylorformer_restorer, "STEADY_CLIP", 5)
+    monkeypatch.setattr(mb_taylorformer_restorer, "CLIP", 5)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 22 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
     steady = task == "dehaze"

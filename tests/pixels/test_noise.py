@@ -9,7 +9,7 @@ import pytest
 from noise_clips import CLIPS, Planes, estimate, noisy, read_planes, residual, through_x264
 from numpy.typing import NDArray
 
-from vidrestore.noise import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
+from vidrestore.noise.white import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
 
 
 def gradient(height: int = 240, width: int = 320) -> NDArray[np.float64]:

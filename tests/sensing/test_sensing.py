@@ -200,7 +200,7 @@ def test_what_is_measured_is_on_disk_frame_by_frame(tmp_path: Path, exact: Path,
 
     def noted(writer: Any, *arguments: Any) -> None:
         original(writer, *arguments)
-        sizes.append(writer.partial.stat().st_size)
+        sizes.append(writer._partial.path.stat().st_size)
 
     monkeypatch.setattr(sense.MeasurementWriter, "write", noted)
     vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -182,8 +183,40 @@ def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(
 
 def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path), ["model.atom=64", "model.depth=2"])
-    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\]: unknown: (atom; there are: atoms, kind|depth; there are: kind)"):
+    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\]: unknown: atom, depth; there are: atoms, kind"):
         new_network(config)
+
+
+def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path: Path) -> None:
+    config = replace(read_config(write_config(tmp_path)), family="mb-taylorformer", model={"size": "t", "attention": {"focuss": 1}})
+    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\] attention: unknown: focuss; there are: focus"):
+        new_network(config)
+
+
+@pytest.mark.parametrize("part", ["a", '"a.b"', "'a'"])
+def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "tiny.toml"
+    for before, after in (("", " = 1"), ("[", "]"), ("x = {", " = 1}"), ('x = {y = """\n""" , ', ' = 1} # "')):
+        path.write_text(before + " . ".join([part] * 20_000) + after)
+        with pytest.raises(ConfigError, match="tiny.toml: .* has more than 16 parts, and no configuration has such a key"):
+            read_config(path)
+    path.write_text("x = " + "[" * 100_000)
+    with pytest.raises(ConfigError, match="tiny.toml: not valid TOML"):
+        read_config(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with (tmp_path / "large.toml").open("wb") as stream:
+        stream.truncate((1 << 20) + 1)
+    for path, message in (
+        (tmp_path, "a folder"),
+        (tmp_path / "pipe.toml", "a named pipe, but a regular file was expected"),
+        (tmp_path / "large.toml", "larger than 1 MB"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_config(path)
 
 
 # Written back

@@ -18,7 +18,7 @@ from training_runs import tiny_run, write_clips, write_config
 from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.data import decoded, footage, sources
-from vidrestore.training.data.batches import Share, in_order
+from vidrestore.training.data.batches import Share, _ending, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -161,10 +161,10 @@ def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch:
     files = DecodedFiles(tmp_path / "cache")
     path = source(tmp_path / "data", "a")
 
-    def full(self: Path, target: Path) -> None:
+    def full(partial: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("vidrestore.files.atomic.os.replace", full)
     assert files.decoded(path, lambda path: planes()) is None
     assert not list((tmp_path / "cache").iterdir())
 
@@ -234,6 +234,10 @@ def fails_at_two(number: int) -> int:
     if number == 2:
         raise MediaError(f"{number}: can't be read")
     return number
+
+
+def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
+    assert list(_ending(iter([1, 2]))) == [1, 2]  # as of a torch without the private method that ends them at once
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])

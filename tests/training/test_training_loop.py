@@ -31,7 +31,7 @@ from vidrestore.training.objective import batch_loss, group_psnr, validation_sig
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
 from vidrestore.training.stopping import interrupts_held
-from vidrestore.training.training_events import Began, Interrupted, Progress
+from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -103,7 +103,7 @@ def test_a_run_tells_its_beginning_each_validation_and_the_end(tmp_path: Path) -
     train(tiny_run(tmp_path), tmp_path / "runs", listen=told)
     assert told[0] == Began(0, 12, str(torch_device("auto")), None)
     assert [(event.step, list(event.psnr)) for event in told[1:]] == [(5, [20.0]), (10, [20.0]), (12, [20.0])]
-    assert all(isinstance(event, Progress) and math.isfinite(event.loss) for event in told[1:])
+    assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in told[1:])
 
 
 def test_validation_is_at_the_usual_levels_that_were_trained() -> None:

@@ -29,7 +29,7 @@ from vidrestore.training.data.mixed import Shares, degraded
 from vidrestore.training.data.pairs import PairSource, drawn_clips, drawn_pair, held_out_pairs, turned
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
-from vidrestore.training.training_events import Progress
+from vidrestore.training.training_events import Validated
 from vidrestore.weights import load_model, read_card
 
 
@@ -247,7 +247,7 @@ def test_every_degradation_is_judged(tmp_path: Path) -> None:
 def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) -> None:
     told = Told()
     card = read_card(train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told))
-    last: Progress = told[-1]
+    last: Validated = told[-1]
     assert card.measured == {"held-out crops, rain": {"psnr": round(last.psnr["rain"], 3), "psnr_before": round(last.before["rain"], 3)}}
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
     assert load_model(tmp_path / "runs" / "tiny.safetensors").network.config.widths == (4, 8, 8, 8)  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ from vidrestore.training.data import sources
 from vidrestore.training.loop import train
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_picture
 from vidrestore.training.schedule import learning_rate
-from vidrestore.training.training_events import Began, Progress, Stepped
+from vidrestore.training.training_events import Began, Stepped, Validated
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
         listener(Began(3, 10, "cpu", Path("runs/tiny.checkpoint")))
         for step in (4, 5):
             listener(Stepped(step, 10, 0.25, 1e-3, 1.0, 2.0))
-        listener(Progress(5, 2.0, 0.25, {20.0: 31.5}, best=True))
+        listener(Validated(5, 2.0, 0.25, {20.0: 31.5}, best=True))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
     assert "5/10" in shown and "loss 0.2500" in shown

@@ -17,7 +17,7 @@ import torch
 from pair_runs import pair_run
 from training_runs import tiny_run, write_config
 
-from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data import sources
 from vidrestore.training.loop import Run, train
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(tmp_path: Pa
 FULL_DISK = """
 import errno, os, sys
 from pathlib import Path
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.training.data import sources
 from vidrestore.training.config import read_config
 from vidrestore.training.loop import Run, train
@@ -283,6 +283,15 @@ def test_checkpoints_of_today_mean_the_same(tmp_path: Path) -> None:
     again = Run(run.config, tmp_path, CPU)
     again.load_checkpoint()
     assert (again.step, again.best, again.plateau.share) == (1, None, 1.0)
+
+
+@pytest.mark.parametrize("change", [{"best": 3}, {"network": [1]}, {"optimiser": None}, {"identity": [1]}, {"plateau": "x"}])
+def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(tmp_path: Path, change: dict[str, Any]) -> None:
+    run = Run(tiny_run(tmp_path), tmp_path, CPU)
+    run.save_checkpoint()
+    torch.save(torch.load(run.checkpoint, weights_only=True) | change, run.checkpoint)
+    with pytest.raises(VidRestoreError, match="tiny.checkpoint: (is of another network|can't be read as a checkpoint)"):
+        run.load_checkpoint()
 
 
 def test_the_command_on_the_card_has_the_settings_that_were_given(tmp_path: Path) -> None:

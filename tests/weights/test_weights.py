@@ -7,6 +7,8 @@ import pickle
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,20 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     write_manifest([replace(saved(folder / "tiny-denoise.safetensors"), licence="Apache-2.0")], folder)
     return folder
+
+
+@contextmanager
+def limited_memory(room: int) -> Iterator[None]:
+    """Let this process take `room` bytes more than it has; MemoryError beyond."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    if pages:
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
@@ -171,9 +187,62 @@ def test_a_tensor_that_is_not_the_networks_own_is_refused(tmp_path: Path, change
 
 
 def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> None:
-    save_model(tmp_path / "a.safetensors", tiny(), family="tiny", config={"depth": 3}, task="denoise")
-    with pytest.raises(CheckpointError, match="'tiny' can't be built from the config .*depth"):
+    save_model(tmp_path / "a.safetensors", tiny(), family="tiny", config={"colour": 3}, task="denoise")
+    with pytest.raises(CheckpointError, match="'tiny' can't be built from the config .*colour"):
         load_model(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"width": 200_000}, r"linear\.weight: shape \[4, 4\], but the config asks for \[200000, 200000\]"),
+        ({"width": 10**30}, "can't be built from the config"),
+        ({"width": [4]}, "can't be built from the config"),
+        ({"width": 4, "depth": 10**9}, "it asks for more than the 3 tensors of the file"),
+    ],
+    ids=["160 GB", "overflow", "list", "a billion layers"],
+)
+def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+    path = tmp_path / "a.safetensors"
+    save_model(path, tiny(), family="tiny", config=config, task="denoise")
+    with limited_memory(4 << 30), pytest.raises(CheckpointError, match=message) as error:
+        load_model(path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("config", "[3]", "its metadata is not JSON .an object was expected, found list"),
+        ("config", "[" * 100_000, "its metadata is not JSON"),
+        ("measured", "3", "measured is 3, expected an object"),
+        ("licence", "{}", "licence is {}, expected str"),
+    ],
+)
+def test_a_card_of_wrong_types_is_one_line_that_names_the_file(tmp_path: Path, key: str, text: str, message: str) -> None:
+    from safetensors.torch import save_file
+
+    metadata = {"family": "tiny", "task": "denoise", "config": "{}"} | {key: text}
+    save_file(tiny().state_dict(), tmp_path / "a.safetensors", metadata)
+    with pytest.raises(CheckpointError, match=f"a.safetensors.*{message}"):
+        load_model(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_tensor_that_is_not_finite_is_named(tmp_path: Path, value: float) -> None:
+    saved(tmp_path / "a.safetensors")
+    rewritten(tmp_path / "a.safetensors", {"linear.bias": torch.tensor([0, value, 0, 0])})
+    (verdict,) = weights.verify([str(tmp_path / "a.safetensors")])
+    assert verdict.state == "damaged" and "linear.bias: has NaN or infinity" in verdict.message
+
+
+def test_weights_of_the_manifest_are_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    for module in (weights.manifest, weights.checkpoint):
+        monkeypatch.setattr(module, "sha256_of", lambda path, real=weights.manifest.sha256_of: hashed.append(path) or real(path))
+    assert weights.family_of("tiny-denoise", folder) == "tiny" and not hashed
+    load_model("tiny-denoise", folder=folder)
+    assert len(hashed) == 1
 
 
 def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path: Path) -> None:
@@ -483,6 +552,21 @@ def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> N
     assert not (tmp_path / "ours.safetensors").exists()
 
 
+def test_what_is_no_named_tensor_with_its_values_is_refused(tmp_path: Path) -> None:
+    for content in ({0: torch.zeros(4)}, {"linear.bias": torch.zeros(1).expand(10**6, 10**6)}):
+        with pytest.raises(CheckpointError, match="holds no state dict"):
+            imported(tmp_path, content)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_folder_or_a_pipe_in_place_of_a_checkpoint_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "folder.pth").mkdir()
+    os.mkfifo(tmp_path / "pipe.pth")
+    for name in ("folder.pth", "pipe.pth"):
+        with pytest.raises(CheckpointError, match=f"{name}: is a folder or a device, but a file was expected"):
+            weights.import_checkpoint(tmp_path / name, tmp_path / "ours.safetensors", family="tiny")
+
+
 class Touch:
     """Creates a file when it is unpickled: what an attacker would put into a checkpoint."""
 
@@ -494,8 +578,9 @@ class Touch:
 
 
 def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely"):
+    with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely") as error:
         imported(tmp_path, {"linear.weight": Touch(tmp_path / "ran")})
+    assert "weights_only" not in str(error.value)  # torch's advice: to load it unsafely
     (tmp_path / "other.pth").write_bytes(pickle.dumps(Touch(tmp_path / "ran"), protocol=2))
     with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely"):
         weights.import_checkpoint(tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config={}, task="denoise")

@@ -137,11 +137,10 @@ def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path:
 def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (folder / "manifest.json").read_bytes()
 
-    def full(self: Path, text: str, **settings: object) -> None:
-        self.touch()
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("vidrestore.files.atomic.os.fsync", full)
     with pytest.raises(CheckpointError, match=r"manifest.json: can't be written \(No space left on device\)"):
         write_manifest([], folder)
     assert (folder / "manifest.json").read_bytes() == before and not list(folder.glob(".*"))

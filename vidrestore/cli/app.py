@@ -24,6 +24,7 @@ from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
 from vidrestore.cli.sense_commands import recover, sense
+from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 
@@ -52,7 +53,7 @@ app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"vidrestore {__version__}")
+        show(f"vidrestore {__version__}")
         raise typer.Exit
 
 
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except VidRestoreError as error:
-        print(f"vidrestore: {error}", file=sys.stderr)
+        say(f"vidrestore: {error}", sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -90,5 +91,5 @@ def _finish_stdout() -> None:
     except OSError as error:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # Python would try once more at its end
         if not isinstance(error, BrokenPipeError):
-            print(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", file=sys.stderr)
+            say(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", sys.stderr)
             sys.exit(1)

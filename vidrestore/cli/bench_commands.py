@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +11,7 @@ import typer
 from vidrestore import parsing
 from vidrestore.cli import completion
 from vidrestore.cli.declared import with_options
+from vidrestore.cli.terminal import show, show_json
 from vidrestore.options import EncoderOptions, RestoreOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ def bench(
     asked = options()
     chosen = replace(asked, sigma=default_sigma(asked.model) if sigma is None else sigma, encoder=EncoderOptions(lossless=lossless))
     found = bench(source, task=task, options=chosen, size=size, frames=frames)
-    print(jsonlib.dumps(found.to_dict()) if json else "\n".join(lines(found)))
+    if json:
+        show_json(found.to_dict())
+    else:
+        show(*lines(found))
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:

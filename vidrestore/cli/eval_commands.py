@@ -12,12 +12,11 @@ import typer
 
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
+from vidrestore.cli.terminal import escaped, say, say_over, show
 from vidrestore.errors import VidRestoreError
 
 if TYPE_CHECKING:
     from vidrestore.evaluation.results import Result
-
-OF_ONE = ("ssim", "ms-ssim", "vif")  # metrics that are 1 for equal pictures
 
 
 def evaluate(
@@ -33,9 +32,7 @@ def evaluate(
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
     sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",
-    metrics: Annotated[
-        str, typer.Option("--metrics", metavar="A,B", help="For a paper's table, besides PSNR and SSIM: ms-ssim, vif, vmaf.")
-    ] = "",
+    metrics: Annotated[str, typer.Option("--metrics", metavar="vmaf", help="For a paper's table, besides PSNR and SSIM: vmaf.")] = "",
     seconds: Annotated[float | None, typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
@@ -101,17 +98,17 @@ class Told:
 
     def __call__(self, line: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            say_over(line)
             return
         stage, now = line.partition(":")[0], time.monotonic()
         if stage != self.stage or now - self.last >= PLAIN_INTERVAL:
-            print(line, file=sys.stderr, flush=True)
+            say(line, sys.stderr)
             self.stage, self.last = stage, now
 
     def done(self) -> None:
         """Clear the line on a terminal."""
         if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            say_over("")
 
 
 def _check_place(path: Path, kind: str) -> None:
@@ -137,7 +134,7 @@ def _written(path: Path, text: str) -> str | None:
 def _print(found: Result) -> None:
     """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the run below."""
     cells = list(_cells(found))
-    print(found.title + (f" ({found.source})" if found.source else ""))
+    show(found.title + (f" ({found.source})" if found.source else ""))
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -145,14 +142,14 @@ def _print(found: Result) -> None:
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(*map(Text, row), style="red" if row[-1] == "differs" else None)
+            table.add_row(*(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None)
         Console().print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for line in (*found.protocol, *found.notes):
-        print(f"- {line}")
+        show(f"- {line}")
 
 
 def _cells(found: Result) -> list[list[str]]:
@@ -169,4 +166,4 @@ def _cells(found: Result) -> list[list[str]]:
 def _number(metric: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4f}" if metric.partition("_")[0] in OF_ONE else f"{value:.2f}"
+    return f"{value:.4f}" if metric.partition("_")[0] == "ssim" else f"{value:.2f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from vidrestore.cli.progress import listening
 from vidrestore.cli.shared_options import Quiet
+from vidrestore.cli.terminal import show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ def inspect(
 
     with listening(json, quiet) as on_event:
         found = inspect(source, on_event if not json else lambda event: None)
-    print(jsonlib.dumps(found.to_dict(), ensure_ascii=False) if json else "\n".join(lines(found)))
+    if json:
+        show_json(found.to_dict())
+    else:
+        show(*lines(found))
     raise typer.Exit(DAMAGED_SOURCE if found.damage else 0)
 
 
@@ -58,7 +61,11 @@ def lines(found: Inspection) -> Iterator[str]:
     yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
     yield f"  noise     standard deviation on the 0-255 scale, {PLANES[video.format.family]}"
     for scene in found.scenes:
-        yield f"    frames {scene.first:>6} to {scene.stop - 1:>6}   " + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
+        yield (
+            f"    frames {scene.first:>6} to {scene.stop - 1:>6}   "
+            + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
+            + f"   {scene.noise}"
+        )
     if found.damage:
         yield f"  damage    {found.damage}"
 

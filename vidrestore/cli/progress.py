@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from vidrestore.cli.terminal import escaped, say, say_json
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
 
 if TYPE_CHECKING:
@@ -40,29 +40,11 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
         yield tell
 
 
-def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, at once. Where nobody reads any more, or a disk is full, films are not given up for it: it is said once on stderr."""
-    stream = stream or sys.stdout
-    try:
-        print(line, file=stream, flush=True)
-    except OSError as error:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # what is still in the buffer goes there, too
-        os.close(null)
-        if stream is sys.stdout:
-            say(f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); the work goes on", sys.stderr)
-
-
 def print_json(event: Event) -> None:
     """One event, one line of JSON, at once: a reader at the other end of a pipe follows the job."""
     if isinstance(event, Progressed) and event.stage in BEFORE_START:
         return
-    line = event.to_json()
-    try:
-        line.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:
-        line = jsonlib.dumps(jsonlib.loads(line))  # in ASCII
-    say(line)
+    say_json(event.to_json())
 
 
 def print_summary(event: Event) -> None:
@@ -78,10 +60,7 @@ def _result(event: Finished) -> str:
     made = event.frames - event.reused
     earlier = f" ({event.reused} of them earlier)" if event.reused else ""
     speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-    levels = [scene["sigma"][0] for scene in event.details.get("scenes") or () if any(scene["sigma"])]
-    span = f"{min(levels):.1f}" + (f" to {max(levels):.1f}" if max(levels) - min(levels) >= 0.1 else "") if levels else ""
-    noise = f", noise {span}" if span else ""
-    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{noise}"
+    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{_noise(event.details)}"
 
 
 def describe(event: Event) -> str | None:
@@ -159,7 +138,7 @@ class BarListener:
         if isinstance(event, (Finished, Failed)):
             self._remove_bar()
         if line := describe(event):
-            self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.progress.console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
         stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)
@@ -182,6 +161,13 @@ def _number(event: Event) -> str:
 
 def _stage(event: Progressed) -> str:
     return STAGES.get(event.stage, event.stage)
+
+
+def _noise(details: Mapping[str, Any]) -> str:
+    """What was measured in the longest scene."""
+    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
+    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
+    return f"; noise: {longest['noise']}" if longest else ""
 
 
 def _position(event: Progressed) -> str:

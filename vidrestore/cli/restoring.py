@@ -13,9 +13,10 @@ import typer
 
 from vidrestore import parsing
 from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.progress import counted_words, length_of_time, listening, say
+from vidrestore.cli.progress import counted_words, length_of_time, listening
 from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.cli.shared_options import JSON, QUIET, one_use_of_stdout
+from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
 from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
@@ -146,7 +147,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
     if isinstance(found, Summary):
         return found.exit_code
     if not run.json:
-        print("\n".join(estimate_lines(found)))
+        show(*estimate_lines(found))
     return DAMAGED_SOURCE if found.damage else 0
 
 
@@ -172,7 +173,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
     yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
-        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  sigma " + " ".join(f"{sigma:.2f}" for sigma in scene.sigma)
+        yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.damage:
         yield f"  {found.damage}"

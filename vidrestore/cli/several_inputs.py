@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vidrestore.cli.interrupts import INTERRUPTED
+from vidrestore.cli.terminal import say
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Progressed
 
@@ -32,7 +33,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             on_event(Failed(source, f"{source}: interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED))
             raise
     if failed and len(sources) > 1:
-        print(f"vidrestore: {len(failed)} of {len(sources)} inputs failed: {', '.join(failed)}", file=sys.stderr, flush=True)
+        say(f"vidrestore: {len(failed)} of {len(sources)} inputs failed: {', '.join(failed)}", sys.stderr)
     return SOME_FAILED if SOME_FAILED in codes else max(codes, default=0)
 
 

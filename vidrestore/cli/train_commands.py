@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.cli.terminal import say, show
 
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
@@ -70,7 +72,7 @@ def train(
     folder = (cache or user_cache_folder()) if cache_bytes else None
     reading = Reading(folder, cache_bytes, skip_bad, workers)
     if print_config:
-        typer.echo(written_config(complete(recipe)), nl=False)
+        show(*written_config(complete(recipe)).splitlines())
     elif dry_run:
         with stops_cleanly():
             _rehearse(recipe, init, device, reading)
@@ -87,13 +89,13 @@ def train(
                 listen=listen,
             )
         if is_first():
-            typer.echo(str(path))
+            show(str(path))
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
-    reading = replace(reading, notice=lambda text: typer.echo(f"vidrestore: {text}", err=True))
+    reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
-        typer.echo(f"{done.seconds:7.2f} s  {done.what}")
-    typer.echo(f"at most {memory_used()}; nothing was kept" + (f" but decoded films in {reading.cache}" if reading.cache else ""))
+        show(f"{done.seconds:7.2f} s  {done.what}")
+    show(f"at most {memory_used()}; nothing was kept" + (f" but decoded films in {reading.cache}" if reading.cache else ""))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Progress, Stepped
+from vidrestore.cli.terminal import escaped, say
+from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Stepped, Validated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ def listening() -> Iterator[Listener]:
 
 def print_line(event: Event) -> None:
     if line := describe(event):
-        print(line, file=sys.stderr, flush=True)
+        say(line, sys.stderr)
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
         if isinstance(event, Stepped):
             bars.update(bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}")
         elif line := describe(event):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
     try:
         yield tell
@@ -68,7 +69,7 @@ def describe(event: Event) -> str | None:
         case Began():
             origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
-        case Progress():
+        case Validated():
             figures = "  ".join(_figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items())
             best = "  best so far" if event.best else ""
             return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"

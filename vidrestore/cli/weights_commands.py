@@ -11,6 +11,7 @@ import typer
 
 from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.shared_options import Json, Overwrite, Quiet
+from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def list_weights(as_json: Json = False) -> None:
     cards = [(card, "bundled" if card.file else "pulled" if locate(card) else "to pull") for card in read_manifest().values()]
     if as_json:
         for card, place in cards:
-            typer.echo(json.dumps(card.to_entry() | {"place": place}, ensure_ascii=False))
+            show_json(card.to_entry() | {"place": place})
         return
     rows = [_row(card, place) for card, place in sorted(cards, key=lambda each: _order(each[0]))]
     _print_table([("task", "name", "parameters", "size", "speed", "place"), *rows])
@@ -67,7 +68,7 @@ def verify(names: Names = None) -> None:
 
     damaged = 0
     for verdict in verify(names):
-        typer.echo(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
+        show(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
         damaged += verdict.state == "damaged"
     if damaged:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
@@ -82,7 +83,7 @@ def pull(
     from vidrestore import weights
 
     for name in names:
-        typer.echo(f"{name}: {weights.pull(name, quiet=quiet)}")
+        show(f"{name}: {weights.pull(name, quiet=quiet)}")
 
 
 @app.command("import", cls=CommandHelp)
@@ -103,7 +104,7 @@ def import_weights(
     from vidrestore.weights import import_checkpoint
 
     card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite)
-    typer.echo(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+    show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 @app.command(cls=CommandHelp)
@@ -127,7 +128,7 @@ def add(
     from vidrestore.weights import add_weights
 
     card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
-    typer.echo(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+    show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 def _text_of(path: str) -> str:
@@ -156,4 +157,4 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
     rows = list(rows)
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -44,7 +44,7 @@ def evaluate(
     """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is needed.
 
     `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables, `metrics`
-    (`further_metrics.NAMES`) are measured there besides PSNR and SSIM. `films` are for the suite `quick`, which looks at their first
+    (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM. `films` are for the suite `quick`, which looks at their first
     `seconds` (`quick.SECONDS` unless given) with `threads` of the CPU (0: all). `tell` hears what is being done. Raises OptionError for an
     unknown suite, system, set or metric and for what the suite has no use for, ConfigError or DatasetError where data is
     missing, CheckpointError for weights that aren't there or don't fit.

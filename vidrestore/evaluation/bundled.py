@@ -8,7 +8,7 @@ from pathlib import Path
 from vidrestore.errors import ConfigError
 from vidrestore.evaluation.held_out import AGREEMENT, held_out_rows, recipe_of
 from vidrestore.evaluation.results import Result, Row
-from vidrestore.training.config import read_config
+from vidrestore.training.config import RunConfig, read_config
 from vidrestore.weights import load_model, locate, read_manifest
 
 Tell = Callable[[str], None]
@@ -34,14 +34,14 @@ def evaluate_recipe(config: Path, weights: Sequence[str], data: Path | None, dev
     recipe = read_config(config)
     if not weights and recipe.name not in read_manifest():
         raise ConfigError(f"{config}: no weights named {recipe.name!r} are bundled; name some with --weights")
-    rows = tuple(row for name in weights or [recipe.name] for row in _rows(name, config, data, device, tell))
+    rows = tuple(row for name in weights or [recipe.name] for row in _rows(name, recipe, data, device, tell))
     return _result(f"config {config.name}", f"Held-out figures as {config} says", rows, [], data)
 
 
-def _rows(name: str, config: Path | None, data: Path | None, device: str, tell: Tell) -> Iterator[Row]:
+def _rows(name: str, recipe: RunConfig | None, data: Path | None, device: str, tell: Tell) -> Iterator[Row]:
     tell(f"{name}: reading clips, measuring")
     model = load_model(name, device)
-    yield from held_out_rows(recipe_of(model.card, config), model, data)
+    yield from held_out_rows(recipe or recipe_of(model.card), model, data)
 
 
 def _result(suite: str, title: str, rows: tuple[Row, ...], notes: list[str], data: Path | None) -> Result:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
 from vidrestore.restorers.task_weights import ANY_TASK
-from vidrestore.training.config import RunConfig, SetConfig, read_config
+from vidrestore.training.config import RunConfig, SetConfig, parse_config
 from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.objective import objective_of
@@ -24,39 +22,24 @@ AGREEMENT = 0.02  # dB: what half-precision files and other processors change is
 HELD_OUT = "held-out"  # what the names of such figures begin with
 
 
-def recipe_of(card: Card, config: Path | None = None) -> RunConfig:
-    """The recipe that weights were trained by: the configuration that their card's command names, and what it sets in place of that.
+def recipe_of(card: Card) -> RunConfig:
+    """The configuration that weights were trained by, which their card holds.
 
-    It is looked for in the working folder and in the checkout that the weights are from, unless `config` is given; of another
-    configuration than the command's nothing is set. Raises ConfigError where the card names none, or it isn't there.
+    Its folders are relative to the working folder, or to the recipes of the checkout if they are only there. Raises ConfigError if the
+    card holds none.
     """
-    command = str(card.training.get("command", ""))
-    named, settings = _named(command)
-    if config is not None:
-        return read_config(config, settings if named and config.name == Path(named).name else ())
-    if not named:
-        raise ConfigError(f"{card.name}: says of its training {command!r}, which names no configuration; give --config")
-    path = Path(named)
-    checkout = weights_folder().parent
-    places = [path, checkout / path, checkout / "examples" / "train" / path.name]
-    for place in places:
-        if place.is_file():
-            return read_config(place, settings)
-    looked = ", ".join(map(str, places))
-    raise ConfigError(f"{card.name}: its configuration is not there (looked for {looked}); run this in a checkout, or give --config")
+    text = card.training.get("configuration")
+    if not isinstance(text, str):
+        raise ConfigError(f"{card.name}: doesn't hold the configuration of its training; give --config")
+    name = f"{card.name}.toml"
+    here, recipes = (parse_config(text, folder / name) for folder in (Path(), weights_folder().parent / "examples" / "train"))
+    return recipes if _has_data(recipes) and not _has_data(here) else here
 
 
-def _named(command: str) -> tuple[str | None, tuple[str, ...]]:
-    """The configuration that a command of `vidrestore train` names, and what it sets."""
-    given: dict[str, list[str]] = {"--config": [], "--set": []}
-    try:
-        words = [part for word in shlex.split(command) for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    except ValueError:  # quotes that don't close
-        return None, ()
-    for option, value in pairwise(words):
-        if option in given:
-            given[option].append(value)
-    return next(iter(given["--config"]), None), tuple(given["--set"])
+def _has_data(config: RunConfig) -> bool:
+    data = config.data
+    folders = (data.folder,) if isinstance(data, SetConfig) else data.clip_folders
+    return all((config.folder / name).is_dir() for name in folders)
 
 
 def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> Iterator[Row]:
@@ -117,8 +100,11 @@ def _listed(card: Card) -> Mapping[str, Any]:
 
 
 def _is_recipe(config: RunConfig, card: Card) -> bool:
-    named, settings = _named(str(card.training.get("command", "")))
-    return named is not None and Path(named).name == config.path.name and settings == config.settings
+    """Whether the data and the training of a recipe are those of the weights."""
+    if "configuration" not in card.training:
+        return False
+    own = recipe_of(card)
+    return (own.data, own.training) == (config.data, config.training)
 
 
 def _check_fits(config: RunConfig, card: Card) -> None:

@@ -30,8 +30,6 @@ LEAST_WIDTH = 640  # pixels on the page: smaller pictures are shown larger
 UNITS = {
     "psnr": "PSNR, dB",
     "ssim": "SSIM",
-    "ms-ssim": "MS-SSIM",
-    "vif": "VIF",
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",
     "noise": "noise, grey levels",

@@ -12,7 +12,7 @@ from typing import Any
 from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
-from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, check_metrics, lines_of, needs
+from vidrestore.evaluation.further_metrics import VMAF, check_metrics, lines_of
 from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
 from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
@@ -115,10 +115,10 @@ def evaluate_table(
     protocol = PROTOCOLS[table.protocol]
     check_metrics(metrics)
     parts = _chosen_sets(table, sets)
-    _check_metrics_fit(table, protocol.pictures, parts, metrics)
+    _check_metrics_fit(table, protocol.pictures, metrics)
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
     _check_told_apart(found)
-    _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), parts, metrics)
+    _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), metrics)
     taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
     taking = chosen(taking, table, systems)
     if weights:
@@ -141,14 +141,10 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
     return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
 
 
-def _check_metrics_fit(table: Table, pictures: bool, parts: Sequence[TableSet], metrics: Sequence[str]) -> None:
-    """OptionError names a metric that can't be measured on the test sets: one of films on `pictures`, one of large frames on small ones."""
+def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> None:
+    """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
         raise OptionError(f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics")
-    for part in parts:
-        for name in metrics:
-            if 0 < part.lines < SMALLEST[name]:
-                raise OptionError(f"{part.title} is judged at {part.lines} lines, too few for {name}, {needs(name)}")
 
 
 def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]) -> None:
@@ -190,9 +186,10 @@ def _measured(
 ) -> Iterator[ClipFigures]:
     here = [contestant for contestant in taking if contestant.only in ("", part.name)]
     more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
+    more |= {"metrics": metrics} if metrics else {}
     total, last = len(found), ""
     names: dict[str, None] = {}
-    for figures in protocol.judge(table, part, found, here, LOOKED_AT, metrics, **more):
+    for figures in protocol.judge(table, part, found, here, LOOKED_AT, **more):
         names[figures.clip] = None
         if figures.clip != last:
             tell(f"{part.title}: {figures.clip} ({len(names)} of {total})")

@@ -1,17 +1,29 @@
-"""A file that appears under its name only when it is whole: written beside it under a hidden name, then renamed."""
+"""A file that appears under its name only when it is whole: written beside it under a hidden name, then renamed.
+
+The hidden name is random and made for one process, so that nobody can put a link there first, and two processes that write the same file
+don't write into each other's. While it is written its process holds a lock on it: what a dead process left is found by that.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
+import re
 import secrets
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.lease import this_process, try_lock
+from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
 
 LONGEST_NAME = 255  # bytes, on every file system in use
+ABANDONED = 3600.0  # seconds without a write after which a partial file of another machine counts as left behind
+_PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 
 def check_output(output: str, source: str, *, overwrite: bool) -> None:
@@ -48,33 +60,105 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(f"{target}: already exists; add --overwrite to replace it, or give -o another name")
 
 
-def partial_path(output: str) -> Path:
-    """The hidden name beside `output` under which it is written until it is whole."""
-    target = Path(output)
-    name = f".{target.name}.partial"
-    while len(os.fsencode(name)) > LONGEST_NAME:
-        name = "." + name[2:]
-    return target.with_name(name)
+class Partial:
+    """A file that is being written and is to become `target`: `put_in_place`, or `discard` to leave nothing behind.
+
+    `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its owner can read a `private`
+    file. Raises OSError.
+    """
+
+    def __init__(self, target: Path, *, private: bool = False) -> None:
+        self.target = target
+        self.path, descriptor = _created(target, 0o600 if private else 0o666)
+        self.file: BinaryIO = os.fdopen(descriptor, "w+b")
+
+    @property
+    def url(self) -> str:
+        """A name for FFmpeg. Where the system has one for an open file, nobody can put another file in its place."""
+        opened = f"/proc/self/fd/{self.file.fileno()}"
+        return f"file:{opened if os.path.exists(opened) else self.path}"
+
+    def sync(self) -> None:
+        """Have what was written on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def put_in_place(self, *, overwrite: bool = True) -> None:
+        """Give the finished file its name, in one step; OutputExistsError if it may not `overwrite` and another file has the name."""
+        ours = os.fstat(self.file.fileno())
+        self.file.close()
+        found = os.lstat(self.path)
+        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            raise UnexpectedFileError(errno.EINVAL, "another process put this in place of the file that was written", str(self.path))
+        _put_in_place(self.path, self.target, overwrite=overwrite)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with suppress(OSError):
+            self.file.close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
-def own_partial_path(output: str) -> Path:
-    """As `partial_path`, but a name that no other process has, for when several may come to write the same file."""
-    return Path(output).with_name(f".{_place(output)}.{secrets.token_hex(8)}.partial")
+@contextmanager
+def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
+    """Write a file that takes the place of `target` at the end of the block; an error leaves `target` as it was. Raises OSError."""
+    remove_partials(target)
+    partial = Partial(target, private=private)
+    try:
+        yield partial.file
+        if sync:
+            partial.sync()
+        partial.put_in_place()
+    except BaseException:
+        partial.discard()
+        raise
 
 
-def remove_partials(output: str) -> None:
-    """Remove whatever was left of writing a file."""
-    left = Path(output).parent.glob(f".{_place(output)}.*.partial")
-    for path in (partial_path(output), *left):
+def remove_partials(target: Path, *, alone: bool = False) -> None:
+    """Remove what dead processes left of writing `target`.
+
+    `alone`: nobody on any machine writes it now (`files.lease`). Otherwise a file of another machine stays until it is `ABANDONED`.
+    """
+    for path in target.parent.glob(f".{_place(target)}.*.partial"):
+        if match := _PARTIAL.fullmatch(path.name):
+            with suppress(OSError):
+                _remove_dead(path, here=match["machine"] == _machine(), alone=alone)
+
+
+def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
+    descriptor = open_descriptor(path, os.O_RDWR)
+    try:
+        free = try_lock(descriptor)  # None if the file system has no locks
+        old = time.time() - os.fstat(descriptor).st_mtime > ABANDONED
+        if free is not False and (alone or old or (free and here)):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _created(target: Path, mode: int) -> tuple[Path, int]:
+    """The name and the descriptor of a new, locked file beside `target`."""
+    while True:
+        path = target.with_name(f".{_place(target)}.{_machine()}{secrets.token_hex(8)}.partial")
+        descriptor = create_new(path, mode)
+        if try_lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)  # taken for one of a dead process before it was locked
         path.unlink(missing_ok=True)
 
 
-def _place(output: str) -> str:
-    return hashlib.sha256(os.fsencode(Path(output).name)).hexdigest()[:16]
+def _place(target: Path) -> str:
+    return hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
 
 
-def put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
-    """Give the finished file its name, in one step; OutputExistsError where another file took the name meanwhile."""
+def _machine() -> str:
+    """A short name for this start of this machine."""
+    named = this_process()
+    return hashlib.sha256(str(named["boot"] or named["host"]).encode()).hexdigest()[:8]
+
+
+def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
     if overwrite:
         os.replace(partial, target)
         return
@@ -101,6 +185,8 @@ def sync_folder(folder: Path) -> None:
 
 def write_problem(output: str, error: OSError) -> MediaError:
     """The MediaError for a failed write, in words."""
+    if isinstance(error, UnexpectedFileError):
+        return MediaError(f"{error.filename}: {error.strerror}; remove it")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return MediaError(f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder with -o")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

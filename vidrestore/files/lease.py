@@ -1,20 +1,25 @@
-"""One process at a time at one job, with the name of the one that is there for everybody else.
+"""One process at a time at one thing, with the name of the one that is there for everybody else.
 
 The lock is the system's own on an open file (flock), which is gone with its process however that ends. What the file says is for messages,
-and for machines that share the folder but not the lock: they go by how long ago its holder touched it.
+and for machines that share the folder but not the lock: they go by how long ago its holder touched it. Jobs (`jobs.work_folder`), shards
+(`scale.claims`) and training runs (`training.checkpoints`) all use what is here.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError
+from vidrestore.files.regular import create_new, open_descriptor, parse_object
 
 try:
     import fcntl
@@ -23,6 +28,8 @@ except ImportError:  # Windows: only what the file says counts
 
 LEASE = 600.0  # seconds without a sign of life after which a process on another machine counts as dead
 BEAT = 30.0  # seconds between two signs of life
+LONGEST = 4096  # bytes of a lock; ours have 120
+_NAMES = {"host": str, "pid": int}
 
 
 class BusyError(MediaError):
@@ -32,7 +39,8 @@ class BusyError(MediaError):
 class Lock:
     """The lock of a job; `shared` ones go beside each other, but not beside one that isn't.
 
-    Raises BusyError, naming host and process, where the lock is held; a lock whose process is dead is taken over.
+    Raises BusyError, naming host and process, if the lock is held; a lock whose process is dead is taken over. Raises MediaError for a file
+    that is no lock, and leaves it as it is; OSError for what is no regular file, a link for example.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -41,6 +49,7 @@ class Lock:
         self._descriptor = self._open()
         self._next = 0.0
         try:
+            self._refuse_foreign()
             self._refuse_living()
             self._write()
         except BaseException:
@@ -49,7 +58,7 @@ class Lock:
 
     def _open(self) -> int:
         while True:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 if fcntl is not None:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -58,24 +67,31 @@ class Lock:
             except FileNotFoundError:  # its last holder was just done and removed it
                 pass
             except BlockingIOError:
+                holder = holder_of(descriptor)
                 os.close(descriptor)
-                raise self._busy(_holder(self.path)) from None
+                raise self._busy(holder) from None
             except OSError:  # a file system without locks
                 self._reliable = False
                 return descriptor
             os.close(descriptor)
 
+    def _refuse_foreign(self) -> None:
+        """Somebody else's file, or another name of one (a hard link), must not be written to."""
+        status = os.fstat(self._descriptor)
+        if status.st_nlink > 1 or (status.st_size and not holder_of(self._descriptor)):
+            raise MediaError(f"{self.path}: there is a file of this name that vidrestore did not write; move it away")
+
     def _refuse_living(self) -> None:
         """The system's lock may not reach beyond this machine, where a dead process can't hold it; one elsewhere shows signs of life."""
-        holder = _holder(self.path)
+        holder = holder_of(self._descriptor)
         if not holder or (self.shared and holder.get("shared")):
             return
         if _here() & {holder["host"], holder.get("boot")}:
             if not self._reliable and _is_alive(holder["pid"]):
                 raise self._busy(holder)
             return
-        silent = _now(self.path) - self.path.stat().st_mtime
-        if silent < LEASE:
+        silent = _now(self.path) - os.fstat(self._descriptor).st_mtime
+        if -BEAT <= silent < LEASE:  # a date in the future is no sign of life: the holder would have set it right since
             raise self._busy(holder, f"; last sign of life {max(0, silent):.0f} s ago")
 
     def _busy(self, holder: dict[str, Any], more: str = "") -> BusyError:
@@ -85,7 +101,7 @@ class Lock:
     def _write(self) -> None:
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        os.write(self._descriptor, json.dumps(here() | {"shared": self.shared}).encode())
+        os.write(self._descriptor, json.dumps(this_process() | {"shared": self.shared}).encode())
 
     def beat(self) -> None:
         """Show a sign of life, if it is time for one."""
@@ -94,23 +110,56 @@ class Lock:
             with suppress(OSError):
                 if self.shared and not os.fstat(self._descriptor).st_size:  # one of us is done and has left
                     self._write()
-                os.utime(self.path)
+                touch(self._descriptor, self.path)
 
     def release(self) -> None:
         """Let others in. The file stays, unless the job's folder goes."""
         with suppress(OSError):
-            if not self.shared or _holder(self.path).items() >= here().items():
+            if not self.shared or holder_of(self._descriptor).items() >= this_process().items():
                 os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
 
-def here() -> dict[str, Any]:
+@contextmanager
+def heartbeat(beat: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `beat` every so many seconds during a block, from a thread."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            beat()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def this_process() -> dict[str, Any]:
     """What names this process to others, on other machines too."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot()}
 
 
+def holder_of(descriptor: int) -> dict[str, Any]:
+    """What an open lock or claim says of its holder; nothing if it says nothing."""
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        found = parse_object(os.read(descriptor, LONGEST), _NAMES)
+    except (OSError, ValueError):
+        return {}
+    return found if 0 < found["pid"] < 1 << 31 and isinstance(found.get("boot"), str | None) else {}
+
+
+def touch(descriptor: int, path: Path) -> None:
+    """Give an open file the date of now."""
+    os.utime(descriptor if os.utime in os.supports_fd else path)
+
+
 def try_lock(descriptor: int) -> bool | None:
-    """Take the system's lock on an open file; False where another process on this machine has it, None where there are no locks."""
+    """Take the system's lock on an open file; False if another process on this machine has it, None if there are no locks."""
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,15 +169,6 @@ def try_lock(descriptor: int) -> bool | None:
         except OSError:
             pass
     return None
-
-
-def _holder(path: Path) -> dict[str, Any]:
-    """What a lock says of its holder; nothing where it says nothing."""
-    try:
-        found = json.loads(path.read_text())
-        return found if {"host", "pid"} <= set(found) else {}
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _is_alive(process: int) -> bool:
@@ -153,9 +193,15 @@ def _boot() -> str | None:
 
 def _now(beside: Path) -> float:
     """The time by the clock of the file system that a file lies on."""
-    probe = beside.with_name(f"{beside.name}.{os.getpid()}.partial")
-    probe.touch()
+    return probe(beside.parent).st_mtime
+
+
+def probe(folder: Path) -> os.stat_result:
+    """What the system says of a file that this process creates in a folder."""
+    path = folder / f".{secrets.token_hex(8)}.partial"
+    descriptor = create_new(path)
     try:
-        return probe.stat().st_mtime
+        return os.fstat(descriptor)
     finally:
-        probe.unlink(missing_ok=True)
+        os.close(descriptor)
+        path.unlink(missing_ok=True)

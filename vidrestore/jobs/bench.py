@@ -1,4 +1,4 @@
-"""How fast a restoration is here, and how near to what the machine can do: each stage alone, the whole
+"""Measure how fast a restoration is, and how near to what the machine can do: each stage alone, the whole
 command, the machine's peaks.
 """
 
@@ -29,13 +29,14 @@ from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
+from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.plane_clips import at_once
 from vidrestore.restorers.base import Restorer, Sample, Sampled, load_restorer
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
-NOISE = 20.0  # of the film that is made up, 0-255 scale
+NOISE = 20.0  # sigma of the video that is made up, 0-255 scale
 PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
 PEAK_TRIES = 8
 NETWORK_CALLS = 20  # of the network alone in one try, some tenths of a second
@@ -73,7 +74,7 @@ class Benchmark:
     peaks: dict[str, float]
     stages: tuple[Stage, ...]
     whole: Stage
-    network: Rate | None  # None where the restorer doesn't say
+    network: Rate | None  # None if the restorer doesn't say
     memory: int | None
     loading: float  # seconds until the model is there
 
@@ -91,26 +92,26 @@ class Benchmark:
 
     @property
     def share(self) -> float:
-        """How much of `bound` the whole command reaches."""
+        """The share of `bound` that the whole command reaches."""
         return self.fps / self.bound
 
     @property
     def network_share(self) -> float | None:
-        """How much of the machine's peak the network alone reaches, its steps between the products counted
-        in.
+        """The share of the machine's peak that the network alone reaches, its steps between the products
+        counted in.
         """
         return self.network.operations / self.peaks[self.network.numbers] if self.network else None
 
 
 def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
-    """Measure a restoration of `source`, or of a noisy film of `size` (width, height) with `frames` frames
+    """Measure a restoration of `source`, or of a noisy video of `size` (width, height) with `frames` frames
     that is made up.
 
     The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is
     thrown away. Raises VidRestoreError as `vidrestore.restore` does.
     """
     if source == PIPE:
-        raise OptionError("bench reads its film more than once: name a file instead of a pipe")
+        raise OptionError("bench reads its video more than once: name a file instead of a pipe")
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     threads = options.threads or available_cores()
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +139,7 @@ def _whole(request: Request, restorer: Restorer) -> Stage:
 
 def _stages(job: Job, limit: int) -> tuple[Stage, ...]:
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.frames(), limit)))
-    count = len(frames)  # a film may be shorter than asked for
+    count = len(frames)  # a video may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
     planned, plan = _timed("plan", count, lambda: list(job.planned(frames)))
     restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
@@ -147,7 +148,7 @@ def _stages(job: Job, limit: int) -> tuple[Stage, ...]:
 
 
 def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
-    """What `work` gives, and the time it takes, which is that of `frames` frames."""
+    """Return what `work` returns, and the time it takes, divided by `frames`."""
     cpu, clock = time.process_time(), time.perf_counter()
     result = work()
     return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
@@ -199,11 +200,8 @@ def _products() -> dict[str, Callable[[], Any]]:
 
 
 def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
-    try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(right, len(left))
-    except (AttributeError, RuntimeError):  # a build without oneDNN
-        return lambda: left @ right.mT
-    return lambda: torch.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
+    product = packed(right, len(left)) or (lambda rows: rows @ right.mT)
+    return lambda: product(left)
 
 
 def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:

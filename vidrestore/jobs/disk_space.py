@@ -1,4 +1,4 @@
-"""Is there room? Asked before the work begins: the segments and the film joined from them are there at the
+"""Check the room on the disk before work: the segments and the video joined from them are there at the
 same time.
 """
 
@@ -20,7 +20,7 @@ LOSSLESS = 0.001, 0.5
 
 
 def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: int) -> tuple[int, int]:
-    """Bytes that the encoded film takes: at least, and likely."""
+    """Return how many bytes the encoded video takes: at least, and likely."""
     height, width = video.height * scale, video.width * scale
     if encoder.lossless or encoder.encoder == "ffv1":
         planes = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
@@ -30,10 +30,10 @@ def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: in
 
 
 def check_space(work: Path, output: Path, least: int, likely: int, there: int = 0) -> str | None:
-    """A warning where there is less room than segments and film are likely to take. MediaError where there
+    """Return a warning if there is less room than segments and video are likely to take. MediaError if there
     certainly is too little.
 
-    `work` is the folder of the segments, which take as much as the film; `there` bytes of them are finished.
+    `work` is the folder of the segments, which take as much as the video; `there` bytes of them are finished.
     """
     for folder, copies in _places(work, output):
         free = shutil.disk_usage(folder).free
@@ -50,7 +50,7 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
 
 
 def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
-    """The folders to look at, and how many times the film will be in each."""
+    """Yield the folders to look at, and how many times the video will be in each."""
     home = output.absolute().parent
     if os.stat(work).st_dev == os.stat(home).st_dev:
         yield work, 2
@@ -60,7 +60,7 @@ def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _twice(copies: int) -> str:
-    return ", as the film is there twice while its segments are joined" if copies == 2 else ""
+    return ", as joining needs twice the output's size" if copies == 2 else ""
 
 
 def _size(count: int) -> str:

@@ -55,7 +55,7 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
 
 
 def _trial(job: Job) -> tuple[float, int]:
-    """Seconds and bytes for the whole film, from as many of its first clips as there are threads."""
+    """Return seconds and bytes for the whole video, from as many of its first clips as there are threads."""
     timeline = job.plan.timeline
     clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
     with tempfile.TemporaryDirectory() as folder:

@@ -16,9 +16,10 @@ from typing import Any
 from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
+from vidrestore.files.regular import parse_object
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
-from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
 from vidrestore.media.encoders import PIPE
 from vidrestore.pipeline.plan import SourceIdentity
 
@@ -56,7 +57,13 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     """Return the summary, after its events."""
     if summary.retried:
         on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
-    scenes = [{"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} for scene in summary.scenes]
+    measured = [scene for scene in summary.scenes if scene.rms]
+    if measured and not any(level for scene in measured for level in scene.sigma):
+        on_event(Warned(summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"))
+    scenes = [
+        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} | ({"noise": scene.noise} if scene.rms else {})
+        for scene in summary.scenes
+    ]
     details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
     on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary
@@ -82,7 +89,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
         return None
     with folder.locked():  # which removes a folder with nothing but the lock
         if named := named_output(folder):
-            remove_partials(request.output)
+            remove_partials(folder.output, alone=True)
             folder.remove()
             if named["request"] == request.name and named["source"] == _source_name(SourceIdentity.of(request.source)):
                 return _summary(request, named)
@@ -130,7 +137,7 @@ def _source_name(source: SourceIdentity) -> str:
 def _marker(output: str) -> dict[str, Any] | None:
     """Return the marker of a file; None if it has none, or was written to since."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-        marker = json.loads(os.getxattr(output, ATTRIBUTE))
-        if marker["size"] == os.stat(output).st_size and {"request", "source", "frames", "damage"} <= marker.keys():
-            return dict(marker)
+        marker = parse_object(os.getxattr(output, ATTRIBUTE), NAMED)
+        if marker["size"] == os.stat(output).st_size:
+            return marker
     return None

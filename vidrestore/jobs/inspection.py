@@ -1,4 +1,4 @@
-"""What a film is made of, as far as a restoration cares: streams, colour, times, scenes, noise, damage."""
+"""What a restoration has to know of a video: streams, colour, times, scenes, noise, damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Inspection:
 
 
 def inspect(source: str, on_event: Listener = ignore) -> Inspection:
-    """Read a film once and tell what is in it. Raises MediaError where it can't be read."""
+    """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
     with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
         info = reader.info
@@ -59,7 +59,7 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
 
 
 def _is_steady(timeline: Timeline) -> bool:
-    """Whether frames last equally long but for the rounding of times to ticks."""
+    """Do all frames last equally long but for the rounding of times to ticks?"""
     steps = timeline.durations[:-1]
     return not steps or max(steps) - min(steps) <= 1
 

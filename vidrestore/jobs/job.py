@@ -133,7 +133,8 @@ class Job:
         threads = self.options.threads or available_cores()
         if isinstance(self.restorer, RgbRestorer):
             return RgbClipRestorer(self.restorer, self.info.video, strength=self.options.strength, threads=threads)
-        return ClipRestorer(self.restorer, self.info.video.format, strength=self.options.strength, threads=threads)
+        finish = {"strength": self.options.strength, "chroma_strength": self.options.chroma_strength, "grain": self.options.grain}
+        return ClipRestorer(self.restorer, self.info.video.format, **finish, threads=threads)  # type: ignore[arg-type]
 
     @property
     def damage(self) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
 
@@ -70,7 +71,13 @@ def listed_sources(path: str) -> list[str]:
     Raises MediaError where it can't be read or lists nothing.
     """
     try:
-        data = standard_input().read() if path == PIPE else Path(path).read_bytes()
+        if path == PIPE:
+            data = standard_input().read(LARGEST_LIST + 1)
+        else:
+            with open(path, "rb") as file:  # may be a pipe of the shell: <(find ...)
+                data = file.read(LARGEST_LIST + 1)
+        if len(data) > LARGEST_LIST:
+            raise too_large(path, LARGEST_LIST)
     except OSError as error:
         raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
     lines = data.split(b"\0") if b"\0" in data else [line for line in data.splitlines() if not line.startswith(b"#")]

@@ -1,4 +1,4 @@
-"""A look before the work: some seconds of a film, the source on the left and the result on the right, as it
+"""A preview: some seconds of a video, the source on the left and the result on the right, as it
 is shown.
 """
 
@@ -31,7 +31,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.rgb_clips import enlarged_frame
 
-PLACE = Fraction(1, 3)  # of the film, where a preview begins: the first pictures are often black or a title
+PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
 
 
 def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_event: Listener) -> Summary:
@@ -63,7 +63,7 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 
 
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
-    """Where a preview begins: a third into the film, or earlier where it is too short for that."""
+    """Return where a preview begins: a third into the video, or earlier if it is too short for that."""
     video = info.video
     own = None if video.duration is None else video.duration * video.time_base  # sound may go on after the picture
     lengths = [length for length in (info.duration, own) if length is not None]
@@ -95,7 +95,7 @@ def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
     """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
 
     Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of
-    the restored film: players guess it by the height, which may be another one here.
+    the restored video: players guess it by the height, which may be another one here.
     """
     video = info.video
     width = _whole(scale * video.width, video.format.chroma_width_shift)

@@ -1,16 +1,16 @@
-"""A film restored in segments, so that whatever ends a run, the next one goes on: a file to a file.
+"""A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
 
     with folder.locked():
         work = SegmentedWork(job, folder, on_event)           # begins, or resumes with what is in the folder
-        work.plan()                                           # a pass over the film, where no finished plan is there
+        work.plan()                                           # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
             work.restore(run)                                 # any number of processes may do so, each its own runs
         work.join()                                           # once nothing is missing
 
-`run` does that in the best way for one process: a film that nobody has begun is planned while it is restored,
-and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the frames up to
-its end, a frame by the one or two clips that have it. So a run of segments is restored from its own clips and
-the one after it.
+`run` does that in the best way for one process: a video that nobody has begun is planned while it is
+restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
+frames up to its end, a frame by the one or two clips that have it. So a run of segments is restored from its
+own clips and the one after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
-from vidrestore.files.atomic import partial_path
+from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
@@ -36,6 +36,7 @@ from vidrestore.jobs.job import Job, damage_summary, interlaced_warned, plan_sou
 from vidrestore.jobs.segments import Segment, consecutive, ends_segment, frame_count, segments_of, usual_length
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
@@ -44,7 +45,7 @@ from vidrestore.pipeline.plane_clips import ClipRestorer
 
 @dataclass
 class Outcome:
-    """What is known about a film besides its plan once all of it was decoded."""
+    """The facts about a video, besides its plan, that are known once all of it was decoded."""
 
     damage: str | None
     deinterlaced: int
@@ -55,7 +56,7 @@ class SegmentedWork:
     in the folder.
 
     `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
-    film is joined.
+    video is joined.
     """
 
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
@@ -69,7 +70,8 @@ class SegmentedWork:
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
         self.name = digest(identity)
         self.outcome: Outcome | None = None
-        self.partial = partial_path(job.plan.output)  # the film while it is written
+        if not beside:
+            remove_partials(folder.output, alone=True)
         self.reused = 0
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
@@ -86,7 +88,7 @@ class SegmentedWork:
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments of the film, whose plan must be finished."""
+        """All segments of the video, whose plan must be finished."""
         assert self.outcome is not None
         return list(segments_of(self.job.plan.timeline, self.length))
 
@@ -98,7 +100,7 @@ class SegmentedWork:
     # The plan
 
     def plan(self) -> None:
-        """Finish the plan, unless it is: decode the film once, restore nothing."""
+        """Finish the plan, unless it is: decode the video once, restore nothing."""
         if self.outcome is None:
             self._forget()
             plan_source(self.job, self.on_event)
@@ -115,10 +117,10 @@ class SegmentedWork:
         self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
 
     def load_plan(self) -> bool:
-        """Take the plan that somebody has finished; False where nobody has."""
+        """Take the plan that some process has finished; False if none has."""
         kept = self.folder.read("plan")
         if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, KeyError, TypeError, zlib.error):
+            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
@@ -142,7 +144,7 @@ class SegmentedWork:
             if facts.label == self._label(segment):
                 self._checked[segment.number] = facts
                 return True
-            problem = f"{path}: made for another place in the film; it is made anew"
+            problem = f"{path}: made for another part of the video; it is restored again"
         except MediaError as error:
             problem = str(error)
         self.on_event(Warned(self.job.info.path, problem))
@@ -150,8 +152,8 @@ class SegmentedWork:
         return False
 
     def _label(self, segment: Segment) -> dict[str, Any]:
-        """What tells a segment from those of other films and other places: its frames, their times and what
-        the model is told of them.
+        """Return what distinguishes a segment from those of other videos and parts: its frames, their times
+        and their noise.
         """
         timeline = self.job.plan.timeline
         times = array("q", chain(timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]))
@@ -169,20 +171,20 @@ class SegmentedWork:
         """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
         self.check_output()
         if self.outcome is None and not self.folder.finished():
-            self.tell_plan()
+            self.announce_plan()
             self._restore_live()
             return
         self.plan()
         missing = self.missing()
         count = frame_count(missing)
         self.reused = len(self.job.plan.timeline.pts) - count
-        self.tell_plan()
+        self.announce_plan()
         with closing(self._frames(consecutive(missing))) as frames:
             self._write_planned(counted(frames, self.job.info.path, count, "restore", self.on_event), missing)
 
     def _frames(self, runs: Iterable[list[Segment]]) -> Generator[Frame]:
-        """The restored frames of runs of segments. A damaged film is read from its beginning: after a jump
-        other pictures might come.
+        """Yield the restored frames of runs of segments. A damaged video is read from its beginning: after a
+        jump other pictures might come.
         """
         damaged = self.outcome is not None and self.outcome.damage is not None
         for run in runs:
@@ -207,7 +209,7 @@ class SegmentedWork:
         self._keep_plan()
 
     def _write_live(self, frames: Iterable[Frame]) -> None:
-        """As `_write_planned`; where a segment ends turns out when its last clip is there."""
+        """As `_write_planned`; the end of a segment is known when its last clip is there."""
         timeline, frames = self.job.plan.timeline, iter(frames)
         number = first_clip = first = 0
         for frame in frames:
@@ -248,10 +250,10 @@ class SegmentedWork:
             )
         self._checked[segment.number] = writer.finish(self._label(segment))
 
-    # The film
+    # The output
 
     def check_output(self) -> None:
-        """Begin the film on trial, and see whether there is room for it. Raises MediaError."""
+        """Begin the output on trial, and check that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
         sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.scale)
@@ -259,7 +261,7 @@ class SegmentedWork:
             self.on_event(Warned(job.info.path, warning))
 
     def join(self) -> tuple[str, ...]:
-        """Make the film of all segments, check it and name it, and only then remove them; gives warnings for
+        """Join all segments, check and name the output, and only then remove them; return warnings for
         the user.
 
         Sets `damage`. Raises MediaError; then the segments stay.
@@ -280,7 +282,7 @@ class SegmentedWork:
             joined.abort()
             raise
         self.folder.remove()
-        return tuple(joined.warnings)
+        return tuple(joined.muxer.warnings)
 
     def _joining(self, joined: JoinedFile) -> Iterator[None]:
         for segment in self.segments:
@@ -294,12 +296,12 @@ class SegmentedWork:
         job, plan = self.job, self.job.plan
 
         def note(path: Path) -> None:
-            """From here on the job is done, even if nobody lives to say so."""
+            """Mark the output: from here on the job is finished, even if this process is killed."""
             assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, joined.damage)
+            self.damage = damage_summary(self.outcome.damage, muxer.damage)
             mark(self.folder, path, job, self.damage)
 
-        joined = JoinedFile(
+        muxer = Muxer(
             plan.output,
             job.info,
             plan.encoder,
@@ -308,13 +310,12 @@ class SegmentedWork:
             scale=job.restorer.scale,
             span=plan.span,
             before_naming=note,
-            partial=self.partial,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
-        return joined
+        return JoinedFile(muxer)
 
-    def tell_plan(self) -> None:
-        """Say what will be done."""
+    def announce_plan(self) -> None:
+        """Announce the plan."""
         plan = self.job.plan
         details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
         self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))

@@ -1,9 +1,9 @@
-"""A film's restoration in segments: ranges of clips whose frames are restored and encoded by themselves, to
+"""A video's restoration in segments: ranges of clips whose frames are restored and encoded by themselves, to
 be joined.
 
 Where segments begin follows from the plan alone, and is known as soon as the clips are: a segment ends with
 the clip that makes it as long as asked for, or where a scene ends and half of that is there: at a cut
-encoders begin anew anyway, and no clip is restored twice.
+encoders start over anyway, and no clip is restored twice.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from itertools import groupby
 
 from vidrestore.pipeline.plan import Timeline
 
-# Frames of a segment where nobody asks for a number. x264 begins anew every 250 frames by itself; segments of
-# 48 made films of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
+# Frames of a segment unless a number is asked for. x264 starts over every 250 frames by itself; segments of
+# 48 made videos of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LONGEST, SHORTEST = 240, 96
 PIXELS = 500_000_000  # of a segment as it is encoded: large frames take long, so fewer of them are to be lost when a run is killed
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames [first, stop) of the film: those that the clips [first_clip, stop_clip) own
+    """Frames [first, stop) of the video: those that the clips [first_clip, stop_clip) own
     (`clips.owned_span`).
     """
 
@@ -48,7 +48,7 @@ def usual_length(height: int, width: int) -> int:
 
 
 def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool:
-    """Whether the segment that begins with frame `first` ends with the frames that a clip owns. Asks only for
+    """Does the segment that begins with frame `first` end with the frames that a clip owns? Uses only
     what is known then.
     """
     stop = timeline.clips[clip].stop
@@ -57,7 +57,7 @@ def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool
 
 
 def is_cut(timeline: Timeline, frame: int) -> bool:
-    """Whether a scene begins with this frame."""
+    """Does a scene begin with this frame?"""
     at = bisect_left(timeline.cuts, frame)
     return at < len(timeline.cuts) and timeline.cuts[at] == frame
 

@@ -8,7 +8,9 @@ run goes on from there.
     named.json      the film is whole and about to get its name
     *.claim         who of several shards works on what (`scale.claims`)
 
-Every file appears under its name when it is complete and on the disk.
+Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies in the folder beside that
+even if the rest lies in another, so that there is one job at a time for one output. The folder must be the user's own, and all that is read
+in it regular files: what others put there is refused.
 """
 
 from __future__ import annotations
@@ -17,20 +19,28 @@ import hashlib
 import json
 import os
 import re
-import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.files.atomic import LONGEST_NAME, sync_folder, write_problem
-from vidrestore.files.lease import Lock
+from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
+from vidrestore.files.lease import Lock, probe
+from vidrestore.files.regular import Types, read_object
 from vidrestore.jobs.naming import WORK_SUFFIX
 
 VERSION = 1
 ATTEMPTS = 100  # to make the folder, while others remove it
-_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)(\..*\.partial)?|\w+\.\d+\.claim")
+_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
+NAMED: Types = {"request": str, "size": int, "modified": int, "frames": int, "damage": (str, NoneType), "source": str}
+_TYPES: Mapping[str, Types] = {
+    "job": {"version": int, "identity": dict},
+    "plan": {"name": str, "timeline": dict, "damage": (str, NoneType), "deinterlaced": int},
+    "named": NAMED,
+}
 
 
 class DifferentJobError(PlanError):
@@ -46,9 +56,10 @@ class WorkFolder:
         self.output = Path(output)
         if work_dir is not None and not os.path.isdir(work_dir):
             raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
-        self.path = (
-            Path(work_dir, _apart(self.output)) if work_dir is not None else self.output.with_name(_short(self.output.name + WORK_SUFFIX))
-        )
+        name = _short(self.output.name + WORK_SUFFIX)
+        self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
+        self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
+        self._is_apart = work_dir is not None
         self._lock: Lock | None = None
 
     def segment(self, number: int) -> Path:
@@ -68,8 +79,7 @@ class WorkFolder:
         attempts = iter(range(ATTEMPTS))
         while self._lock is None:
             try:
-                self.path.mkdir(exist_ok=True)
-                self._lock = Lock(self.path / "lock", shared=shared)
+                self._lock = self._locked(shared=shared)
             except FileNotFoundError:
                 if not self.path.parent.is_dir():
                     raise MediaError(f"{self.path}: there is no folder {self.path.parent}; create it first") from None
@@ -82,8 +92,32 @@ class WorkFolder:
         finally:
             if not shared and not self.finished():
                 self.remove()
+            if not shared and self._is_apart:
+                self._remove_lock()
             self._lock.release()
             self._lock = None
+
+    def _locked(self, *, shared: bool) -> Lock:
+        """Make the folders and take the lock; a failure leaves no empty folder."""
+        lock, made = None, _make_own(self._locks)
+        try:
+            lock = Lock(self._locks / "lock", shared=shared)
+            _make_own(self.path)
+            return lock
+        except BaseException:
+            if lock is not None:
+                if not shared:
+                    (self._locks / "lock").unlink(missing_ok=True)
+                lock.release()
+            if made:
+                with suppress(OSError):
+                    self._locks.rmdir()  # does nothing to a folder that holds something
+            raise
+
+    def _remove_lock(self) -> None:
+        with suppress(OSError):
+            (self._locks / "lock").unlink(missing_ok=True)
+            self._locks.rmdir()
 
     def beat(self) -> None:
         """Show a sign of life to other machines, if it is time for one."""
@@ -103,7 +137,7 @@ class WorkFolder:
         if restart:
             self._discard(lambda name: name != "lock")
         before = self.read("job")
-        if before is None:
+        if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(lambda name: name.endswith((".segment", ".json")))  # of nobody knows what
             self.write("job", {"version": VERSION, "identity": identity, **facts})
             return dict(facts)
@@ -117,27 +151,26 @@ class WorkFolder:
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The content of `name`.json; None where it is not there or no JSON."""
+        """The content of `name`.json; None if it is not there or holds something else.
+
+        Raises MediaError for what is no file, or far too large: this program left no such thing.
+        """
+        path = self.path / f"{name}.json"
         try:
-            found = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return read_object(path, _TYPES[name])
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        except OSError as error:
+            raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `name`.json, whole or not at all."""
         target = self.path / f"{name}.json"
-        partial = target.with_name(f"{target.name}.{secrets.token_hex(8)}.partial")
         try:
-            with partial.open("w", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, target)
+            with replacing(target, private=True) as file:
+                file.write(json.dumps(content).encode())
             sync_folder(self.path)
         except OSError as error:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
             raise write_problem(str(target), error) from error
 
     def discard(self, number: int) -> None:
@@ -158,12 +191,40 @@ class WorkFolder:
         self._discard(lambda name: True)
         with suppress(OSError):
             self.path.rmdir()
+        if self._is_apart:
+            self._remove_lock()
 
     def _discard(self, unwanted: Any) -> None:
         with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
             for path in list(self.path.iterdir()):
                 if _OURS.fullmatch(path.name) and unwanted(path.name):
                     path.unlink(missing_ok=True)
+
+
+def _make_own(folder: Path) -> bool:
+    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is new.
+
+    Raises MediaError for any other.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        return True
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise MediaError(f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose another --work-dir")
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
+        raise MediaError(
+            f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; remove it, or "
+            "give -o another name"
+        )
+    return False
+
+
+def _owner_of_new(folder: Path) -> int | None:
+    """Who owns what this process makes there: on some file systems one user owns everything."""
+    with suppress(PermissionError):
+        return probe(folder).st_uid
+    return None
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -187,7 +248,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
 
 def _apart(output: Path) -> str:
     """A name for the work folder where those of outputs from several folders lie."""
-    place = hashlib.sha256(os.fsencode(os.path.abspath(output))).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(os.path.realpath(output.parent) + os.sep + output.name)).hexdigest()[:8]
     return _short(f"{output.name}.{place}{WORK_SUFFIX}")
 
 

@@ -11,7 +11,6 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -329,8 +328,9 @@ def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
 def _has_avx2() -> bool:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    numpy_core = import_module("numpy._core._multiarray_umath")  # knows the processor; asm=AVX2 without AVX2 would crash
-    return bool(numpy_core.__cpu_features__.get("AVX2"))
+    from vidrestore.models.fast.processor import processor_has  # which imports torch
+
+    return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 
 
 def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from vidrestore.frames import ColourTags, Frame
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
@@ -47,18 +48,83 @@ class EncoderChoice:
     lossless: bool = False
 
 
+class Encoder:
+    """Frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of its picture.
+
+    `context` is an encoder that is open, or opens with its container.
+    """
+
+    def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
+        self.context, self.choice, self.video = context, choice, video
+        self.frames = 0
+        self._durations: dict[int, int] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
+
+    @classmethod
+    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: int = 1) -> Self:
+        """An encoder without a file, which does what the one of a file does."""
+        import av
+        from av.codec.context import Flags
+        from av.format import Flags as FormatFlags
+
+        _quiet_encoders()
+        context: Any = av.CodecContext.create(choice.encoder, "w")
+        context.bit_rate, context.framerate, context.options = 0, _rate(video), dict(choice.options)
+        _describe(context, choice, video, video.time_base, scale)
+        header_apart: Any = FormatFlags.global_header.value
+        if av.ContainerFormat(choice.container, "w").flags & header_apart:
+            context.flags |= Flags.global_header
+        context.open()
+        return cls(context, choice, video)
+
+    def encode(self, frame: Frame, pts: int, duration: int) -> Iterator[Packet[Any]]:
+        """Yield the packets that are ready once the encoder has the next frame, which is shown at `pts` for `duration` ticks."""
+        made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.video.colour)
+        made.pts, made.duration = pts, duration
+        self._durations[pts] = duration
+        self.frames += 1
+        yield from self._packets(made)
+
+    def flush(self) -> Iterator[Packet[Any]]:
+        """Yield what is still inside the encoder."""
+        yield from self._packets(None)
+
+    def _packets(self, made: VideoFrame | None) -> Iterator[Packet[Any]]:
+        for packet in self.context.encode(made):
+            repair_dts(packet, self.choice.encoder, self.frames)
+            assert packet.pts is not None
+            packet.duration = self._durations.pop(packet.pts)
+            yield packet
+
+
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:
     """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the source. Not opened yet."""
     import av
+
+    _quiet_encoders()
+    stream = container.add_stream(choice.encoder, rate=_rate(video), options=dict(choice.options))
+    assert isinstance(stream, av.VideoStream)
+    stream.time_base = time_base
+    _describe(stream.codec_context, choice, video, time_base, scale)
+    if video.display_matrix:
+        stream.set_display_matrix(video.display_matrix)
+    return stream
+
+
+def _quiet_encoders() -> None:
+    os.environ.setdefault("SVT_LOG", "1")  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+
+
+def _rate(video: VideoInfo) -> Fraction:
+    return video.rate or video.base_rate or Fraction(25)
+
+
+def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int) -> None:
+    """Tell an encoder what it will get."""
     from av.codec.context import Flags
 
-    os.environ.setdefault("SVT_LOG", "1")  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
-    stream = container.add_stream(choice.encoder, rate=video.rate or video.base_rate or Fraction(25), options=dict(choice.options))
-    assert isinstance(stream, av.VideoStream)
-    context = stream.codec_context
     context.width, context.height = video.width * scale, video.height * scale
     context.pix_fmt = choice.pix_fmt
-    context.time_base = stream.time_base = time_base
+    context.time_base = time_base
     context.thread_count = choice.threads
     context.flags |= Flags.frame_duration | Flags.bitexact
     if video.sample_aspect_ratio:
@@ -66,14 +132,10 @@ def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoI
     if choice.codec_tag:
         context.codec_tag = choice.codec_tag
     context.field_order = _PROGRESSIVE
-    _tag_colour(stream, video.colour)
-    if video.display_matrix:
-        stream.set_display_matrix(video.display_matrix)
-    return stream
+    _tag_colour(context, video.colour)
 
 
-def _tag_colour(stream: VideoStream, colour: ColourTags) -> None:
-    context = stream.codec_context
+def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
     context.colorspace, context.color_primaries = colour.matrix, colour.primaries
     context.color_trc, context.color_range = colour.transfer, colour.range
     if colour.chroma_location:
@@ -176,13 +238,12 @@ def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
 
 def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
     """How long a frame of the usual rate lasts in ticks of `time_base`, at least one."""
-    rate = video.rate or video.base_rate or Fraction(25)
-    return max(1, round(1 / (rate * time_base)))
+    return max(1, round(1 / (_rate(video) * time_base)))
 
 
 def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
     """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the usual one rounded."""
-    exact = 1 / ((video.rate or video.base_rate or Fraction(25)) * time_base)
+    exact = 1 / (_rate(video) * time_base)
     return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
 
 

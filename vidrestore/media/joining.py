@@ -7,45 +7,20 @@ where a segment ends. The first d packets lie before the first picture, as FFmpe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
-from vidrestore.media.encoding import explained, full_duration
-from vidrestore.media.file_output import FileOutput
+from vidrestore.media.encoding import full_duration
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, StoredPacket, head_digest
-from vidrestore.media.span import WHOLE, Span
-
-if TYPE_CHECKING:
-    from vidrestore.media.encoding import EncoderChoice
-    from vidrestore.media.probe import SourceInfo
 
 
-class JoinedFile(FileOutput):
-    """The film that segments are joined to: `begin` with the times of all its frames, `put` each packet, then `finish`, or `abort`.
+class JoinedFile:
+    """The file that segments are joined to: `begin` with the times of all its frames, `put` each packet, then `finish`, or `abort`."""
 
-    It is set up as for encoding, so that it says of itself what a film encoded in one go would; the encoder in it gets no frame.
-    `before_naming` is called with the path of the checked file before that gets its name; until then it is `partial`. Raises MediaError and
-    OutputExistsError.
-    """
-
-    def __init__(
-        self,
-        output: str,
-        source: SourceInfo,
-        choice: EncoderChoice,
-        copy: tuple[int, ...],
-        *,
-        overwrite: bool = False,
-        scale: int = 1,
-        span: Span = WHOLE,
-        before_naming: Callable[[Path], None] = lambda path: None,
-        partial: Path | None = None,
-        first: int | None = None,
-    ) -> None:
-        super().__init__(output, source, choice, copy, overwrite=overwrite, scale=scale, span=span, partial=partial, first=first)
-        self.before_naming = before_naming
+    def __init__(self, muxer: Muxer) -> None:
+        self.muxer = muxer
         self._pts: Sequence[int] = ()
         self._durations: Sequence[int] = ()
         self._delay = self._written = 0
@@ -53,45 +28,42 @@ class JoinedFile(FileOutput):
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
         """The times of all frames in the order of showing, in ticks of the source; `delay` as in `SegmentFacts`, the largest of all."""
         for each in zip(pts, durations, strict=True):
-            self._register(*each)
+            self.muxer.register(*each)
         self._pts, self._durations = pts, durations
         self._delay = min(delay, len(pts) - 1)
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
         """Raise MediaError where a segment was encoded in another way than this film says."""
-        if facts.head != head_digest(self.stream.codec_context.extradata):
+        if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
             raise MediaError(
-                f"{segment}: encoded by another version of {self.choice.encoder} than the one here; add --restart to begin anew, or go "
-                "on with the version that began"
+                f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; add --restart to "
+                "begin anew, or go on with the version that began"
             )
 
     def put(self, packet: StoredPacket, first: int) -> None:
         """The next packet, of a segment that begins with frame `first`."""
         import av
 
-        made = av.Packet(packet.data)
-        made.stream, made.time_base, made.is_keyframe = self.stream, self.time_base, packet.key
-        made.pts = self._pts[first + packet.place] + self.shift
-        made.dts = self._decoded_at(self._written) + self.shift
-        made.duration = self._duration(first + packet.place)
+        made, muxer = av.Packet(packet.data), self.muxer
+        made.time_base, made.is_keyframe = muxer.time_base, packet.key
+        made.pts = self._pts[first + packet.place] + muxer.shift
+        made.dts = self._decoded_at(self._written) + muxer.shift
+        made.duration = full_duration(self._durations[first + packet.place], muxer.video, muxer.time_base)
         self._written += 1
-        try:
-            self._hold(made)
-        except Exception as error:
-            raise explained(self.output, error) from error
+        muxer.put(made)
 
     def _decoded_at(self, packet: int) -> int:
         if packet >= self._delay:
             return self._pts[packet - self._delay]
         return self._pts[packet] - (self._pts[self._delay] - self._pts[0])
 
-    def _duration(self, frame: int) -> int:
-        return full_duration(self._durations[frame], self.video, self.time_base)
-
-    def _flush(self) -> None:
+    def finish(self) -> None:
+        """Finish the file. Raises MediaError if packets are missing."""
         if self._written != len(self._pts):
-            raise MediaError(f"{self.output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was discarded")
+            output = self.muxer.output
+            raise MediaError(f"{output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was discarded")
+        self.muxer.finish()
 
-    def _name(self) -> None:
-        self.before_naming(self.partial)
-        super()._name()
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self.muxer.abort()

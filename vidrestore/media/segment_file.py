@@ -14,24 +14,22 @@ sums: `read_packets` and `check_segment` find both.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import secrets
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import sync_folder
+from vidrestore.files.atomic import Partial, sync_folder
+from vidrestore.files.regular import open_regular, parse_object
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import add_encoder, check_frame, explained, full_duration, picture
-from vidrestore.media.file_output import nearest_tick, same_tick
+from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
+from vidrestore.media.muxer import nearest_tick, same_tick
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
+_FACTS = {"frames": int, "delay": int, "head": str, "label": dict}
 _MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
 
 
@@ -75,14 +74,13 @@ class SegmentWriter:
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0) -> None:
         """`first` is the number of the segment's first frame in the film, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
-        self.partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")  # nobody else's, on no machine
         self.frames = 0
         self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # of the pictures inside the encoder, by their pts
         self._packets = self._early = self._delay = 0
-        self._file: BinaryIO | None = None
+        self._partial: Partial | None = None
         try:
             self._open()
         except BaseException as error:
@@ -90,14 +88,9 @@ class SegmentWriter:
             raise explained(str(path), error) from error
 
     def _open(self) -> None:
-        import av
-
-        self._file = self.partial.open("wb")
-        # No packet goes into this container: it only tells the encoder what the film's own will ask for.
-        self._container = av.open(io.BytesIO(), "w", format=self.choice.container)
-        self._stream = add_encoder(self._container, self.choice, self.source.video, self.source.video.time_base, self.scale)
-        self._stream.codec_context.open()
-        self._head = head_digest(self._stream.codec_context.extradata)
+        self._partial = Partial(self.path, private=True)
+        self._encoder = Encoder.opened(self.choice, self.source.video, self.scale)
+        self._head = head_digest(self._encoder.context.extradata)
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame, its time and duration in ticks of the source."""
@@ -106,12 +99,11 @@ class SegmentWriter:
         self._check_tick(frame.pts)
         if self.frames == 0:
             self._origin = frame.pts
-        made = picture(frame, self.choice.pix_fmt, video.time_base, video.colour)
-        made.pts, made.duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
-        self._places[made.pts] = self.frames
+        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
+        self._places[pts] = self.frames
         self.frames += 1
         self._before = frame.pts
-        self._encode(made)
+        self._store_all(self._encoder.encode(frame, pts, duration))
 
     def _check_tick(self, pts: int) -> None:
         if self._before is None or self.tick is None:
@@ -120,9 +112,9 @@ class SegmentWriter:
         if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
             raise same_tick(self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick)
 
-    def _encode(self, made: Any) -> None:
+    def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         try:
-            for packet in self._stream.encode(made):
+            for packet in packets:
                 self._store(packet)
         except Exception as error:
             raise explained(str(self.path), error) from error
@@ -136,14 +128,14 @@ class SegmentWriter:
         self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
-        assert self._file is not None
+        assert self._partial is not None
         head = _HEAD.pack(kind, place, len(data))
-        self._file.write(head + _CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
-        self._file.write(data)
+        self._partial.file.write(head + _CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
+        self._partial.file.write(data)
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
         """Flush the encoder and give the file its name, once all of it is on the disk."""
-        self._encode(None)
+        self._store_all(self._encoder.flush())
         if self._packets != self.frames or self._places:
             raise MediaError(f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose another --encoder")
         # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames x265's are out of thin air.
@@ -154,28 +146,18 @@ class SegmentWriter:
             self._put_in_place()
         except OSError as error:
             raise explained(str(self.path), error) from error
-        self._close_encoder()
         return facts
 
     def _put_in_place(self) -> None:
-        assert self._file is not None
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self.partial, self.path)
+        assert self._partial is not None
+        self._partial.sync()
+        self._partial.put_in_place()
         sync_folder(self.path.parent)
 
     def abort(self) -> None:
         """Leave nothing behind."""
-        self._close_encoder()
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-        self.partial.unlink(missing_ok=True)
-
-    def _close_encoder(self) -> None:
-        if container := getattr(self, "_container", None):
-            container.close()
+        if self._partial is not None:
+            self._partial.discard()
 
 
 def head_digest(extradata: bytes | None) -> str:
@@ -200,10 +182,10 @@ def check_segment(path: Path) -> SegmentFacts:
             first_is_key = first_is_key or (not places and kind == _KEY)
             places.add(place)
     try:
-        facts = SegmentFacts(**json.loads(last))
+        facts = SegmentFacts(**parse_object(last, _FACTS))
     except (ValueError, TypeError):
         raise _damaged(path, "its last record can't be read") from None
-    if not first_is_key or places != set(range(facts.frames)):
+    if not first_is_key or len(places) != facts.frames or max(places) >= facts.frames:
         raise _damaged(path, f"{len(places)} of {facts.frames} pictures are there")
     return facts
 
@@ -211,13 +193,15 @@ def check_segment(path: Path) -> SegmentFacts:
 def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     kind = -1
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            left = os.fstat(file.fileno()).st_size
             while kind != _LAST:
                 head, check = file.read(_HEAD.size), file.read(_CHECK.size)
                 if len(check) < _CHECK.size:
                     raise _damaged(path, "it is cut short")
                 kind, place, size = _HEAD.unpack(head)
-                data = file.read(size) if kind <= _LAST else b""
+                left -= len(head) + len(check) + size
+                data = file.read(size) if kind <= _LAST and left >= 0 else b""
                 if len(data) != size or (zlib.crc32(data, zlib.crc32(head)),) != _CHECK.unpack(check):
                     raise _damaged(path, "a check sum is wrong")
                 yield kind, place, data

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import check_output
+from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.frames import Frame
 from vidrestore.media.encoders import PIPE
-from vidrestore.media.encoding import check_frame
-from vidrestore.media.file_output import FileOutput
+from vidrestore.media.encoding import Encoder, check_frame, explained
+from vidrestore.media.muxer import Muxer
 from vidrestore.media.pipes import standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
 
 if TYPE_CHECKING:
+    from av.packet import Packet
+
     from vidrestore.media.encoding import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 
 class _Sink(Protocol):
     warnings: list[str]
-    damage: str | None
 
+    @property
+    def damage(self) -> str | None: ...
     def write(self, frame: Frame) -> None: ...
     def finish(self) -> None: ...
     def abort(self) -> None: ...
+
+
+class _FileSink:
+    """Frames that are encoded into a file."""
+
+    def __init__(self, muxer: Muxer) -> None:
+        self.muxer, self.warnings = muxer, muxer.warnings
+        self.encoder = Encoder(muxer.stream.codec_context, muxer.choice, muxer.video)
+
+    @property
+    def damage(self) -> str | None:
+        return self.muxer.damage
+
+    def write(self, frame: Frame) -> None:
+        times = self.muxer.register(frame.pts, frame.duration)
+        self._put(self.encoder.encode(frame, *times))
+
+    def finish(self) -> None:
+        self._put(self.encoder.flush())
+        self.muxer.finish()
+
+    def abort(self) -> None:
+        self.muxer.abort()
+
+    def _put(self, packets: Iterator[Packet[Any]]) -> None:
+        try:
+            for packet in packets:
+                self.muxer.put(packet)
+        except Exception as error:
+            raise explained(self.muxer.output, error) from error
 
 
 class VideoWriter:
@@ -61,7 +96,8 @@ class VideoWriter:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
-            self._sink = FileOutput(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
+            remove_partials(Path(output))
+            self._sink = _FileSink(Muxer(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span))
         self.warnings = self._sink.warnings
         if output == PIPE and (warning := pipe_warning(source)):
             self.warnings.append(warning)

@@ -18,6 +18,8 @@ from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 
 _MAGIC = b"YUV4MPEG2"
 _LONGEST_LINE = 1024
+_LARGEST_TERM = 2**31 - 1  # of a ratio, in FFmpeg
+_MOST_SAMPLES = 2**31 // 8  # of a picture with its edges of 128 on two sides, in FFmpeg
 _DEPTHS = (9, 10, 12, 14, 16)
 _FORMATS = {
     "420jpeg": "yuv420p",
@@ -92,11 +94,14 @@ class Y4mInput:
         if rate is None:
             raise MediaError(f"{self.name}: the y4m header has no frame rate (F), so its frames have no times; write one, such as F25:1")
         chroma = tags.get("C", "420jpeg")
+        width, height = self._size(tags, "W"), self._size(tags, "H")
+        if (width + 128) * (height + 128) >= _MOST_SAMPLES:
+            raise MediaError(f"{self.name}: the y4m header says W{width} H{height}, which is more than FFmpeg can take; cut it up")
         video = VideoInfo(
             index=0,
             codec="rawvideo",
-            width=self._size(tags, "W"),
-            height=self._size(tags, "H"),
+            width=width,
+            height=height,
             format=self._format(chroma),
             pix_fmt=self._format(chroma).name,
             time_base=1 / rate,
@@ -124,8 +129,9 @@ class Y4mInput:
         """None where it is missing or 0:0, which means unknown."""
         text = tags.get(letter, "0:0")
         over, colon, under = text.partition(":")
-        if not (colon and over.isdecimal() and under.isdecimal()):
-            raise MediaError(f"{self.name}: the y4m header says {letter}{text}, but a ratio such as {letter}25:1 was expected")
+        if not (colon and over.isdecimal() and under.isdecimal() and max(int(over), int(under)) <= _LARGEST_TERM):
+            wanted = f"a ratio such as {letter}25:1 was expected, of terms up to {_LARGEST_TERM}"
+            raise MediaError(f"{self.name}: the y4m header says {letter}{text}, but {wanted}")
         return Fraction(int(over), int(under)) if int(over) and int(under) else None
 
 

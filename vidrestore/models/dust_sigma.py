@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -168,6 +169,26 @@ class SigmaDust(nn.Module):
         return torch.stack(maps).mean(0)
 
 
+class _SoftThreshold(torch.autograd.Function):
+    """soft_threshold of (B, T, K) by (B, T, 1) for training: the result is all that its backward needs.
+
+    The backward of minimum and maximum takes 40 % of a training step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, threshold: Tensor) -> Tensor:
+        result = values - torch.maximum(torch.minimum(values, threshold), -threshold)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        (result,) = ctx.saved_tensors
+        above = torch.ops.aten.threshold_backward(gradient, result, 0)
+        below = torch.ops.aten.threshold_backward(gradient, -result, 0)
+        return above + below, (below - above).sum(-1, keepdim=True)
+
+
 @dataclass
 class LevelBlock:
     """One block after the first, with thresholds divided out of codes, data and weights."""
@@ -212,7 +233,11 @@ class LevelDust:
         attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
         left, mixing = _noise_left(attention, block).to(code.dtype), attention.to(code.dtype)
         pull = on_tokens(block.correction, torch.bmm(mixing, tokens))
-        spare, result = (None, None) if torch.is_grad_enabled() else (code, pull)
+        if torch.is_grad_enabled():
+            values = code * block.carried + data * block.attended
+            mixed = torch.baddbmm(pull, mixing, values) + data * block.own
+            return cast("Tensor", _SoftThreshold.apply(mixed, left))  # type: ignore[no-untyped-call]
+        spare, result = code, pull
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
         # torch.clamp with tensors as bounds takes four times as long

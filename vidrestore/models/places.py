@@ -14,6 +14,7 @@ from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_places, matched_places
 
 Places = Literal["fixed", "camera", "matched"]
+MOVES = ((0, 0), (1, 1), (0, 1), (1, 0))
 
 
 class ClipPlaces:
@@ -24,15 +25,22 @@ class ClipPlaces:
 
     def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
         self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
-        self._known: dict[tuple[torch.Size, int, Places], Tensor] = {}
+        self._known: dict[tuple[torch.Size, int, Places, int], Tensor] = {}
 
-    def origins(self, shape: torch.Size, stride: int, places: Places) -> Tensor:
-        """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a patch."""
-        key = shape, stride, places
+    def origins(self, shape: torch.Size, stride: int, places: Places, grids: int = 1) -> Tensor:
+        """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a patch.
+
+        Of `grids` 2 the second is the first one moved by half a stride both ways: groups are found once and used twice. With 4 it is moved
+        either way, too.
+        """
+        key = shape, stride, places, grids
         if key not in self._known:
             frames, height, width = shape
             grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
-            self._known[key] = origins_of(self._corners(frames, grid, places), height, width)
+            corners = self._corners(frames, grid, places)
+            limit, half = corners.new_tensor([height, width]) - self.patch, grid.stride // 2
+            moved = [torch.minimum(corners + corners.new_tensor(move) * half, limit) for move in MOVES[:grids]]
+            self._known[key] = torch.cat([origins_of(each, height, width) for each in moved])
         return self._known[key]
 
     def _corners(self, frames: int, grid: Grid, places: Places) -> Tensor:

@@ -1,8 +1,10 @@
-"""How stages of a job run at the same time: iterators produced ahead in threads, between queues that are bounded in bytes.
+"""Stages of a job that run at the same time: iterators produced ahead in threads, between queues that are
+bounded in bytes.
 
-A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own; `ordered_map` works on several
-items at once and gives the results in order. Both hand errors over to whoever consumes them, and both have stopped their threads
-and closed what they consume when their own iterator is closed, however that comes about (the end, an error further down, Ctrl-C).
+A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own;
+`ordered_map` works on several items at once and gives the results in order. Both hand errors over to whoever
+consumes them, and both have stopped their threads and closed what they consume when their own iterator is
+closed, however that comes about (the end, an error further down, Ctrl-C).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ R = TypeVar("R")
 
 
 class ByteQueue(Generic[T]):
-    """Hands items from one producing thread to one consuming thread; holds at most `limit` bytes, but always lets one item through."""
+    """Hands items from one producing thread to one consuming thread; holds at most `limit` bytes, but always
+    lets one item through.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -30,7 +34,9 @@ class ByteQueue(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T, size: int) -> bool:
-        """Wait for room, then add `item` of `size` bytes. False, and the item isn't taken, once the consumer has closed the queue."""
+        """Wait for room, then add `item` of `size` bytes. False, and the item isn't taken, once the consumer
+        has closed the queue.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._items or self.held + size <= self.limit)
             if self._closed:
@@ -69,9 +75,11 @@ class ByteQueue(Generic[T]):
 
 
 def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:
-    """The same items, produced ahead in a thread of their own, at most `limit` bytes (as told by `size`) ahead.
+    """The same items, produced ahead in a thread of their own, at most `limit` bytes (as measured by `size`)
+    ahead.
 
-    Nothing runs before the first item is asked for. An error while producing is raised here, after the items that came before it.
+    Nothing runs before the first item is asked for. An error while producing is raised here, after the items
+    that came before it.
     """
     queue: ByteQueue[T] = ByteQueue(limit)
     thread = threading.Thread(target=_produce, args=(items, queue, size), daemon=True)
@@ -100,7 +108,8 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) 
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int, *, begin: Callable[[], None] | None = None) -> Generator[R]:
-    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` + 1 ahead of the results.
+    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` +
+    1 ahead of the results.
 
     Each worker's thread runs `begin` first.
     """
@@ -121,7 +130,9 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int, *,
 
 
 def close(items: Iterable[object]) -> None:
-    """Close a generator, so that its `finally` blocks run now and here; other iterables have nothing to close."""
+    """Close a generator, so that its `finally` blocks run now and here; other iterables have nothing to
+    close.
+    """
     closing = getattr(items, "close", None)
     if closing is not None:
         closing()

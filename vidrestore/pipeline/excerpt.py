@@ -1,4 +1,4 @@
-"""Which frames a start and a duration mean."""
+"""The frames that a start and a duration mean."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from vidrestore.media.span import WHOLE, Span
 
 
 def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | None) -> Span:
-    """The frames whose time lies in [start, start + duration) seconds after the film's first one; its `start` is that of a real frame.
+    """The frames whose time lies in [start, start + duration) seconds after the video's first one; its
+    `start` is that of a real frame.
 
-    No start, or one of 0, leaves the beginning as it is, sound from before the first frame included. Raises OptionError where there is no
-    such frame.
+    No start, or one of 0, leaves the beginning as it is, sound from before the first frame included. Raises
+    OptionError if there is no such frame.
     """
     if not start and duration is None:
         return WHOLE
@@ -37,7 +38,7 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
 
 
 def _first_pts(reader: VideoReader) -> int:
-    """Of the first frame itself: what Matroska says of a stream's start is always 0."""
+    """Return the pts of the first frame itself: the start that Matroska states for a stream is always 0."""
     if reader.source == PIPE:
         return 0
     with closing(reader.frames()) as frames:
@@ -46,7 +47,7 @@ def _first_pts(reader: VideoReader) -> int:
 
 
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
-    """How many frames to expect, for the progress display: the file's own claim, else time times rate."""
+    """Return how many frames to expect, for the progress display: the file's own claim, else time times rate."""
     video = info.video
     whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:

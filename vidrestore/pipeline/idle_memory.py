@@ -1,7 +1,8 @@
-"""Memory that the heap of the C library keeps for later, given back to the system.
+"""Give memory that the heap of the C library keeps for later back to the system.
 
-Clips are freed in another order than they were allocated in, by several threads, and glibc keeps what lies idle between the blocks that are
-still used: measured, the peak of a 1,000-frame film was 14 % above that of 100 frames, although both need the same.
+Clips are freed in another order than they were allocated in, by several threads, and glibc keeps what lies
+idle between the blocks that are still used: measured, the peak of a 1,000-frame video was 14 % above that of
+100 frames, although both need the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ PERIOD = 2.0  # seconds; giving back at every clip costs time, since the next cl
 
 
 def find_trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None where the C library has none (musl, macOS, Windows)."""
+    """glibc's `malloc_trim`; None if the C library has none (musl, macOS, Windows)."""
     if sys.platform != "linux":
         return None
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -23,7 +24,9 @@ def find_trim() -> Callable[[int], int] | None:
 
 
 class IdleMemory:
-    """Gives idle memory back, at most once in `period` seconds; does nothing where the C library can't (`trim` is None)."""
+    """Gives idle memory back, at most once in `period` seconds; does nothing if the C library can't (`trim`
+    is None).
+    """
 
     def __init__(self, trim: Callable[[int], int] | None, period: float = PERIOD, clock: Callable[[], float] = time.monotonic) -> None:
         self.trim, self.period, self.clock = trim, period, clock

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import MediaError, PlanError
@@ -25,10 +26,10 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.span import WHOLE, Span
-from vidrestore.noise import NoiseEstimator
+from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
 NOISE_STEP = 8  # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
 
@@ -58,20 +59,31 @@ class SourceIdentity:
 
 @dataclass(frozen=True)
 class Clip:
-    """Frames [first, stop) of one scene, restored together. `sigma`: noise of each colour plane (0-255), as known when the clip ends."""
+    """Frames [first, stop) of one scene, restored together.
+
+    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends; `rms`: the strength of the noise
+    itself, empty where sigma was given.
+    """
 
     first: int
     stop: int
     sigma: tuple[float, ...]
+    rms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them."""
+    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them, as in `Clip`."""
 
     first: int
     stop: int
     sigma: tuple[float, ...]
+    rms: tuple[float, ...] = ()
+
+    @property
+    def noise(self) -> str:
+        """In words: "luma 9.6, coarse; chroma 14.1"."""
+        return noise_in_words(self.sigma, self.rms)
 
 
 @dataclass
@@ -91,7 +103,7 @@ class Timeline:
     def to_compact(self) -> dict[str, Any]:
         """In what JSON knows, the times of all frames in one text each: as lists they would take as much memory as a long film may."""
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
-        clips = [[clip.first, clip.stop, clip.sigma] for clip in self.clips]
+        clips = [[clip.first, clip.stop, clip.sigma, clip.rms] for clip in self.clips]
         return times | {"version": PLAN_VERSION, "length": self.length, "overlap": self.overlap, "cuts": list(self.cuts), "clips": clips}
 
     @classmethod
@@ -99,7 +111,7 @@ class Timeline:
         """What `to_compact` gave. Raises ValueError, KeyError or TypeError where it isn't that."""
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")
-        clips = [Clip(first, stop, tuple(sigma)) for first, stop, sigma in values["clips"]]
+        clips = [Clip(first, stop, tuple(sigma), tuple(rms)) for first, stop, sigma, rms in values["clips"]]
         times = _unpacked(values["pts"]), _unpacked(values["durations"])
         return cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
 
@@ -110,8 +122,8 @@ class Timeline:
     @property
     def scenes(self) -> list[Scene]:
         """The scenes, each with the noise known at the end of its last clip."""
-        last = {clip.stop: clip.sigma for clip in self.clips}
-        return [Scene(first, stop, last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
+        last = {clip.stop: (clip.sigma, clip.rms) for clip in self.clips}
+        return [Scene(first, stop, *last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
 
 
 def _packed(values: array[int]) -> str:
@@ -159,7 +171,9 @@ def planned_clips(
     noise = _SceneNoise(pixels) if sigma is None else None
     given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
     for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
-        clip = Clip(first, stop, noise.at(_scene_start(timeline.cuts, first), first, held) if noise else given)
+        found = noise.at(_scene_start(timeline.cuts, first), first, held) if noise else None
+        levels = tuple(plane.sigma for plane in found) if found else given
+        clip = Clip(first, stop, levels, tuple(plane.rms for plane in found) if found else ())
         timeline.clips.append(clip)
         yield clip, held
 
@@ -237,15 +251,22 @@ class _SceneNoise:
         self._pixels = pixels
         self._scene = -1
         self._measured = 0  # the next frame to measure
-        self._estimators: list[NoiseEstimator] = []
+        self._meter = self._fresh()
 
-    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[float, ...]:
+    def _fresh(self) -> NoiseMeter:
+        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family == "yuv")
+
+    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
         """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is where its scene begins."""
         if scene != self._scene:
             self._scene = self._measured = scene
-            self._estimators = [NoiseEstimator(self._pixels.unit) for _ in range(colour_planes(self._pixels))]
+            self._meter = self._fresh()
         while self._measured < first + len(frames):
-            for estimator, plane in zip(self._estimators, frames[self._measured - first].planes, strict=False):
-                estimator.add(plane)
+            self._meter.add([self._grey(frame) for frame in frames[self._measured - first :][:FRAMES_SEEN]])
             self._measured += NOISE_STEP
-        return tuple(estimator.sigma() for estimator in self._estimators)
+        return self._meter.noise()
+
+    def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
+        """The colour planes on the 0-255 scale."""
+        planes = frame.planes[: colour_planes(self._pixels)]
+        return tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vidrestore.clips import Bounds, Planes, crossfade, join_clips
 from vidrestore.colour import grey_to_planes
+from vidrestore.degrade.grain import with_grain
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.pipeline.chain import ordered_map
@@ -56,14 +57,28 @@ Piece: TypeAlias = tuple[Bounds, list[Restored]]
 class ClipRestorer:
     """Restores planned clips, several at once, and joins them to frames.
 
-    `strength` mixes: 1 is the restored picture, 0 the source. `threads` are shared among the clips that are restored at once.
+    `strength` mixes: 1 is the restored picture, 0 the source; `chroma_strength` the colour differences, None: alike. `grain`: standard
+    deviation of the grain that is added to brightness. `threads` are shared among the clips that are restored at once.
     `retried` counts the clips that half precision could not hold and that were restored again in fp32.
     """
 
-    def __init__(self, restorer: Restorer, pixels: PixelFormat, *, strength: float = 1.0, threads: int = 1) -> None:
+    def __init__(
+        self,
+        restorer: Restorer,
+        pixels: PixelFormat,
+        *,
+        strength: float = 1.0,
+        chroma_strength: float | None = None,
+        grain: float = 0.0,
+        threads: int = 1,
+    ) -> None:
         self.restorer = restorer
         self.pixels = pixels
         self.strength = strength
+        self.strengths = [strength] * colour_planes(pixels)
+        if pixels.family == "yuv" and chroma_strength is not None:
+            self.strengths[1:] = [chroma_strength] * (len(self.strengths) - 1)
+        self.grain = grain
         self.threads = threads
         self.retried = 0
         self._counting = Lock()
@@ -124,8 +139,9 @@ class ClipRestorer:
         restored = self.restorer.restore(source, clip.sigma)
         if not all_finite(restored):
             restored = self._again(source, clip)
-        if self.strength < 1:
-            restored = tuple(before.lerp(after, self.strength) for before, after in zip(source, restored, strict=True))
+        restored = tuple(map(_mixed, source, restored, self.strengths))
+        if self.grain:
+            return with_grain(restored, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return restored
 
     def count_retry(self) -> None:
@@ -147,6 +163,10 @@ class ClipRestorer:
             return item
         native = grey_to_planes(planes, self.pixels)
         return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
+
+
+def _mixed(before: Tensor, after: Tensor, strength: float) -> Tensor:
+    return after if strength == 1 else before.lerp(after, strength)
 
 
 def no_numbers(clip: Clip, name: str) -> VidRestoreError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from vidrestore.errors import OptionError
+from vidrestore.models.fast.processor import processor_has
 
 CPU_MEMORY = 3 << 30  # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays under 4 GB
 GPU_SHARE = 0.7  # of what is free
@@ -29,7 +30,7 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
     """Whether products are done in bf16: "auto" takes it where the device multiplies it faster than fp32."""
     if precision != "auto":
         return precision == "bf16"
-    return torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
+    return torch.cuda.is_bf16_supported() if device.type == "cuda" else processor_has("avx512_bf16")
 
 
 def halves(precision: str, device: torch.device) -> bool:

@@ -32,10 +32,11 @@ LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of pla
 
 
 class Sampling(NamedTuple):
-    """Where groups are taken: the patches' stride, in sixteenths of a patch, and what their places follow."""
+    """Where groups are taken: the patches' stride, in sixteenths of a patch, what their places follow, and on how many grids."""
 
     stride: int
     places: Places
+    grids: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Preset:
 COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
 PRESETS = {
     "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12),
-    "default": Preset(Sampling(14, "matched"), Sampling(14, "camera"), Sampling(16, "camera")),
+    "default": Preset(Sampling(16, "matched", 2), Sampling(14, "camera"), Sampling(16, "camera")),
     "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
 }
 
@@ -90,11 +91,12 @@ class DenoiseRestorer:
         restored = []
         for plane, level in zip(clip, sigma, strict=True):
             here = _at_least(plane.to(self.device), self.patch)
-            done = self._restored(here, level, places, precision or self.precision) if level else here
+            done = self.restored_plane(here, level, places, precision or self.precision) if level else here
             restored.append(done[:, : plane.shape[1], : plane.shape[2]].to(plane.device))
         return tuple(restored)
 
-    def _restored(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+    def restored_plane(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+        """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""
         preset, first = self.preset, plane.shape == places.luma.shape
         origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL

@@ -17,15 +17,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
-from vidrestore.files.lease import here, try_lock
+from vidrestore.files.lease import heartbeat, holder_of, this_process, touch, try_lock
+from vidrestore.files.regular import MEGABYTE, create_new, open_descriptor, read_object
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
@@ -47,16 +48,14 @@ class Claims:
         self._noted = 0.0
         self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
         self._seen: dict[Path, tuple[tuple[int, int], float]] = {}  # how a claim of others looked, and since when
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._beating = ExitStack()
 
     def __enter__(self) -> Claims:
-        self._thread.start()
+        self._beating.enter_context(heartbeat(self._beat, BEAT))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._beating.close()
         for name in list(self._held):
             self.release(name)
 
@@ -72,7 +71,7 @@ class Claims:
         generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
         path = self.folder / f"{name}.{generation}.claim"
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            descriptor = create_new(path)
         except FileExistsError:
             return False
         except FileNotFoundError:
@@ -105,7 +104,7 @@ class Claims:
     def _write(self, descriptor: int, count: int) -> None:
         with suppress(OSError):  # nothing depends on it
             os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, json.dumps(here() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode())
+            os.write(descriptor, json.dumps(this_process() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode())
 
     def release(self, name: str) -> None:
         """Give up a claim."""
@@ -120,8 +119,8 @@ class Claims:
             return False
 
     def _looks_dead(self, path: Path) -> bool:
-        status, boot = path.stat(), _read(path).get("boot")
-        if boot is not None and boot == here()["boot"] and (free := _is_free(path)) is not None:
+        status, holder, free = _look(path)
+        if free is not None and holder.get("boot") is not None and holder["boot"] == this_process()["boot"]:
             return free
         now, look = time.monotonic(), (status.st_ino, status.st_mtime_ns)
         before, since = self._seen.get(path, (None, now))
@@ -131,11 +130,10 @@ class Claims:
         return now - since > LEASE
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT):
-            self.beat()
-            for path, _ in list(self._held.values()):
-                with suppress(OSError):
-                    os.utime(path)
+        self.beat()
+        for path, descriptor in list(self._held.values()):
+            with suppress(OSError):
+                touch(descriptor, path)
 
 
 def claims_in(folder: Path) -> dict[str, Path]:
@@ -163,16 +161,20 @@ def bury(folder: Path, owner: str) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        return read_object(path, limit=MEGABYTE)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def _is_free(path: Path) -> bool | None:
-    """Whether nobody on this machine holds the lock of a claim; None where the file system knows no locks."""
-    descriptor = os.open(path, os.O_RDWR)
+def _look(path: Path) -> tuple[os.stat_result, dict[str, Any], bool | None]:
+    """The state of a claim, who holds it, and whether nobody on this machine does; None if the file system knows no locks."""
     try:
-        return try_lock(descriptor)
+        descriptor = open_descriptor(path, os.O_RDWR)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise MediaError(f"{path}: not a claim ({error.strerror}); remove it") from error
+    try:
+        return os.fstat(descriptor), holder_of(descriptor), try_lock(descriptor)
     finally:
         os.close(descriptor)

@@ -16,7 +16,7 @@ from itertools import islice
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener
-from vidrestore.files.atomic import own_partial_path, remove_partials, write_problem
+from vidrestore.files.atomic import remove_partials, write_problem
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
 from vidrestore.jobs.finished import announced, announced_before, done_before, finished_before, left_alone, named_output
@@ -114,7 +114,7 @@ class ClaimedWork:
         if self._progress is None:
             self._total = left
             work.reused = len(work.job.plan.timeline.pts) - left
-            work.tell_plan()
+            work.announce_plan()
             self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
             work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
@@ -251,7 +251,6 @@ class _Sharded:
     def _begin(self) -> None:
         work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
         self._claimed = ClaimedWork(work, self.claims, self.shard)
-        work.partial = own_partial_path(self.job.plan.output)
         work.check_output()
 
     def is_named(self) -> bool:
@@ -300,7 +299,7 @@ class _Sharded:
         work = self.claimed.work
         try:
             if not self.is_named() and not work.missing():
-                remove_partials(self.job.plan.output)  # of one that died here
+                remove_partials(self.folder.output, alone=True)  # of one that died here
                 work.reused = len(self.job.plan.timeline.pts) - self.claimed.own
                 self._joined = join(work, self.began)
         finally:

@@ -100,7 +100,7 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
     work.plan()
     missing = work.missing()
     work.reused = len(work.job.plan.timeline.pts) - frame_count(missing)
-    work.tell_plan()
+    work.announce_plan()
     try:
         for _ in range(DEATHS):  # a segment that can't be read in the end is restored again
             if missing:

@@ -29,7 +29,6 @@ import math
 import os
 from array import array
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import partial_path, put_in_place, write_problem
+from vidrestore.files.atomic import Partial, remove_partials, write_problem
+from vidrestore.files.regular import open_regular
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.probe import VideoInfo
 from vidrestore.models.patches import PatchGrid
@@ -137,10 +137,11 @@ class MeasurementWriter:
         self.output, self.measured, self.overwrite = output, measured, overwrite
         self.dtype = "F16" if half else "F32"
         self.pts, self.durations = array("q"), array("q")
-        self.partial = partial_path(output)
         self._room = len(self._header(_MOST_FRAMES))
         try:
-            self._file: BinaryIO = open(self.partial, "wb")  # noqa: SIM115 (closed by __exit__)
+            remove_partials(Path(output))
+            self._partial = Partial(Path(output))
+            self._file = self._partial.file
             self._file.write(bytes(self._room))
         except OSError as error:
             raise write_problem(output, error) from error
@@ -155,9 +156,7 @@ class MeasurementWriter:
         except OSError as problem:
             raise write_problem(self.output, problem) from problem
         finally:
-            with suppress(OSError):
-                self._file.close()
-            self.partial.unlink(missing_ok=True)
+            self._partial.discard()
 
     @property
     def frames(self) -> int:
@@ -184,8 +183,7 @@ class MeasurementWriter:
         self._file.write(self._header(self.frames).ljust(self._room))
         self._file.seek(0)
         self._file.write((self._room - 8).to_bytes(8, "little"))
-        self._file.close()
-        put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+        self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
         """Eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks to a multiple of 8."""
@@ -214,7 +212,7 @@ class MeasurementReader:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
+            self._file: BinaryIO = open_regular(path, follow=True)  # closed by __exit__
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); expected a file that `vidrestore sense` wrote") from error
         try:

@@ -23,6 +23,7 @@ from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast.processor import processor_has
 from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
@@ -157,5 +158,5 @@ class Recoverer:
 
 def _use_bf16(rate: float, precision: str) -> bool:
     if precision == "auto":
-        return rate < BF16_BELOW and torch.cpu._is_avx512_bf16_supported()
+        return rate < BF16_BELOW and processor_has("avx512_bf16")
     return precision == "bf16"

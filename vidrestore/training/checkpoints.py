@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import torch
 
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.files.lease import BEAT, BusyError, Lock
+from vidrestore.files.atomic import replacing
+from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
+from vidrestore.files.regular import check_regular
 
 
 @contextmanager
@@ -29,36 +29,21 @@ def no_other(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path.name} in {error}, with --resume; or choose another --output") from error
     except OSError as error:
         raise CheckpointError(f"{beside}: can't be written ({error.strerror}); make room, or choose another --output") from error
-    ended = Event()
-    beats = Thread(target=_beat, args=(lock, ended), daemon=True)
-    beats.start()
     try:
-        yield
+        with heartbeat(lock.beat, BEAT):  # decoding all clips may take hours
+            yield
     finally:
-        ended.set()
-        beats.join()
         with suppress(OSError):  # of another system than this, which keeps what is open
             beside.unlink()
         lock.release()
 
 
-def _beat(lock: Lock, ended: Event) -> None:
-    """Show a sign of life now and then, whatever the run is at: decoding all clips may take hours."""
-    while not ended.wait(BEAT):
-        lock.beat()
-
-
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError where it can't be; the old one stays."""
-    partial = path.with_suffix(".partial")
     try:
-        with partial.open("wb") as stream:
+        with replacing(path) as stream:
             torch.save(state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
         told = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         kept = "the one before is still there" if path.exists() else "there is none yet"
         raise CheckpointError(
@@ -69,10 +54,13 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """What was written. Raises CheckpointError for a file that is damaged or no checkpoint."""
     try:
+        check_regular(path)
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():  # torch itself doesn't look at checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or not isinstance(state.get("identity", {}), dict):
+            raise TypeError(type(state).__name__)
     except Exception as error:  # pickle raises whatever the file makes it raise
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start anew") from error
     return state

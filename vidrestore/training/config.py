@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, ClassVar
 from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import ConfigError
-from vidrestore.training.tables import require, section, toml, with_settings
+from vidrestore.files.regular import LARGEST_TOML, read_limited
+from vidrestore.training.tables import parse_toml, require, section, toml, with_settings
 
 PRECISIONS = ("bf16", "fp16", "fp32")
 SCHEDULES = ("cosine", "restarts", "plateau")
@@ -351,13 +351,18 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     settings of another form, or of a section that isn't known.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_limited(path, LARGEST_TOML, follow=True).decode()
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
-    except ValueError as error:  # of TOML, or of UTF-8
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    return parse_config(text, path, settings)
+
+
+def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
+    """As `read_config`, from the text of a configuration whose paths are relative to the folder of `path`."""
     settings = tuple(settings)
-    content = with_settings(content, settings, TABLES)
+    content = with_settings(parse_toml(text, str(path)), settings, TABLES)
     family = content.get("family")
     for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
         if name in content:

@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
-from vidrestore.training.config import RunConfig
+from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.networks import check_sizes, full_model, new_network, take_over
+from vidrestore.training.networks import check_sizes, complete, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
 from vidrestore.training.run_records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.stopping import interrupts_held
 from vidrestore.training.tensorboard import tensorboard_listener
-from vidrestore.training.training_events import Began, Figures, Interrupted, Listener, Noticed, Progress, Stepped, noted, to_all
+from vidrestore.training.training_events import Began, Figures, Interrupted, Listener, Noticed, Stepped, Validated, noted, to_all
 from vidrestore.weights.checkpoint import save_model
 
 SMALLEST_SCALE = 2.0**-10  # of losses in fp16: where gradients overflow even so, training has diverged
@@ -260,7 +260,7 @@ class Run:
             for mean, tensor in zip(self.average.parameters(), self.network.parameters(), strict=True):
                 mean.lerp_(tensor, 1 - decay)
 
-    def validate(self, held_out: Any, losses: list[float]) -> Progress:
+    def validate(self, held_out: Any, losses: list[float]) -> Validated:
         """Judge the averaged network, note the figures in the curve, and keep the weights that are best."""
         figures, before = self.together.told(self._figures(held_out))
         psnr = sum(figures.values()) / len(figures)
@@ -274,7 +274,7 @@ class Run:
                 weights = {name: tensor.detach().cpu().clone() for name, tensor in self.average.state_dict().items()}
                 self.best = Best(self.step, psnr, weights)
                 self._write_weights(self.best_path, self.average, self.step)
-        return Progress(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
+        return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
 
     def _figures(self, held_out: Any) -> tuple[Figures, Figures]:
         """After and before, which the first process measures for all."""
@@ -316,7 +316,7 @@ class Run:
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
             self.init = [str(source) for source in sources_of(state.get("init"))]  # not in checkpoints of before it was kept
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
 
     def _check_same(self, earlier: dict[str, Any]) -> None:
@@ -362,6 +362,7 @@ class Run:
         training = {
             "data": "; ".join(f"{what}: {name}" for what, name in config.data.described().items() if name),
             "command": config.command(self.init),
+            "configuration": written_config(complete(config, self.network)),
             "steps": step,
             "weights": "averaged" if config.training.average else "not averaged",
             "seconds": round(self.seconds) if step == self.step else curve[-1]["seconds"],  # the best was judged, so it is on the curve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,18 +32,22 @@ def new_network(config: RunConfig) -> nn.Module:
             torch.manual_seed(config.training.seed)
             return build_network(config.family, config.model).train()
     except CheckpointError as error:
-        if unknown := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
-            raise _unknown(config, unknown[1]) from error
+        _check_names(config)
         raise ConfigError(f"{config.path}: {error}") from error
 
 
-def _unknown(config: RunConfig, name: str) -> ConfigError:
-    """The error for a value in [model] that the family doesn't have: the others tell which it has."""
-    if name not in config.model:  # of a table within
-        return ConfigError(f"{config.path}, [model]: {name} is unknown within {', '.join(config.model)}")
-    others = replace(config, model={key: value for key, value in config.model.items() if key != name})
-    known = full_model(others, new_network(others))
-    return ConfigError(f"{config.path}, [model]: unknown: {name}; there are: {known_names(name, known)}")
+def _check_names(config: RunConfig) -> None:
+    """Raise ConfigError for names in [model], or in a table of it, that the configuration of the family doesn't have."""
+    form: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
+    try:
+        known = form | asdict(cast("GroupNetwork", build_network(config.family, form)).config)
+    except CheckpointError:  # the form itself is wrong
+        return
+    tables = {f"[model] {name}": (part, known.get(name)) for name, part in config.model.items() if isinstance(part, dict)}
+    for where, (values, names) in ({"[model]": (config.model, known)} | tables).items():
+        if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
+            there_are = known_names(unknown[0], names)
+            raise ConfigError(f"{config.path}, {where}: unknown: {', '.join(unknown)}; there are: {there_are}")
 
 
 def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
@@ -52,9 +55,10 @@ def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
     return config.model | asdict(cast("GroupNetwork", network).config)
 
 
-def complete(config: RunConfig) -> RunConfig:
+def complete(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
     """The same run with [model] in full, as TOML has it: lists, and nothing that is None. Raises ConfigError as `new_network` does."""
-    return replace(config, model=_said(json.loads(json.dumps(full_model(config, new_network(config))))))
+    network = network or new_network(config)
+    return replace(config, model=_said(json.loads(json.dumps(full_model(config, network)))))
 
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:

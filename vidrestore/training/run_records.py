@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from typing import IO, Any
 from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
-from vidrestore.training.training_events import Began, Event, Progress, Stepped
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import open_descriptor
+from vidrestore.training.training_events import Began, Event, Stepped, Validated
 
 POINTS = 320  # of a drawn curve: more would not be seen
 
@@ -42,9 +45,9 @@ class StepLog:
 
     def _begin(self, step: int) -> None:
         with _writing(self.path):
-            self.path.touch()
+            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
+            self._stream = os.fdopen(descriptor, "r+b", buffering=0)  # a line is there as soon as it is written
             end = self._read(step)
-            self._stream = self.path.open("r+b", buffering=0)  # a line is there as soon as it is written
             self._stream.truncate(end)
             self._stream.seek(end)
 
@@ -85,11 +88,10 @@ class CurvePicture:
         self.path, self.log, self.curve = path, log, curve
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Progress):
-            partial = self.path.with_suffix(".svg.partial")
-            with _writing(self.path):
-                partial.write_text(training_picture(self.path.stem, self.log.steps, self.log.losses, self.curve()), encoding="utf-8")
-                partial.replace(self.path)
+        if isinstance(event, Validated):
+            drawn = training_picture(self.path.stem, self.log.steps, self.log.losses, self.curve())
+            with _writing(self.path), replacing(self.path, sync=False) as stream:
+                stream.write(drawn.encode())
 
 
 def training_picture(name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]) -> str:

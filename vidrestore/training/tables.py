@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
@@ -13,6 +14,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vidrestore.errors import ConfigError, OptionError
 
 T = TypeVar("T")
+DEEPEST = 16  # parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
 
 
@@ -25,6 +29,16 @@ class Typed(str):
         typed = super().__new__(cls, text)
         typed.key = key
         return typed
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Tables of a TOML text. ConfigError if it isn't one, and for a key of more than `DEEPEST` parts."""
+    if deep := _DEEP_KEY.search(text):
+        raise ConfigError(f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts, and no configuration has such a key")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not valid TOML ({error})") from error
 
 
 def with_settings(content: dict[str, Any], settings: Iterable[str], sections: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import OptionError
-from vidrestore.training.training_events import Began, Event, Listener, Progress, Stepped
+from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -32,7 +32,7 @@ def tensorboard_listener(folder: Path) -> Iterator[Listener]:
         elif isinstance(event, Stepped):
             for name in ("loss", "learning_rate", "gradient_norm"):
                 writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
-        elif isinstance(event, Progress):
+        elif isinstance(event, Validated):
             for what, psnr in event.psnr.items():
                 writers[-1].add_scalar(f"held out/PSNR {what}", psnr, event.step)
 

@@ -37,7 +37,7 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Validated:
     """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR.
 
     That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`. `best` says that no earlier one
@@ -67,7 +67,7 @@ class Noticed:
     message: str
 
 
-Event = Began | Stepped | Progress | Interrupted | Noticed
+Event = Began | Stepped | Validated | Interrupted | Noticed
 Listener = Callable[[Event], None]
 
 

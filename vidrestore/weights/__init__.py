@@ -140,7 +140,7 @@ def _load(path: Path, listed: Card | None, device: str) -> Model:
     if listed:
         _check_same(path, card, listed)
         card = listed
-    return Model(load_network(path, card).to(device), card)
+    return Model(load_network(path, card, outline=listed is None).to(device), card)
 
 
 def _check_same(path: Path, card: Card, listed: Card) -> None:

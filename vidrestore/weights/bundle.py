@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import open_regular
 from vidrestore.weights.checkpoint import load_network, read_card
 from vidrestore.weights.manifest import Card, read_entry, read_manifest, weights_folder, write_manifest
 
@@ -63,11 +64,8 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a file, whole or not at all; a file onto itself stays as it is."""
     if target.exists() and target.samefile(source):
         return
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        shutil.copyfile(source, partial)
-        os.replace(partial, target)
+        with open_regular(source, follow=True) as content, replacing(target) as stream:
+            shutil.copyfileobj(content, stream)
     except OSError as error:
         raise CheckpointError(f"{target}: can't be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights.manifest import Card, sha256_of
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import check_regular, parse_object
+from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +50,7 @@ _DTYPES = {
     "bool": "BOOL",
 }
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
+_LONGEST = 300  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,14 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             return builder(dict(config))
-    except (TypeError, ValueError, LookupError) as error:
-        raise CheckpointError(f"the family {family!r} can't be built from the config {dict(config)}: {error}") from error
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a stack of C++
+        told = _short(f"{dict(config)}")
+        raise CheckpointError(f"the family {family!r} can't be built from the config {told}: {_short(reason)}") from error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def save_model(
@@ -108,10 +117,12 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`")
     try:
-        config = json.loads(metadata["config"])
+        config = parse_object(metadata["config"])
         known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
+    for key, value in ({"config": config} | known).items():
+        check_value(key, value, f"{path}, metadata")
     size = path.stat().st_size
     return Card(
         path.stem,
@@ -125,18 +136,57 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     )
 
 
-def load_network(path: str | Path, card: Card) -> nn.Module:
-    """The network of `card` with the tensors of `path`: every name, shape and dtype must be the network's own (halves are widened)."""
+def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
+    """Return the network of `card` with the tensors of `path`.
+
+    Every name, shape and dtype must be the network's own (halves are widened), every value finite. With `outline` they are compared
+    before memory is taken for the network, since a config may ask for any size; that takes 1.5 s, so leave it out for files whose
+    checksum is known.
+    """
     path = Path(path)
-    network = build_network(card.family, card.config)
-    expected = network.state_dict()
     with opened(path) as stream:
-        check_names(path, set(stream.keys()), set(expected))
-        for name, tensor in expected.items():
-            stored = stream.get_slice(name)
-            check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
-        network.load_state_dict({name: stream.get_tensor(name).to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
+        if outline:
+            _check_layout(path, stream, _outline(card, len(stream.keys())))
+        network = build_network(card.family, card.config)
+        expected = network.state_dict()
+        _check_layout(path, stream, expected)
+        tensors = {name: stream.get_tensor(name) for name in expected}
+        for name, tensor in tensors.items():
+            check_finite(f"{path}, {name}", tensor)
+        network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
     return network.eval()
+
+
+def _outline(card: Card, most: int) -> dict[str, Tensor]:
+    """The tensors of the network of `card` without memory for them. CheckpointError for far more of them than `most`."""
+    import torch
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    numbers = count(1)
+
+    def check_count(module: nn.Module, name: str, parameter: Any) -> None:
+        if next(numbers) > 4 * most + 100:  # some are replaced while the network is built
+            raise ValueError(f"it asks for more than the {most} tensors of the file")
+
+    hook = register_module_parameter_registration_hook(check_count)
+    try:
+        with torch.device("meta"):
+            return build_network(card.family, card.config).state_dict()
+    finally:
+        hook.remove()
+
+
+def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> None:
+    check_names(path, set(stream.keys()), set(expected))
+    for name, tensor in expected.items():
+        stored = stream.get_slice(name)
+        check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
+
+
+def check_finite(where: str, tensor: Tensor) -> None:
+    """CheckpointError if a tensor has NaN or infinity."""
+    if not tensor.isfinite().all():
+        raise CheckpointError(f"{where}: has NaN or infinity; fetch the file again, or train again")
 
 
 @contextmanager
@@ -147,11 +197,14 @@ def opened(path: Path) -> Iterator[Any]:
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: weights are read from .safetensors files only; convert others with `vidrestore weights import`")
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as stream:
             yield stream
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read as weights ({error.strerror or error})") from error
+    except SafetensorError as error:
         raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
 
 
@@ -211,14 +264,8 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as stream:
+        with replacing(path) as stream:
             stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
     except OSError as error:
         raise CheckpointError(f"{path}: can't be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import LARGEST_JOB, open_regular, read_limited
 
 MANIFEST_VERSION = 1
 PACKAGE = Path(__file__).parents[1]
@@ -61,10 +62,10 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
     """The manifest of `folder` (the bundled one unless told) by name, in its order; CheckpointError where anything in it is wrong."""
     path = (folder or weights_folder()) / "manifest.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_limited(path, LARGEST_JOB, follow=True))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no manifest; install vidrestore again") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
     if not isinstance(document, dict) or document.get("version") != MANIFEST_VERSION or not isinstance(document.get("weights"), list):
         raise CheckpointError(
@@ -82,14 +83,11 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
     """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be written."""
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}
-    partial = folder / f".manifest.json.{os.getpid()}.partial"
     try:
-        partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(partial, folder / "manifest.json")
+        with replacing(folder / "manifest.json") as stream:
+            stream.write(json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n")
     except OSError as error:
         raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def find_card(name: str, folder: Path | None = None) -> Card:
@@ -103,7 +101,7 @@ def find_card(name: str, folder: Path | None = None) -> Card:
 
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's content."""
-    with path.open("rb") as stream:
+    with open_regular(path, follow=True) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -133,13 +131,14 @@ def read_entry(entry: Any, where: str) -> Card:
     if unknown := sorted(set(entry) - set(_TYPES)):
         raise CheckpointError(f"{where}: has {', '.join(unknown)}, which no version {MANIFEST_VERSION} entry has")
     for key, value in entry.items():
-        _check_value(key, value, where)
+        check_value(key, value, where)
     if ("file" in entry) == ("hub" in entry):
         raise CheckpointError(f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)")
     return Card(**entry)
 
 
-def _check_value(key: str, value: Any, where: str) -> None:
+def check_value(key: str, value: Any, where: str) -> None:
+    """CheckpointError unless `value` has the type of a card's field `key`."""
     kind = _TYPES[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise CheckpointError(f"{where}: {key} is {value!r}, expected {'an object' if kind is dict else kind.__name__}")

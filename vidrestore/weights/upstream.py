@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import check_output
 from vidrestore.weights.adopted import Adopted
-from vidrestore.weights.checkpoint import FAMILIES, build_network, check_names, check_tensor, dtype_name, opened, save_model
+from vidrestore.weights.checkpoint import (
+    FAMILIES,
+    build_network,
+    check_names,
+    check_tensor,
+    dtype_name,
+    opened,
+    save_model,
+)
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
@@ -82,15 +90,23 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 def _read_tensors(source: Path) -> dict[str, Tensor]:
     """Name -> tensor of a state dict, wherever its trainer put it. Only tensors and plain containers are unpickled."""
-    import torch
 
     content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
-    if not isinstance(content, dict) or not content or not all(isinstance(value, torch.Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not content or not all(_is_entry(*entry) for entry in content.items()):
         raise CheckpointError(f"{source}: holds no state dict (name -> tensor), neither at the top nor under {', '.join(_WRAPPERS)}")
     return content
+
+
+def _is_entry(name: Any, value: Any) -> bool:
+    """Whether it is a named tensor that has a value in the file for each of its places: a view may pretend to any size."""
+    import torch
+
+    if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return value.untyped_storage().nbytes() >= value.numel() * value.element_size()
 
 
 def _read_safetensors(source: Path) -> Any:
@@ -101,8 +117,12 @@ def _read_safetensors(source: Path) -> Any:
 def _unpickle(source: Path) -> Any:
     import torch
 
+    if source.exists() and not source.is_file():
+        raise CheckpointError(f"{source}: is a folder or a device, but a file was expected")
     try:
         return torch.load(source, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
     except Exception as error:  # pickle raises whatever the file makes it raise
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(

@@ -94,7 +94,7 @@ def denoiser(contestant: Contestant) -> Denoiser:
     assert contestant.model is not None
     if contestant.model.card.family == "mb-taylorformer":
         pictures = ImageRestorer("denoise", options)
-        return lambda noisy, sigma: map(pictures.picture, noisy)
+        return lambda noisy, sigma: pictures.frames(noisy, (0, len(noisy)))
     planes = DenoiseRestorer(options)
     return lambda noisy, sigma: through_planes(planes, noisy, sigma)
 

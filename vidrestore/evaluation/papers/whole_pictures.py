@@ -14,7 +14,6 @@ from torch import Tensor
 from vidrestore.datasets import Pair, read_pair
 from vidrestore.evaluation.contestants import GIVEN, Contestant
 from vidrestore.evaluation.figures import luma_figures, matlab_luma_figures, rgb_figures, rows_last, volume_figures
-from vidrestore.evaluation.further_metrics import FurtherMetrics
 from vidrestore.evaluation.papers.published import Table, TableSet
 from vidrestore.evaluation.results import ClipFigures, Shown
 from vidrestore.evaluation.sequence_frames import eight_bits
@@ -40,23 +39,18 @@ PROTOCOLS = {
 }
 
 
-def judge(
-    table: Table, part: TableSet, pairs: Sequence[Pair], taking: Sequence[Contestant], looked_at: int, metrics: Sequence[str] = ()
-) -> Iterator[ClipFigures]:
-    """Yield the figures of every system on every picture; the first `looked_at` pictures to see. `metrics` besides PSNR and SSIM."""
+def judge(table: Table, part: TableSet, pairs: Sequence[Pair], taking: Sequence[Contestant], looked_at: int) -> Iterator[ClipFigures]:
+    """Yield the figures of every system on every picture; the first `looked_at` pictures to see."""
     restorers = [restorer(table.settings["task"], contestant) for contestant in taking]
     for number, pair in enumerate(pairs):
         degraded, clean = read_pair(pair)
         for contestant, restore in zip(taking, restorers, strict=True):
-            further = FurtherMetrics(metrics, clean.shape)
             restored = restore(degraded.float() / 255).clamp(0, 1)
             figures = judged(table.settings["task"], restored, clean)
             shown, stored = None, eight_bits(restored)
             if number < looked_at:
                 shown = Shown(0, *(rows_last(picture) for picture in (degraded, stored, clean)))
-            with further:
-                further.add(stored, clean)
-                frames = {metric: (value,) for metric, value in figures.items()} | further.frames()
+            frames = {metric: (value,) for metric, value in figures.items()}
             yield ClipFigures(contestant.system, part.name, part.columns[0], pair.degraded.stem, frames, contestant.weights, shown)
 
 
@@ -70,7 +64,8 @@ def restorer(task: str, contestant: Contestant) -> Callable[[Tensor], Tensor]:
     """(3, H, W) in [0, 1] -> the same restored, not clamped."""
     if contestant.system == GIVEN:
         return lambda picture: picture
-    return ImageRestorer(task, RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")).picture
+    made = ImageRestorer(task, RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32"))
+    return lambda picture: next(made.frames(picture[None], (0, 1)))
 
 
 PROTOCOL = (

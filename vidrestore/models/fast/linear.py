@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,19 @@ from torch import Tensor
 ROWS = 2560  # rows that the packed layout is tuned for; others work as well
 STEP = 160  # rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it has seen
 FEW = 32  # up to a `STEP` of rows they come in multiples of this: the frames of networks that go from one to the next have few
+
+
+def packed(weight: Tensor, rows: int) -> Callable[[Tensor], Tensor] | None:
+    """Return the product x -> x W^T with the weight in the layout that oneDNN likes best for so many rows.
+
+    None if this torch doesn't offer it: its operators for that are private.
+    """
+    try:
+        reordered = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        product = torch.ops.mkldnn._linear_pointwise
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return None
+    return lambda given: product(given, reordered, None, "none", [], "")
 
 
 class Linear(Protocol):
@@ -38,17 +51,17 @@ class PackedLinear:
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
-        self.weight: Any = weight.detach().to(dtype).contiguous()
-        self.packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-        if self.packed:
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
+        own = weight.detach().to(dtype).contiguous()
+        self.product = packed(own, ROWS) if weight.device.type == "cpu" and torch.backends.mkldnn.is_available() else None
+        self.weight = None if self.product else own
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self.packed:
+        if self.product:
             missing = -len(rows) % (STEP if len(rows) > STEP else FEW)
             filled = F.pad(rows, (0, 0, 0, missing)) if missing else rows
-            return torch.ops.mkldnn._linear_pointwise(filled, self.weight, None, "none", [], "")[: len(rows)]  # type: ignore[no-any-return]
-        return rows @ self.weight.mT  # type: ignore[no-any-return]
+            return self.product(filled)[: len(rows)]
+        assert self.weight is not None
+        return rows @ self.weight.mT
 
 
 class Product:

@@ -74,7 +74,9 @@ def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
         for result in results:
             yield _given(result)
     finally:
-        results._shutdown_workers()  # type: ignore[attr-defined]  # left alone, it waits for the last traceback that holds it to go
+        end = getattr(results, "_shutdown_workers", None)  # private; without, they end once no traceback holds `results`
+        if end:
+            end()
 
 
 class _Made(Dataset[T | VidRestoreError], Generic[T]):

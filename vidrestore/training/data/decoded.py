@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
+from vidrestore.files.atomic import ABANDONED, replacing
+from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]
 VERSION = "1"  # changes when the same source decodes to something else
 HEADER = 4096  # bytes of JSON and spaces ahead of the planes
 SUFFIX, PARTIAL = ".planes", ".partial"
-ABANDONED = 3600.0  # seconds after which nobody writes a partial file any more
 CACHE_BYTES = 20_000_000_000
 
 
@@ -112,17 +113,13 @@ class DecodedFiles:
         for plane in planes:
             digest.update(plane.numpy().data)
         header = json.dumps({"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}).encode()
-        partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
         try:
-            with partial.open("wb") as stream:
+            with replacing(path, sync=False) as stream:
                 stream.write(header.ljust(HEADER))
                 for plane in planes:
                     stream.write(plane.numpy().data)
-            partial.replace(path)
         except OSError:  # a full disk: as if there were no room
             return None
-        finally:
-            partial.unlink(missing_ok=True)
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 
     def _make_room(self, size: int) -> bool:
@@ -146,7 +143,7 @@ class DecodedFiles:
 def _opened(path: Path) -> Decoded | None:
     """A file that is there and whole; it counts as used now."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             header = json.loads(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
@@ -163,7 +160,7 @@ def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
     """SHA-256 of `start` and of a file's content from byte `skip` on. Raises MediaError for a file that can't be read."""
     digest = hashlib.sha256(start)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path, follow=True) as stream:
             stream.seek(skip)
             while part := stream.read(1 << 20):
                 digest.update(part)

@@ -1,8 +1,9 @@
-"""A container file with the restored video and the copied streams: written under its partial name, read again, and only then named."""
+"""A container file of encoded packets and copied streams: written under its partial name, read again, and only then named."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import partial_path, put_in_place
-from vidrestore.frames import Frame
+from vidrestore.files.atomic import Partial
 from vidrestore.media import streams
 from vidrestore.media.encoders import PIPE, SUFFIXES
-from vidrestore.media.encoding import add_encoder, explained, full_duration, picture, repair_dts
+from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
 from vidrestore.media.span import WHOLE, Cut, Span, moved
@@ -44,10 +44,13 @@ class Times:
         self.count, self.total, self.last, self.end = self.count + 1, self.total + pts, pts, pts + duration
 
 
-class FileOutput:
-    """The file behind a VideoWriter: `write` each frame, then `finish`, or `abort` to leave nothing behind.
+class Muxer:
+    """A file that is made of packets: `register` each frame in the order of showing, `put` each packet in that of decoding, then `finish`,
+    or `abort` to leave nothing behind.
 
-    `first` is the time of the first frame, where that is known: chapters move with a film that begins before 0.
+    `first` is the time of the first frame, if that is known: chapters move with a video that begins before 0. `before_naming` is called
+    with the path of the checked file before that gets its name. PyAV writes the header from an encoder, `stream.codec_context`: who
+    encodes may use it. Raises MediaError and OutputExistsError.
     """
 
     def __init__(
@@ -60,13 +63,13 @@ class FileOutput:
         overwrite: bool = False,
         scale: int = 1,
         span: Span = WHOLE,
-        partial: Path | None = None,
         first: int | None = None,
+        before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
+        self.before_naming = before_naming
         self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
         self.video = source.video
         self.time_base = self.video.time_base
-        self.partial = partial or partial_path(output)
         self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
         self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)
@@ -75,25 +78,26 @@ class FileOutput:
         self.times = Times()
         # Ticks added to all times: where only a part is written, or a source begins before 0.
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
-        self.durations: dict[int, int] = {}  # of the frames inside the encoder, by pts; some encoders forget them
         self.held: Packet[Any] | None = None
         self.first_dts = 0
         self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
+        self.partial: Partial | None = None
         try:
-            self._open()
+            self.partial = Partial(Path(output))
+            self._open(self.partial.url)
         except BaseException as error:
             self.abort()
             raise explained(output, error) from error
 
-    def _open(self) -> None:
+    def _open(self, url: str) -> None:
         import av
         from av.container import Flags
 
         metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
-        self.container = av.open(f"file:{self.partial}", "w", format=self.choice.container, container_options=options)
+        self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         bitexact: Any = Flags.bitexact.value  # no date of writing, no random identifiers: the same job gives the same file
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
@@ -149,24 +153,13 @@ class FileOutput:
         self.warnings += [warning] if warning not in self.warnings else []
         return {key: value for key, value in metadata.items() if key not in codes}
 
-    def write(self, frame: Frame) -> None:
-        """Encode the next frame. Raises MediaError where its time falls on the tick of the one before, or the file can't be written."""
-        pts, duration = self._register(frame.pts, frame.duration)
-        self.durations[pts] = duration
-        made = picture(frame, self.choice.pix_fmt, self.time_base, self.video.colour)
-        made.pts, made.duration = pts, duration
-        try:
-            self._encode(made)
-        except Exception as error:
-            raise explained(self.output, error) from error
-
     def _shift_to_zero(self, pts: int) -> None:
         """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
         self.shift, self.late = -pts, -pts * self.time_base
         seconds = float(self.late)
         self.warnings.append(f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by {seconds:.3f} s")
 
-    def _register(self, pts: int, duration: int) -> tuple[int, int]:
+    def register(self, pts: int, duration: int) -> tuple[int, int]:
         """Note the next frame in the order of showing, and return its time and duration in the output, in ticks of `time_base`."""
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
@@ -180,20 +173,17 @@ class FileOutput:
     def _ticks(self, pts: int) -> int:
         return nearest_tick(pts * self.time_base / self.tick)
 
-    def _encode(self, made: Any) -> None:
-        for packet in self.stream.encode(made):
-            repair_dts(packet, self.choice.encoder, self.times.count)
-            assert packet.pts is not None
-            packet.duration = self.durations.pop(packet.pts)
-            self._hold(packet)
-
-    def _hold(self, packet: Packet[Any]) -> None:
-        """Take a packet with all its times; it is written when the next one comes, or at the end."""
+    def put(self, packet: Packet[Any]) -> None:
+        """Take a packet with all its times, in ticks of the source; it is written when the next one comes, or at the end."""
+        packet.stream = self.stream
         if self.held is None:
             assert packet.pts is not None
             self.first_dts = packet.pts if packet.dts is None else packet.dts
         else:
-            self._mux(self.held)
+            try:
+                self._mux(self.held)
+            except Exception as error:
+                raise explained(self.output, error) from error
         self.held = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
@@ -208,9 +198,8 @@ class FileOutput:
             self.container.mux_one(packet)
 
     def finish(self) -> None:
-        """Flush, close, verify, and only then give the file its name."""
+        """Close, verify, and only then give the file its name."""
         try:
-            self._flush()
             self._mux_last()
             self._copy_up_to(None)
             self._close()
@@ -219,12 +208,10 @@ class FileOutput:
         except Exception as error:
             raise explained(self.output, error) from error
 
-    def _flush(self) -> None:
-        """Write what is still inside the encoder."""
-        self._encode(None)
-
     def _name(self) -> None:
-        put_in_place(self.partial, Path(self.output), overwrite=self.overwrite)
+        assert self.partial is not None
+        self.before_naming(self.partial.path)
+        self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
         """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that their sum is the video's."""
@@ -242,9 +229,11 @@ class FileOutput:
         if self.copier:
             self.copier.close()
             self.damage = self.copier.damage
+        assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            write_aspect(self.partial, self._track(), self.scale * self.video.width, self.scale * self.video.height, Fraction(ratio or 1))
+            width, height = self.scale * self.video.width, self.scale * self.video.height
+            write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:
         """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
@@ -253,7 +242,8 @@ class FileOutput:
 
     def _verify(self) -> None:
         """Read the closed file again, undecoded, and compare it with what was written."""
-        found = read_times(self.partial, self.choice.container)
+        assert self.partial is not None
+        found = read_times(self.partial.path, self.choice.container)
         wanted = self.times
         if (found.count, found.first, found.last, found.total) != (wanted.count, wanted.first, wanted.last, wanted.total):
             raise MediaError(
@@ -271,7 +261,8 @@ class FileOutput:
             with suppress(Exception):
                 self.container.close()
             self.container = None
-        self.partial.unlink(missing_ok=True)
+        if self.partial is not None:
+            self.partial.discard()
 
 
 def nearest_tick(exact: Fraction) -> int:

@@ -1,0 +1,78 @@
+"""What files say reaches the terminal as plain text, on one line."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import av
+import pytest
+from sample_videos import write_video
+
+import vidrestore.cli
+from vidrestore.cli import main
+from vidrestore.cli.progress import PlainLines, print_json
+from vidrestore.cli.terminal import escaped
+from vidrestore.events import Warned
+
+FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
+
+
+@pytest.mark.parametrize(
+    "line, shown",
+    [
+        ("été 漢字 🎬 \\ مرحبا", "été 漢字 🎬 \\ مرحبا"),
+        ("\x1b[31mred\x00\x7f", "\\x1b[31mred\\x00\\x7f"),
+        ("one\r\ntwo\tthree", "one\\r\\ntwo\\tthree"),
+        ("\x85\x9b", "\\x85\\x9b"),
+        ("\u202eexe\u2066\u200f\u2029", "\\u202eexe\\u2066\\u200f\\u2029"),
+    ],
+)
+def test_control_and_direction_characters_are_escaped_and_letters_are_not(line: str, shown: str) -> None:
+    assert escaped(line) == shown
+
+
+def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(tmp_path / "plain.mkv", 3)
+    with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "film.mkv"), "w") as film:
+        stream = film.add_stream_from_template(plain.streams.video[0])
+        stream.metadata["title"] = FORGED
+        for packet in plain.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                film.mux(packet)
+    for options in ([], ["--json"]):
+        with pytest.raises(SystemExit):
+            main(["inspect", str(tmp_path / "film.mkv"), "-q", *options])
+        said = capsys.readouterr().out
+        assert not set(said) & set("\x1b\x07\r\x9b\u202e\u2028\u061c")
+        assert "vidrestore: all lost" in said and not any(line.startswith("vidrestore:") for line in said.splitlines())
+    assert json.loads(said)["info"]["streams"][0]["title"] == FORGED
+
+
+def test_errors_that_name_a_file_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "a\x1b[2J\nb.mkv"), "-q"])
+    said = capsys.readouterr().err
+    assert "a\\x1b[2J\\nb.mkv" in said and said.count("\n") == 1
+
+
+def test_events_are_one_plain_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+
+    print_json(Warned("film.mkv", FORGED))
+    PlainLines(sys.stdout)(Warned("film.mkv", FORGED))
+    as_json, as_text = capsys.readouterr().out.splitlines()
+    assert json.loads(as_json)["message"] == FORGED and escaped(as_json) == as_json and escaped(as_text) == as_text
+
+
+def test_only_one_module_prints() -> None:
+    folder = Path(vidrestore.cli.__file__).parent
+    calls = {
+        path.name: ast.unparse(node.func)
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+    }
+    assert set(calls) == {"terminal.py"}

@@ -1,0 +1,138 @@
+"""Files that appear whole, under hidden names until then that nobody can foresee."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vidrestore.errors import OutputExistsError
+from vidrestore.files import atomic
+from vidrestore.files.atomic import ABANDONED, Partial, remove_partials, replacing
+
+posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    with pytest.raises(ZeroDivisionError), replacing(target) as stream:
+        stream.write(b"half")
+        raise ZeroDivisionError
+    assert target.read_text() == "old" and names(tmp_path) == ["a.json"]
+    with replacing(target) as stream:
+        stream.write(b"new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new" and names(tmp_path) == ["a.json"]
+
+
+def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_path: Path) -> None:
+    partials = [Partial(tmp_path / ("é" * 125 + ".mp4")) for _ in range(3)]
+    assert len({partial.path for partial in partials}) == 3
+    assert all(partial.path.name.startswith(".") and len(partial.path.name) < 100 for partial in partials)
+    for partial in partials:
+        partial.discard()
+    assert names(tmp_path) == []
+
+
+@posix
+def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even who guesses the random part gets nothing."""
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda size: "ab" * size)
+    foreseen = Partial(tmp_path / "a.mkv")
+    foreseen.discard()
+    victim = tmp_path / "victim"
+    for content in ("precious", None):  # then a dangling link
+        if content is None:
+            victim.unlink()
+        else:
+            victim.write_text(content)
+        foreseen.path.unlink(missing_ok=True)
+        foreseen.path.symlink_to(victim)
+        with pytest.raises(FileExistsError):
+            Partial(tmp_path / "a.mkv")
+        assert victim.exists() == (content is not None) and (content is None or victim.read_text() == content)
+
+
+@posix
+def test_what_another_puts_in_place_of_a_partial_file_gets_no_name(tmp_path: Path) -> None:
+    partial = Partial(tmp_path / "a.mkv")
+    partial.path.unlink()
+    partial.path.write_text("theirs")
+    with pytest.raises(OSError, match="another process put this in place"):
+        partial.put_in_place()
+    assert not (tmp_path / "a.mkv").exists()
+
+
+def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path: Path) -> None:
+    target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
+    target.write_text("theirs")
+    with pytest.raises(OutputExistsError):
+        partial.put_in_place(overwrite=False)
+    partial.discard()
+    assert target.read_text() == "theirs" and names(tmp_path) == ["a.mkv"]
+
+
+@posix
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        for name, private, wanted in (("a", False, 0o666 & ~mask), ("b", True, 0o600)):
+            with replacing(tmp_path / name, private=private):
+                pass
+            assert (tmp_path / name).stat().st_mode & 0o777 == wanted
+    finally:
+        os.umask(before)
+
+
+@posix
+def test_what_a_dead_process_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    script = f"""
+import os, sys
+from pathlib import Path
+from vidrestore.files.atomic import Partial
+left = Partial(Path({str(tmp_path / "a.mkv")!r})); print("there", flush=True); sys.stdin.read(); os._exit(9)"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout and process.stdout.readline() == b"there\n"
+        remove_partials(tmp_path / "a.mkv", alone=True)
+        assert len(names(tmp_path)) == 1
+        remove_partials(tmp_path / "b.mkv")
+        process.stdin.close()
+    remove_partials(tmp_path / "b.mkv")
+    assert len(names(tmp_path)) == 1
+    remove_partials(tmp_path / "a.mkv")
+    assert names(tmp_path) == []
+
+
+@posix
+def test_what_another_machine_writes_stays_until_it_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "_machine", lambda: "0" * 8)
+        partial = Partial(tmp_path / "a.mkv")
+    partial.file.close()
+    remove_partials(tmp_path / "a.mkv")
+    assert partial.path.exists()
+    os.utime(partial.path, (0, partial.path.stat().st_mtime - ABANDONED - 1))
+    remove_partials(tmp_path / "a.mkv")
+    assert not partial.path.exists()
+
+
+@posix
+def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path: Path) -> None:
+    partial = Partial(tmp_path / "a.mkv")
+    partial.discard()
+    pipe, victim = partial.path, tmp_path / "victim"
+    os.mkfifo(pipe)
+    victim.touch()
+    link = pipe.with_name(pipe.name[:-12] + "abcd" + ".partial")
+    link.symlink_to(victim)
+    remove_partials(tmp_path / "a.mkv", alone=True)
+    assert victim.exists()

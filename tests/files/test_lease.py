@@ -1,0 +1,75 @@
+"""Locks that hostile files can neither redirect, empty, stall nor hold for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from vidrestore.errors import MediaError
+from vidrestore.files.lease import BEAT, LEASE, BusyError, Lock, heartbeat
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
+
+ELSEWHERE = {"host": "elsewhere", "pid": 7, "boot": "another"}
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_lock_is_never_taken_through_a_link(tmp_path: Path, dangling: bool) -> None:
+    victim = tmp_path / "victim"
+    if not dangling:
+        victim.write_text("precious")
+    (tmp_path / "lock").symlink_to(victim)
+    with pytest.raises(OSError, match="a symbolic link, but a regular file was expected"):
+        Lock(tmp_path / "lock")
+    assert not victim.exists() if dangling else victim.read_text() == "precious"
+
+
+def test_a_file_that_is_no_lock_is_left_as_it_is(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    os.link(victim, tmp_path / "lock")
+    for _ in range(2):  # a hard link, then a file of its own
+        with pytest.raises(MediaError, match="vidrestore did not write; move it away"):
+            Lock(tmp_path / "lock")
+        assert (tmp_path / "lock").read_text() == "precious"
+        victim.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(OSError, match="but a regular file was expected"):
+        Lock(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("content", ['{"host": 1, "pid": 2}', '{"host": "a", "pid": 1e9}', '{"host": "a", "pid": 99999999999}', "[" * 4000])
+def test_a_lock_of_wrong_types_is_no_lock(tmp_path: Path, content: str) -> None:
+    (tmp_path / "lock").write_text(content)
+    with pytest.raises(MediaError, match="did not write"):
+        Lock(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("ahead, busy", [(BEAT / 2, True), (LEASE, False), (2_000_000_000, False)])
+def test_a_date_in_the_future_is_no_sign_of_life(tmp_path: Path, ahead: float, busy: bool) -> None:
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(ELSEWHERE))
+    os.utime(path, (0, time.time() + ahead))
+    if busy:
+        with pytest.raises(BusyError):
+            Lock(path)
+    else:
+        Lock(path).release()
+
+
+def test_a_beating_heart_beats_until_the_block_ends() -> None:
+    beats: list[float] = []
+    with heartbeat(lambda: beats.append(0), 0.001):
+        while len(beats) < 3:
+            time.sleep(0.001)
+    count = len(beats)
+    time.sleep(0.01)
+    assert len(beats) == count

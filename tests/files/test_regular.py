@@ -1,0 +1,56 @@
+"""What is opened is a regular file of a size that makes sense, and JSON has the types that it should have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vidrestore.files.regular import open_regular, parse_object, read_limited, read_object
+
+posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
+
+
+@posix
+@pytest.mark.parametrize("follow", [False, True])
+def test_pipes_folders_and_devices_are_refused_at_once(tmp_path: Path, follow: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a named pipe"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(OSError, match=f"{kind}, but a regular file was expected"):
+            open_regular(path, follow=follow)
+
+
+@posix
+def test_links_are_followed_only_if_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("here")
+    (tmp_path / "link").symlink_to("a")
+    assert read_limited(tmp_path / "link", 4, follow=True) == b"here"
+    with pytest.raises(OSError, match="a symbolic link, but"):
+        read_limited(tmp_path / "link", 4)
+
+
+def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)  # a sparse file
+    with pytest.raises(OSError, match="larger than 1 MB"):
+        read_limited(tmp_path / "large", 1 << 20)
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        ("[]", "an object was expected"),
+        ("[" * 100_000, "too deeply"),
+        ("{", "Expecting"),
+        (b"\xff{}", "decode"),
+        ("{}", "n is missing"),
+        ('{"n": "5"}', "n has the wrong type str"),
+        ('{"n": true}', "n has the wrong type bool"),
+    ],
+)
+def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path: Path, content: str | bytes, reason: str) -> None:
+    (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=reason):
+        read_object(tmp_path / "a.json", {"n": int})
+    assert parse_object('{"n": 5, "more": []}', {"n": int}) == {"n": 5, "more": []}

@@ -1,0 +1,87 @@
+"""Noise that is not white is measured too, and what is no noise isn't."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from held_out_noise import blurred
+from numpy.typing import NDArray
+
+from vidrestore.noise.features import COUNT, plane_features
+from vidrestore.noise.meter import NoiseMeter, noise_in_words
+from vidrestore.noise.motion import motion_of
+
+Picture = NDArray[np.float32]
+
+
+def scene(count: int = 4, height: int = 128, width: int = 160) -> list[Picture]:
+    """Smooth shapes that move a little."""
+    rows, columns = np.mgrid[:height, :width].astype(float)
+    return [(110 + 50 * np.sin((rows + 2 * t) / 17) * np.cos((columns - 3 * t) / 23)).astype(np.float32) for t in range(count)]
+
+
+def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[Picture]:
+    draw = np.random.default_rng(0)
+    noise = [blurred(draw.normal(size=frame.shape), blur, blur) if blur else draw.normal(size=frame.shape) for frame in frames]
+    return [np.clip(np.rint(frame + sigma * part), 0, 255).astype(np.float32) for frame, part in zip(frames, noise, strict=True)]
+
+
+def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:
+    meter = NoiseMeter(1, colour=False)
+    meter.add([(frame,) for frame in (with_noise(frames, **noise) if noise else frames)])
+    (found,) = meter.noise()
+    return found.sigma, found.rms
+
+
+@pytest.mark.parametrize("sigma", [3.0, 10.0, 30.0])
+def test_white_noise_is_measured_as_it_is(sigma: float) -> None:
+    assert measured(scene(), sigma=sigma) == pytest.approx((sigma, sigma), rel=0.1)
+
+
+@pytest.mark.parametrize("sigma", [5.0, 12.0])
+def test_coarse_noise_counts_for_more_than_its_strength(sigma: float) -> None:
+    found, rms = measured(scene(), sigma=sigma, blur=1.0)
+    assert found > 1.25 * sigma
+    assert rms == pytest.approx(sigma, rel=0.35)
+
+
+def test_a_smooth_picture_has_no_noise() -> None:
+    assert measured([np.rint(frame) for frame in scene()])[0] == 0
+
+
+def test_there_is_a_figure_for_single_frames_and_for_repeated_ones() -> None:
+    (frame,) = with_noise(scene(1), 10.0)
+    for frames in ([frame], [frame] * 4):
+        assert measured(frames)[0] == pytest.approx(10, rel=0.3)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])
+def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
+    meter = NoiseMeter(2, colour=True)
+    draw = np.random.default_rng(0)
+    meter.add([tuple(draw.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
+    assert all(0 <= plane.sigma < 255 for plane in meter.noise())
+
+
+def test_features_are_as_many_for_every_plane() -> None:
+    planes = [(frame, frame[::2, ::2].copy()) for frame in with_noise(scene(), 5.0)]
+    assert [None if found is None else found.shape for found in plane_features(planes)] == [(COUNT,)] * 2
+
+
+def test_blocks_are_found_where_they_went() -> None:
+    picture = np.random.default_rng(0).uniform(0, 255, (160, 200)).astype(np.float32)
+    corners, motion = motion_of(picture, np.roll(picture, (5, -9), (0, 1)), most=50)
+    assert len(corners) > 20
+    assert np.median(motion, axis=0).tolist() == [5, -9]
+
+
+@pytest.mark.parametrize(
+    "sigma, rms, words",
+    [
+        ((12.0, 14.2, 13.0), (9.6, 14.1, 12.0), "luma 9.6; chroma 14.1"),
+        ((15.0, 0.0, 0.0), (9.6, 0.0, 0.0), "luma 9.6, coarse; chroma none"),
+        ((3.0,), (), "3.0"),
+    ],
+)
+def test_noise_is_put_into_words(sigma: tuple[float, ...], rms: tuple[float, ...], words: str) -> None:
+    assert noise_in_words(sigma, rms) == words

@@ -1,0 +1,112 @@
+"""Open files that others may have put there: regular files only, without waiting, never through a link, never larger than expected."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MEGABYTE = 1 << 20
+LARGEST_JOB = 64 * MEGABYTE  # of the JSON files of a job; a film of ten hours has 20
+LARGEST_LIST = 64 * MEGABYTE
+LARGEST_TOML = MEGABYTE
+
+# Flags that Windows lacks count as 0 there.
+_SAFE = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+}
+
+
+class UnexpectedFileError(OSError):
+    """What is there is no regular file, or too large; `filename` names it, `strerror` says what it is."""
+
+
+def create_new(path: Path, mode: int = 0o600) -> int:
+    """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling link."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
+
+
+def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, mode: int = 0o600) -> int:
+    """Open a regular file. Raises UnexpectedFileError for anything else, also for a link unless `follow`."""
+    try:
+        descriptor = os.open(path, flags | _SAFE | (0 if follow else _NO_LINK), mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise _wrong_kind(path, os.lstat(path)) from error
+        raise
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise _wrong_kind(path, status)
+
+
+def open_regular(path: Path | str, *, follow: bool = False, limit: int | None = None) -> io.BufferedReader:
+    """Open a regular file of at most `limit` bytes for reading. Raises OSError with the reason."""
+    file = os.fdopen(open_descriptor(Path(path), follow=follow), "rb")
+    size = os.fstat(file.fileno()).st_size
+    if limit is not None and size > limit:
+        file.close()
+        raise too_large(path, limit)
+    return file
+
+
+def check_regular(path: Path) -> None:
+    """Raise OSError unless `path` leads to a regular file, for libraries that open files by name."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise _wrong_kind(path, status)
+
+
+def read_limited(path: Path, limit: int, *, follow: bool = False) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Raises OSError with the reason."""
+    with open_regular(path, follow=follow, limit=limit) as file:
+        content = file.read(limit + 1)  # it may grow
+    if len(content) > limit:
+        raise too_large(path, limit)
+    return content
+
+
+def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
+    """The error for a file with more than `limit` bytes."""
+    return UnexpectedFileError(errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path))
+
+
+Types = Mapping[str, type | tuple[type, ...]]
+
+
+def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
+    """A JSON object with fields of these `types`, and any others. Raises ValueError with the reason."""
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"an object was expected, found {type(found).__name__}")
+    for key, kind in (types or {}).items():
+        value = found.get(key)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+            raise ValueError(f"{key} is missing" if key not in found else f"{key} has the wrong type {type(value).__name__}")
+    return found
+
+
+def read_object(path: Path, types: Types | None = None, limit: int = LARGEST_JOB) -> dict[str, Any]:
+    """`parse_object` of a file. Raises OSError if it can't be read, ValueError if it holds something else."""
+    return parse_object(read_limited(path, limit), types)
+
+
+def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+    return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
