@@ -26,6 +26,7 @@ FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u0
         ("\x1b[31mred\x00\x7f", "\\x1b[31mred\\x00\\x7f"),
         ("one\r\ntwo\tthree", "one\\r\\ntwo\\tthree"),
         ("\x85\x9b", "\\x85\\x9b"),
+        ("\udcff\udcfe.mp4", "\\udcff\\udcfe.mp4"),
         ("\u202eexe\u2066\u200f\u2029", "\\u202eexe\\u2066\\u200f\\u2029"),
     ],
 )

@@ -23,7 +23,7 @@ from vidrestore.media.reader import VideoReader
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
-OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet")
+OPTIONS = ("--segment-frames", "20", "--threads", "1")
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_inputs_come_from_a_list(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(f"{tmp_path}/a b.mkv\n\n{tmp_path}/-c.mkv\n")
     code, said = denoise(commands, "--from-list", tmp_path / "list", "-o", f"{tmp_path}/out/", "--json")
     assert code == 0
-    done = [json.loads(line) for line in said.splitlines() if '"done"' in line]
+    done = [json.loads(line) for line in said.splitlines() if line.startswith("{") and json.loads(line)["event"] == "done"]
     assert [event["output"] for event in done] == [f"{tmp_path}/out/a b.denoised.mkv", f"{tmp_path}/out/-c.denoised.mkv"]
 
 

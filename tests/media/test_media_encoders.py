@@ -175,8 +175,10 @@ def test_quality_is_refused_where_there_is_none_to_set(options, message):
 
 
 def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
-    with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*preset=warp"):
+    with pytest.raises(OptionError, match="--preset warp: libx264 has no such preset; expected ultrafast"):
         choose_encoder(described(), "a.mp4", EncoderOptions(preset="warp"))
+    with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*profile=warp"):
+        choose_encoder(described(), "a.mp4", EncoderOptions(options={"profile": "warp"}))
 
 
 def test_the_users_options_come_last_and_lists_of_parameters_grow():

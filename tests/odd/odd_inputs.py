@@ -51,7 +51,7 @@ class Got:
 def run(case: Case, folder: Path) -> Got:
     """Make the input in an empty folder, which is the current one, and restore it with a model that changes nothing."""
     case.write(folder / case.name)
-    arguments = ["denoise", *case.arguments, "--quiet", "--", case.name]
+    arguments = ["denoise", *case.arguments, "--", case.name]
     code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
     written = [path for path in folder.iterdir() if path.name != case.name]
     return Got(code, said, written[0] if len(written) == 1 else None)

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-# C0 and C1 control characters, line and paragraph separators, and what turns the direction of text.
-_NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# C0 and C1 control characters, line and paragraph separators, what turns the direction of text, and bytes of file
+# names that are not UTF-8, which Python reads as surrogates.
+_NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(line: str) -> str:
