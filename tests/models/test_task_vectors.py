@@ -9,7 +9,7 @@ import torch
 from taylor_networks import small
 from torch import Tensor, nn
 
-from vidrestore.models import mb_taylorformer
+from vidrestore.models import mb_taylorformer, patch_embedding
 from vidrestore.models.fast import strips
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig, Stage
 from vidrestore.models.mb_taylorformer_family import build, config_from, settings_of
@@ -70,7 +70,8 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form: dict[str, objec
 def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeypatch: pytest.MonkeyPatch, form: dict[str, object]) -> None:
     network, images, tasks = small(tasks=TASKS, **form).double(), pictures(form).double(), torch.tensor([1, 0])
     given, expected = images.clone(), network(images, tasks).detach()
-    monkeypatch.setattr(mb_taylorformer, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3))
+    for module in (mb_taylorformer, patch_embedding):
+        monkeypatch.setattr(module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3))
     with torch.no_grad():
         torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
     assert torch.equal(images, given)

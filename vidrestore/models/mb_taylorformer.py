@@ -15,7 +15,6 @@ processor's cache; one branch after the other, so no grouped convolution is need
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -24,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.deform_conv import deformable_depthwise
 from vidrestore.models.fast.strips import Span, strip_spans, window
+from vidrestore.models.patch_embedding import DeformableEmbedding, FixedEmbedding
 from vidrestore.models.pixel_maps import depthwise, maps_of, normalised, pointwise, tokens_of, weight, within
 from vidrestore.models.task_vectors import TaskVectors, check_names, check_tasks
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
@@ -33,7 +32,6 @@ from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 Levels = tuple[int, int, int, int]
 
 HALVINGS = 8  # sides of the maps at level 1 are multiples of it: three halvings follow
-LEAST_ROWS = 16  # of a strip where taps reach five rows beyond it
 
 # Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
 POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
@@ -294,58 +292,11 @@ class Block(nn.Module):
         return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))
 
 
-class DeformableEmbedding(nn.Module):
-    """A 3x3 depthwise convolution whose taps go where the map tells them, then a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
-
-    def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
-        super().__init__()
-        self.limit = limit
-        self.offset_depthwise = _normal(channels, 1, 3, 3, fan_out=9 * channels)
-        self.offset_pointwise = _normal(18, channels, fan_out=18)
-        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = _normal(channels, channels, fan_out=channels)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> the same; in strips where no gradient is wanted."""
-        if torch.is_grad_enabled():
-            return self.rows(maps, (0, maps.shape[2]))
-        embedded = torch.empty_like(maps)
-        for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):
-            embedded[:, :, start:stop] = self.rows(maps, (start, stop))
-        return embedded
-
-    def rows(self, maps: Tensor, span: Span) -> Tensor:
-        offsets = pointwise(within(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise)
-        reach = None
-        if self.limit:
-            offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
-        return F.hardswish(pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise))
-
-
-class FixedEmbedding(nn.Module):
-    """The same with taps that stay where they are, `dilation` pixels apart: the convolutions of Table VIII."""
-
-    def __init__(self, channels: int, dilation: int) -> None:
-        super().__init__()
-        self.dilation = dilation
-        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = _normal(channels, channels, fan_out=channels)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> the same."""
-        convolved = F.conv2d(maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise))
-        return F.hardswish(pointwise(convolved, self.pointwise))
-
-
 def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
     """What makes the map of a branch, counted from 0."""
     if config.embedding == "deformable":
         return DeformableEmbedding(channels, config.offset_limit)
     return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)
-
-
-def _normal(*shape: int, fan_out: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
 
 
 class Fusion(nn.Module):
