@@ -26,7 +26,7 @@ from vidrestore.media.reader import VideoReader
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
 MOMENTS = 50  # at which a run is killed, for each encoder
-OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet")
+OPTIONS = ("--segment-frames", "20", "--threads", "1")
 ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}
 SLOW = {"slow_clip": 0.05, "slow_join": 0.001, "slow_name": 0.08}
 BOTH = pytest.mark.parametrize("encoder", ENCODERS)
