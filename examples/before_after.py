@@ -1,6 +1,7 @@
 """A picture of one frame, its left half as given and its right half restored, as in the README.
 
-python examples/before_after.py GIVEN RESTORED [-o before-after.png|.jpg] [--frame N] [--zoom 2] [--crop WxH+LEFT+TOP]
+python examples/before_after.py GIVEN RESTORED [-o before-after.png|.jpg] [--frame N] [--zoom 2] [--crop
+WxH+LEFT+TOP]
 """
 
 from __future__ import annotations
@@ -24,16 +25,26 @@ DIVIDER = 2  # pixels
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("given", type=Path)
     parser.add_argument("restored", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("before-after.png"))
     parser.add_argument("--frame", type=int, default=0, help="index, from 0")
     parser.add_argument("--zoom", type=int, default=2, help="side of the square that each pixel becomes")
-    parser.add_argument("--crop", type=crop, default=(slice(None), slice(None)), help="part of the frame, WxH+LEFT+TOP; all unless told")
+    parser.add_argument(
+        "--crop",
+        type=crop,
+        default=(slice(None), slice(None)),
+        help="part of the frame, WxH+LEFT+TOP; all unless told",
+    )
     arguments = parser.parse_args()
     try:
-        before, after = picture(arguments.given, arguments.frame), picture(arguments.restored, arguments.frame)
+        before, after = (
+            picture(arguments.given, arguments.frame),
+            picture(arguments.restored, arguments.frame),
+        )
     except VidRestoreError as error:
         parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
     if before.shape != after.shape:
@@ -64,7 +75,9 @@ def picture(path: Path, number: int) -> NDArray[np.uint8]:
 
 
 def split(before: NDArray[np.uint8], after: NDArray[np.uint8], zoom: int) -> NDArray[np.uint8]:
-    """The left half of `before` and the right half of `after`, each pixel a square of `zoom`, a white line between."""
+    """The left half of `before` and the right half of `after`, each pixel a square of `zoom`, a white line
+    between.
+    """
     middle = before.shape[1] // 2
     joined = np.concatenate([before[:, :middle], after[:, middle:]], axis=1).repeat(zoom, 0).repeat(zoom, 1)
     joined[:, middle * zoom - DIVIDER // 2 : middle * zoom + DIVIDER // 2] = 255
@@ -78,7 +91,9 @@ def write(path: Path, rgb: NDArray[np.uint8]) -> None:
     context.height, context.width, context.time_base = *rgb.shape[:2], Fraction(1, 25)
     context.pix_fmt = "yuvj444p" if jpeg else "rgb24"
     context.options = {"qmin": "3", "qmax": "3"} if jpeg else {"pred": "mixed", "compression_level": "9"}
-    packets = context.encode(av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=context.pix_fmt)) + context.encode(None)
+    packets = context.encode(
+        av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=context.pix_fmt)
+    ) + context.encode(None)
     path.write_bytes(b"".join(bytes(packet) for packet in packets))
 
 

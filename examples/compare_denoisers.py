@@ -1,11 +1,13 @@
-"""What the network, the places of its patches and their stride are worth: luma PSNR and time of denoising clean clips, as a table.
+"""What the network, the places of its patches and their stride are worth: luma PSNR and time of denoising
+clean clips, as a table.
 
-    python examples/compare_denoisers.py CLIP... [--model NAME|FILE ...] [--places fixed|camera|matched ...] [--stride N ...]
+    python examples/compare_denoisers.py CLIP... [--model NAME|FILE ...] [--places fixed|camera|matched ...]
+    [--stride N ...]
                                          [--sigma S] [--frames N]
 
-CLIP is a video or a folder of pictures. White Gaussian noise is added to its luma, rounded and clipped; clips are restored in blocks of 20
-frames without overlap, on one thread. PSNR is the mean over frames; the time is CPU time of places, patches and network, without video.
-Every model is run with all of the places and strides.
+CLIP is a video or a folder of pictures. White Gaussian noise is added to its luma, rounded and clipped; clips
+are restored in blocks of 20 frames without overlap, on one thread. PSNR is the mean over frames; the time is
+CPU time of places, patches and network, without video. Every model is run with all of the places and strides.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def denoised(noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int
 
 
 @torch.inference_mode()
-def measure(clips: list[Tensor], model: str, places: Places, stride: int, sigma: float) -> tuple[float, float]:
+def measure(
+    clips: list[Tensor], model: str, places: Places, stride: int, sigma: float
+) -> tuple[float, float]:
     """Mean luma PSNR (dB) and CPU milliseconds per frame."""
     network = cast("Dust | SigmaDust", load_model(model).network)
     figures, seconds = [], 0.0
@@ -65,16 +69,27 @@ def measure(clips: list[Tensor], model: str, places: Places, stride: int, sigma:
         began = time.process_time()
         restored = denoised(noisy, network, sigma, stride, places).round().clamp(0, 255)
         seconds += time.process_time() - began
-        figures += [psnr(frame.numpy(), wanted.numpy()) for frame, wanted in zip(restored, clean, strict=True)]
+        figures += [
+            psnr(frame.numpy(), wanted.numpy()) for frame, wanted in zip(restored, clean, strict=True)
+        ]
     return fmean(figures), 1e3 * seconds / len(figures)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("clips", nargs="+", type=Path, metavar="CLIP")
-    parser.add_argument("--model", action="append", help="listed name or .safetensors file; may be given more than once")
+    parser.add_argument(
+        "--model", action="append", help="listed name or .safetensors file; may be given more than once"
+    )
     parser.add_argument("--places", action="append", choices=("fixed", "camera", "matched"))
-    parser.add_argument("--stride", action="append", type=int, help="in sixteenths of a patch, so in pixels for patches of 16 x 16")
+    parser.add_argument(
+        "--stride",
+        action="append",
+        type=int,
+        help="in sixteenths of a patch, so in pixels for patches of 16 x 16",
+    )
     parser.add_argument("--sigma", type=float, default=20.0)
     parser.add_argument("--frames", type=int, help="only the first so many of each clip")
     arguments = parser.parse_args()

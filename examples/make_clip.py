@@ -2,9 +2,9 @@
 
     python examples/make_clip.py [-o examples/noisy.mp4] [--clean CLEAN.mp4] [--sigma 20] [--overwrite]
 
-A camera pans over a landscape with a train and a balloon; after a cut it turns and zooms over a table with a page and a rolling ball. White
-Gaussian noise of standard deviation `--sigma` (0-255 scale) lies on all three planes. `--clean` also keeps the film without noise, stored
-losslessly, to hold results against.
+A camera pans over a landscape with a train and a balloon; after a cut it turns and zooms over a table with a
+page and a rolling ball. White Gaussian noise of standard deviation `--sigma` (0-255 scale) lies on all three
+planes. `--clean` also keeps the film without noise, stored losslessly, to hold results against.
 """
 
 from __future__ import annotations
@@ -38,17 +38,23 @@ PIXELS = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 BT709 = ColourTags(matrix=1, primaries=1, transfer=1, range=1, chroma_location=1)
 SAMPLES = 48000  # of sound per second
 CHORD = (220.0, 277.18, 329.63)  # Hz
-# Noise fills any file: as little compression as fits under 1 MB, and nothing that takes noise for an artefact (deblocking, dead zones).
+# Noise fills any file: as little compression as fits under 1 MB, and nothing that takes noise for an artefact
+# (deblocking, dead zones).
 ENCODER = EncoderOptions(
     "libx264",
     crf=28,
     preset="slow",
-    options={"aq-mode": "0", "x264-params": "no-deblock=1:no-psy=1:deadzone-inter=0:deadzone-intra=0:no-dct-decimate=1"},
+    options={
+        "aq-mode": "0",
+        "x264-params": "no-deblock=1:no-psy=1:deadzone-inter=0:deadzone-intra=0:no-dct-decimate=1",
+    },
 )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("noisy.mp4"))
     parser.add_argument("--clean", type=Path, help="also keep the film without noise here")
     parser.add_argument("--sigma", type=float, default=20.0)
@@ -102,7 +108,9 @@ def sound_frames() -> Iterator[av.AudioFrame]:
     times = np.arange(round(length * SAMPLES)) / SAMPLES
     chord = sum(np.sin(2 * np.pi * pitch * times) for pitch in CHORD) * np.sin(np.pi * times / length) * 0.1
     for start in range(0, len(chord), 1024):
-        frame = av.AudioFrame.from_ndarray(chord[None, start : start + 1024].astype(np.float32), "fltp", "mono")
+        frame = av.AudioFrame.from_ndarray(
+            chord[None, start : start + 1024].astype(np.float32), "fltp", "mono"
+        )
         frame.sample_rate, frame.pts, frame.time_base = SAMPLES, start, Fraction(1, SAMPLES)
         yield frame
 
@@ -113,9 +121,14 @@ def write_noisy(clean: Path, output: Path, sigma: float, *, overwrite: bool = Fa
     with VideoReader(str(clean)) as reader:
         choice = choose_encoder(reader.info, str(output), ENCODER)
         copy = check_streams(reader.info, str(output))
-        with VideoWriter(str(output), source=reader.info, encoder=choice, copy=copy, frames=None, overwrite=overwrite) as writer:
+        with VideoWriter(
+            str(output), source=reader.info, encoder=choice, copy=copy, frames=None, overwrite=overwrite
+        ) as writer:
             for frame in reader.frames():
-                planes = tuple(add_gaussian_noise(torch.tensor(plane), sigma, generator).numpy() for plane in frame.planes)
+                planes = tuple(
+                    add_gaussian_noise(torch.tensor(plane), sigma, generator).numpy()
+                    for plane in frame.planes
+                )
                 writer.write(Frame(planes, frame.pts, frame.duration))
 
 

@@ -1,7 +1,9 @@
-"""Pictures that are computed: a landscape with a train, and a table with a page and a ball. Used by make_clip.py.
+"""Pictures that are computed: a landscape with a train, and a table with a page and a ball. Used by
+make_clip.py.
 
-Pictures and layers are float32 arrays (height, width, 4): red, green, blue in [0, 1], already multiplied by the opacity that comes last.
-Everything is drawn at twice the size and halved at the end, so that edges are smooth.
+Pictures and layers are float32 arrays (height, width, 4): red, green, blue in [0, 1], already multiplied by
+the opacity that comes last. Everything is drawn at twice the size and halved at the end, so that edges are
+smooth.
 """
 
 from __future__ import annotations
@@ -38,10 +40,16 @@ PAGE = (
 
 
 def landscape(width: int, height: int, frames: int) -> Iterator[Array]:
-    """Yield R'G'B' pictures (height, width, 3): a pan over mountains while a train crosses and a balloon rises."""
+    """Yield R'G'B' pictures (height, width, 3): a pan over mountains while a train crosses and a balloon
+    rises.
+    """
     random = np.random.default_rng(1)
     wide, high = width * FINE, height * FINE
-    far, near, bridge = mountains(wide * 2, high, random), meadow(wide * 2, high, random), viaduct(wide * 2, high, random)
+    far, near, bridge = (
+        mountains(wide * 2, high, random),
+        meadow(wide * 2, high, random),
+        viaduct(wide * 2, high, random),
+    )
     heavens, train, flyer = sky(wide * 2, high, random), railway(random), balloon()
     for number in range(frames):
         pan = 4.6 * number  # drawn pixels
@@ -55,7 +63,9 @@ def landscape(width: int, height: int, frames: int) -> Iterator[Array]:
 
 
 def table(width: int, height: int, frames: int) -> Iterator[Array]:
-    """Yield R'G'B' pictures (height, width, 3): a camera turns and zooms over a page on wood and cloth, where a ball rolls."""
+    """Yield R'G'B' pictures (height, width, 3): a camera turns and zooms over a page on wood and cloth, where
+    a ball rolls.
+    """
     random = np.random.default_rng(2)
     wide, high = width * FINE, height * FINE
     surface = wood(wide * 2, high * 2, random)
@@ -75,14 +85,21 @@ def table(width: int, height: int, frames: int) -> Iterator[Array]:
 def halved(picture: Array) -> Array:
     """Colours at half the size, each the mean of four."""
     height, width, _ = picture.shape
-    return picture[..., :3].reshape(height // FINE, FINE, width // FINE, FINE, 3).mean((1, 3), dtype=np.float32)
+    return (
+        picture[..., :3].reshape(height // FINE, FINE, width // FINE, FINE, 3).mean((1, 3), dtype=np.float32)
+    )
 
 
 def paste(picture: Array, layer: Array, x: float, y: float) -> None:
-    """Draw `layer` over `picture` with its top left corner at (x, y), between pixels too; what sticks out is cut off."""
+    """Draw `layer` over `picture` with its top left corner at (x, y), between pixels too; what sticks out is
+    cut off.
+    """
     left, top = floor(x), floor(y)
     first_row, first_column = max(0, top), max(0, left)
-    stop_row, stop_column = min(picture.shape[0], top + layer.shape[0] + 1), min(picture.shape[1], left + layer.shape[1] + 1)
+    stop_row, stop_column = (
+        min(picture.shape[0], top + layer.shape[0] + 1),
+        min(picture.shape[1], left + layer.shape[1] + 1),
+    )
     if first_row >= stop_row or first_column >= stop_column:
         return
     rows, columns = np.arange(first_row, stop_row) - top, np.arange(first_column, stop_column) - left
@@ -113,11 +130,17 @@ def seen(surface: Array, width: int, height: int, angle: float, zoom: float) -> 
     return upper * (1 - below) + lower * below
 
 
-def fractal(height: int, width: int, cell: tuple[float, float], random: np.random.Generator, octaves: int = 5) -> Array:
-    """A cloudy field (height, width) in about [0, 1]: smooth random values on ever finer grids, the first of cells (rows, columns)."""
+def fractal(
+    height: int, width: int, cell: tuple[float, float], random: np.random.Generator, octaves: int = 5
+) -> Array:
+    """A cloudy field (height, width) in about [0, 1]: smooth random values on ever finer grids, the first of
+    cells (rows, columns).
+    """
     total = np.zeros((height, width), np.float32)
     for octave in range(octaves):
-        down, right = (np.arange(length) * 2**octave / size for length, size in zip((height, width), cell, strict=True))
+        down, right = (
+            np.arange(length) * 2**octave / size for length, size in zip((height, width), cell, strict=True)
+        )
         values = random.random((floor(down[-1]) + 2, floor(right[-1]) + 2)).astype(np.float32)
         total += smooth(smooth(values, down).T, right).T * np.float32(0.5 ** (octave + 1))
     return total / np.float32(1 - 0.5**octaves)
@@ -133,7 +156,9 @@ def smooth(values: Array, places: NDArray[np.float64]) -> Array:
 def painted(colour: Colour, light: Array | float, opacity: Array) -> Array:
     """A layer in one colour, lit by `light` (height, width) and covered by `opacity`."""
     cover = np.asarray(opacity, np.float32)
-    shades = np.clip(np.array(colour, np.float32) * np.broadcast_to(np.float32(light), cover.shape)[..., None], 0, 1)
+    shades = np.clip(
+        np.array(colour, np.float32) * np.broadcast_to(np.float32(light), cover.shape)[..., None], 0, 1
+    )
     return np.concatenate([shades * cover[..., None], cover[..., None]], axis=2)
 
 
@@ -172,7 +197,9 @@ def disc(size: int) -> tuple[Array, Array, NDArray[np.bool_]]:
 def sky(width: int, height: int, random: np.random.Generator) -> Array:
     height_above = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     clouds = np.clip(fractal(height, width, (70, 190), random) * 3.2 - 1.35, 0, 1)
-    blue = np.stack([0.30 + 0.55 * height_above, 0.50 + 0.38 * height_above, 0.80 + 0.12 * height_above], axis=2)
+    blue = np.stack(
+        [0.30 + 0.55 * height_above, 0.50 + 0.38 * height_above, 0.80 + 0.12 * height_above], axis=2
+    )
     cover = (clouds * (1 - 0.5 * height_above))[..., None]
     colours = blue * (1 - cover) + np.array((0.97, 0.96, 0.94), np.float32) * cover
     return np.concatenate([colours, np.ones((height, width, 1), np.float32)], axis=2)
@@ -192,7 +219,9 @@ def mountains(width: int, height: int, random: np.random.Generator) -> Array:
 def meadow(width: int, height: int, random: np.random.Generator) -> Array:
     hill = height * (0.74 - 0.2 * fractal(1, width, (1, 260), random, 3)[0])
     rows = np.arange(height, dtype=np.float32)[:, None]
-    grass = fractal(height, width, (40, 90), random, 3) * 0.6 + fractal(height, width, (5, 2.5), random, 2) * 0.5
+    grass = (
+        fractal(height, width, (40, 90), random, 3) * 0.6 + fractal(height, width, (5, 2.5), random, 2) * 0.5
+    )
     layer = painted((0.36, 0.55, 0.20), 0.55 + grass * 0.8, rows > hill)
     for _ in range(230):
         x = int(random.integers(0, width - 30))
@@ -204,7 +233,9 @@ def meadow(width: int, height: int, random: np.random.Generator) -> Array:
 def tree(size: int, random: np.random.Generator) -> Array:
     down, right, inside = disc(size)
     leaves = fractal(size, size, (3, 3), random, 2)
-    return painted((0.16, 0.36, 0.13), 0.45 + 1.1 * leaves - 0.45 * (right + down) * 0.6, inside & (leaves > 0.2))
+    return painted(
+        (0.16, 0.36, 0.13), 0.45 + 1.1 * leaves - 0.45 * (right + down) * 0.6, inside & (leaves > 0.2)
+    )
 
 
 def viaduct(width: int, height: int, random: np.random.Generator) -> Array:
@@ -217,9 +248,16 @@ def viaduct(width: int, height: int, random: np.random.Generator) -> Array:
     brick = ((columns + course % 2 * 7) // 14).astype(int)
     tones = random.random((course.max() + 1, brick.max() + 1)).astype(np.float32)[course, brick]
     mortar = (rows % 6 < 1) | ((columns + course % 2 * 7) % 14 < 1.5)
-    light = np.where(mortar, 1.25, 0.72 + 0.4 * tones) * (0.9 + 0.2 * fractal(height, width, (30, 60), random))
+    light = np.where(mortar, 1.25, 0.72 + 0.4 * tones) * (
+        0.9 + 0.2 * fractal(height, width, (30, 60), random)
+    )
     layer = painted((0.62, 0.36, 0.27), light, (rows > deck) & ~arch)
-    paste(layer, painted((0.80, 0.77, 0.70), 0.8 + 0.3 * fractal(9, width, (4, 5), random, 2), solid(9, width)), 0, deck - 4)
+    paste(
+        layer,
+        painted((0.80, 0.77, 0.70), 0.8 + 0.3 * fractal(9, width, (4, 5), random, 2), solid(9, width)),
+        0,
+        deck - 4,
+    )
     for x in range(0, width, 26):  # a railing
         paste(layer, painted((0.2, 0.2, 0.24), 1.0, solid(16, 3)), x, deck - 20)
     paste(layer, painted((0.2, 0.2, 0.24), 1.0, solid(2, width)), 0, deck - 20)
@@ -229,7 +267,9 @@ def viaduct(width: int, height: int, random: np.random.Generator) -> Array:
 def railway(random: np.random.Generator) -> Array:
     """An engine and its carriages, with a name and windows."""
     layer = np.zeros((60, 560, 4), np.float32)
-    for number, colour in enumerate(((0.75, 0.13, 0.12), (0.10, 0.33, 0.60), (0.93, 0.75, 0.20), (0.10, 0.45, 0.33))[::-1]):
+    for number, colour in enumerate(
+        ((0.75, 0.13, 0.12), (0.10, 0.33, 0.60), (0.93, 0.75, 0.20), (0.10, 0.45, 0.33))[::-1]
+    ):
         x = 4 + number * 138
         shade = np.linspace(1.25, 0.65, 46, dtype=np.float32)[:, None] * solid(46, 130)
         paste(layer, painted(colour, shade, solid(46, 130)), x, 4)
@@ -287,7 +327,14 @@ def page(random: np.random.Generator) -> Array:
     y = 22
     for number, line in enumerate(PAGE):
         scale = (6, 4)[number] if number < 2 else 2
-        write_on(layer, line, scale, 24, y, ((0.55, 0.08, 0.10), (0.12, 0.22, 0.45))[number] if number < 2 else (0.1, 0.1, 0.12))
+        write_on(
+            layer,
+            line,
+            scale,
+            24,
+            y,
+            ((0.55, 0.08, 0.10), (0.12, 0.22, 0.45))[number] if number < 2 else (0.1, 0.1, 0.12),
+        )
         y += 7 * scale + (18 if scale > 2 else 14)
     return layer
 

@@ -1,4 +1,6 @@
-"""What all tests share: where the shared clips lie, and one thread per process (tiny tensors are slower on many)."""
+"""What all tests share: where the shared clips lie, and one thread per process (tiny tensors are slower on
+many).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch loads, here and in the commands that tests start
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # read when torch loads, here and in the commands that tests start
 
 import pytest
 from faults import COUNTS
@@ -39,7 +43,9 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data(shared: Path) -> Path:
-    """The real clips and photos (`eval`, `train`, `stills`) of the folder `shared` beside the repository; skips where it is absent."""
+    """The real clips and photos (`eval`, `train`, `stills`) of the folder `shared` beside the repository;
+    skips where it is absent.
+    """
     return shared / "data"
 
 

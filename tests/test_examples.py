@@ -49,7 +49,9 @@ class Script(NamedTuple):
 
 
 @pytest.fixture
-def script(repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Script]:
+def script(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Script]:
     monkeypatch.syspath_prepend(repository / "examples")
     return lambda name: Script(name, monkeypatch, capsys)
 
@@ -65,11 +67,15 @@ def rgb(path: Path, number: int = 0) -> NDArray[np.float32]:
         return list(container.decode(video=0))[number].to_ndarray(format="rgb24").astype(np.float32)
 
 
-def test_the_film_is_what_its_script_makes(repository: Path, tmp_path: Path, script: Callable[[str], Script]) -> None:
+def test_the_film_is_what_its_script_makes(
+    repository: Path, tmp_path: Path, script: Callable[[str], Script]
+) -> None:
     shipped = planes_of(repository / "examples" / "noisy.mp4")
     arguments = ("-o", tmp_path / "noisy.mp4", "--clean", tmp_path / "clean.mp4")
     assert script("make_clip")(*arguments) == (0, "")
-    assert np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1  # of another machine's mathematics and encoder
+    assert (
+        np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1
+    )  # of another machine's mathematics and encoder
     noise = shipped - planes_of(tmp_path / "clean.mp4")
     assert 18 < noise.std() < 20.5
     assert abs((noise[1:] * noise[:-1]).mean() / noise.var()) < 0.05  # new in each frame
@@ -111,7 +117,9 @@ def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Sc
     assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 
-def test_frames_in_memory_are_restored(tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_in_memory_are_restored(
+    tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
     write_video(tmp_path / "in.mkv", 3, pix_fmt="bgr0")
     assert script("frames_in_memory")(tmp_path / "in.mkv", tmp_path / "out.png") == (0, "")
@@ -124,8 +132,15 @@ def test_frames_in_memory_are_restored(tmp_path: Path, script: Callable[[str], S
 def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(repository / "examples")
     compare = import_module("compare_denoisers")
-    clean = torch.from_numpy(planes_of(repository / "examples" / "noisy.mp4")[:2, :64, :80]).mean(0).expand(3, -1, -1)
-    found = {places: compare.measure([clean], "dust-denoise", places, 16, 20.0) for places in ("fixed", "camera", "matched")}
+    clean = (
+        torch.from_numpy(planes_of(repository / "examples" / "noisy.mp4")[:2, :64, :80])
+        .mean(0)
+        .expand(3, -1, -1)
+    )
+    found = {
+        places: compare.measure([clean], "dust-denoise", places, 16, 20.0)
+        for places in ("fixed", "camera", "matched")
+    }
     noisy = 10 * np.log10(255**2 / 20.0**2)
     assert all(noisy + 1 < quality < noisy + 15 and cost > 0 for quality, cost in found.values())
     assert compare.measure([clean], "dust-denoise", "fixed", 16, 20.0)[0] == found["fixed"][0]
@@ -142,14 +157,18 @@ def test_before_after_says_what_is_wrong(tmp_path: Path, script: Callable[[str],
 
 @pytest.fixture
 def programs(tmp_path: Path, repository: Path) -> dict[str, str]:
-    """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the file $Y4M to a pipe.
+    """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the
+    file $Y4M to a pipe.
 
     Its `ffprobe` finds one colour tag of three, the matrix.
     """
     folder = tmp_path / "programs"
     folder.mkdir()
     identity = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{WITH_IDENTITY}main()" "$@"\n'
-    copying = '#!/bin/sh\nfor last; do :; done\nif [ "$last" = - ]; then cat "$Y4M"; else cat > "$last"; echo "$@" > "$last.said"; fi\n'
+    copying = (
+        '#!/bin/sh\nfor last; do :; done\nif [ "$last" = - ]; then cat "$Y4M"; else cat > "$last"; '
+        'echo "$@" > "$last.said"; fi\n'
+    )
     tagged = '#!/bin/sh\ncase "$*" in *color_space*) echo bt709;; *color_primaries*) echo unknown;; esac\n'
     for name, text in (("vidrestore", identity), ("ffmpeg", copying), ("ffprobe", tagged)):
         (folder / name).write_text(text)
@@ -161,12 +180,16 @@ def programs(tmp_path: Path, repository: Path) -> dict[str, str]:
     }
 
 
-def shell(repository: Path, programs: dict[str, str], name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def shell(
+    repository: Path, programs: dict[str, str], name: str, *arguments: object
+) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(repository / "examples" / name), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=programs)
 
 
-def test_a_folder_is_denoised_and_done_films_are_left_out(repository: Path, tmp_path: Path, programs: dict[str, str]) -> None:
+def test_a_folder_is_denoised_and_done_films_are_left_out(
+    repository: Path, tmp_path: Path, programs: dict[str, str]
+) -> None:
     films, restored = tmp_path / "films", tmp_path / "restored"
     films.mkdir()
     write_video(films / "a.mkv", 3)
@@ -196,7 +219,9 @@ def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: di
 
 
 def blocks(repository: Path, language: str, document: str = "README.md") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (repository / document).read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(
+        rf"```{language}\n(.*?)```", (repository / document).read_text(encoding="utf-8"), re.DOTALL
+    )
 
 
 def shell_lines(repository: Path, document: str) -> list[list[str]]:
@@ -217,7 +242,9 @@ def test_every_command_of_a_document_is_understood(repository: Path, document: s
         command.make_context(name, rest, parent=context)
 
 
-def test_the_python_of_the_readme_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_readme_runs(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "examples").mkdir()
     write_video(tmp_path / "examples" / "noisy.mp4", 3, codec="libx264")
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])

@@ -11,7 +11,8 @@ import vidrestore
 
 PACKAGE = Path(vidrestore.__file__).parent
 
-# A module imports from its own group and from those above it, nothing else. The package itself stands outside: it hands on what lies below.
+# A module imports from its own group and from those above it, nothing else. The package itself stands
+# outside: it hands on what lies below.
 GROUPS = (
     {"errors", "events", "frames", "options", "parsing"},
     {"files"},
@@ -27,7 +28,8 @@ GROUPS = (
     {"scale"},
     {"cli", "__main__"},
 )
-# (module, imported name) of imports against that order which are still to be mended; an entry goes with its import.
+# (module, imported name) of imports against that order which are still to be mended; an entry goes with its
+# import.
 STILL_TO_MEND: set[tuple[str, str]] = set()
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -39,11 +41,17 @@ def module_name(path: Path) -> str:
 
 
 def imported_names(path: Path, types: bool = True) -> set[str]:
-    """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types` also under TYPE_CHECKING."""
+    """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types`
+    also under TYPE_CHECKING.
+    """
     names: set[str] = set()
-    package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
+    package = (
+        module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
+    )
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {id(node) for block in ast.walk(tree) if not types and is_type_block(block) for node in ast.walk(block)}
+    skipped = {
+        id(node) for block in ast.walk(tree) if not types and is_type_block(block) for node in ast.walk(block)
+    }
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -65,7 +73,9 @@ def own_imports(path: Path, types: bool = True) -> set[str]:
 
 
 def room(name: str) -> str | None:
-    """The file or folder of the package that a full name belongs to; None for what `vidrestore` itself offers, such as __version__."""
+    """The file or folder of the package that a full name belongs to; None for what `vidrestore` itself
+    offers, such as __version__.
+    """
     first = [*name.split("."), ""][1]
     return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
 
@@ -74,7 +84,11 @@ def upward_imports(path: Path) -> set[tuple[str, str]]:
     module = module_name(path)
     own = room(module)
     assert own in LAYER, f"{own} is new: give it a place in GROUPS"
-    return {(module, name) for name in own_imports(path) if (imported := room(name)) and LAYER[imported] > LAYER[own]}
+    return {
+        (module, name)
+        for name in own_imports(path)
+        if (imported := room(name)) and LAYER[imported] > LAYER[own]
+    }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
@@ -99,8 +113,14 @@ def test_only_media_imports_av(path: Path) -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     known = {module_name(path): path for path in MODULES}
-    imports = {name: _modules(own_imports(path, types=False), set(known)) - {name} for name, path in known.items()}
-    while outside := {name for name in imports if not imports[name] & set(imports) or name not in set().union(*imports.values())}:
+    imports = {
+        name: _modules(own_imports(path, types=False), set(known)) - {name} for name, path in known.items()
+    }
+    while outside := {
+        name
+        for name in imports
+        if not imports[name] & set(imports) or name not in set().union(*imports.values())
+    }:
         imports = {name: others - outside for name, others in imports.items() if name not in outside}
     assert not imports, f"a cycle: {imports}"
 
@@ -110,9 +130,14 @@ def _modules(names: set[str], known: set[str]) -> set[str]:
     return {name if name in known else name.rpartition(".")[0] for name in names} & known
 
 
-def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_sees_imports_inside_functions_and_relative_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = PACKAGE / "media" / "imagined.py"
-    source = "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from ..pipeline import plan\n"
+    source = (
+        "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from "
+        "..pipeline import plan\n"
+    )
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: source)
     assert imported_names(path) == {"av.video", "vidrestore.media.probe.probe", "vidrestore.pipeline.plan"}
     assert imported_names(path, types=False) == {"av.video", "vidrestore.media.probe.probe"}

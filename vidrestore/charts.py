@@ -12,53 +12,101 @@ from vidrestore.events import plain
 Curve = tuple[Sequence[float], Sequence[float]]  # places, and the values there
 WIDTH, HEIGHT = 640, 180
 ROW = HEIGHT + 24  # of a picture of several plots
-STYLE = "text { font: 12px sans-serif; fill: #333 } .grid { stroke: #ccc } polyline { fill: none; stroke-width: 1.5 }"
+STYLE = (
+    "text { font: 12px sans-serif; fill: #333 } .grid { stroke: #ccc } polyline { fill: none; "
+    "stroke-width: 1.5 }"
+)
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24  # pixels around the curves
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")  # P. Tol's, told apart by everyone
+COLOURS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#bbbbbb",
+)  # P. Tol's, told apart by everyone
 
 
 def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
     """A plot with one curve per name over the frames, 0 at the left, and which colour is whose, for a page."""
     frames = max(map(len, curves.values()))
-    return plot(title, unit, {name: (range(len(curve)), curve) for name, curve in curves.items()}, (0, frames - 1), "frame ") + legend(
-        list(curves)
-    )
+    return plot(
+        title,
+        unit,
+        {name: (range(len(curve)), curve) for name, curve in curves.items()},
+        (0, frames - 1),
+        "frame ",
+    ) + legend(list(curves))
 
 
-def plot(title: str, unit: str, curves: Mapping[str, Curve], ends: tuple[float, float], what: str, attributes: str = "") -> str:
+def plot(
+    title: str,
+    unit: str,
+    curves: Mapping[str, Curve],
+    ends: tuple[float, float],
+    what: str,
+    attributes: str = "",
+) -> str:
     """An `<svg>` with one curve per name, places and values, from the first to the last place of `what`.
 
-    Values are in `data-values`, too, null where they aren't finite: infinite ones are drawn at the border. `attributes` go into the tag.
+    Values are in `data-values`, too, null where they aren't finite: infinite ones are drawn at the border.
+    `attributes` go into the tag.
     """
     values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]
     low, high = _bounds(min(values), max(values))
     parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"{attributes}>',
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}"{attributes}>',
         f"<title>{escape(title)}</title>",
     ]
     for share in (0.0, 0.5, 1.0):
         y = TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{low + share * (high - low):.4g}</text>')
+        parts.append(
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{low + share * (high - low):.4g}</text>'
+        )
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{what}{ends[0]:g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>')
+    parts.append(
+        f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
+    )
     for index, (name, (places, curve)) in enumerate(curves.items()):
-        drawn = [(place, min(max(value, low), high)) for place, value in zip(places, curve, strict=True) if not math.isnan(value)]
+        drawn = [
+            (place, min(max(value, low), high))
+            for place, value in zip(places, curve, strict=True)
+            if not math.isnan(value)
+        ]
         points = " ".join(f"{_x(place, ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn)
         data = " ".join(json.dumps(plain(value)) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
-        parts.append(f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>')
+        parts.append(
+            f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>'
+        )
     return "".join(parts) + "</svg>"
 
 
-def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], what: str) -> str:
-    """A whole SVG file: plots (title, unit, curves) below each other over the same places, each with its names in their colours."""
+def picture(
+    title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], what: str
+) -> str:
+    """A whole SVG file: plots (title, unit, curves) below each other over the same places, each with its
+    names in their colours.
+    """
     height = len(plots) * ROW
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
-    parts = [head, f"<title>{escape(title)}</title><style>{STYLE}</style>", f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}">'
+    )
+    parts = [
+        head,
+        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+    ]
     for row, (name, unit, curves) in enumerate(plots):
-        names = (f'<tspan dx="12" fill="{COLOURS[at % len(COLOURS)]}">{escape(curve)}</tspan>' for at, curve in enumerate(curves))
+        names = (
+            f'<tspan dx="12" fill="{COLOURS[at % len(COLOURS)]}">{escape(curve)}</tspan>'
+            for at, curve in enumerate(curves)
+        )
         parts.append(f'<text x="{LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>')
         place = f' x="0" y="{row * ROW + ROW - HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
         parts.append(plot(name, unit, curves, ends, what, place))
@@ -68,7 +116,8 @@ def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], e
 def legend(names: Sequence[str]) -> str:
     """Which colour is whose."""
     entries = (
-        f'<li><span style="background:{COLOURS[index % len(COLOURS)]}"></span>{escape(name)}</li>' for index, name in enumerate(names)
+        f'<li><span style="background:{COLOURS[index % len(COLOURS)]}"></span>{escape(name)}</li>'
+        for index, name in enumerate(names)
     )
     return f'<ul class="legend">{"".join(entries)}</ul>'
 

@@ -1,8 +1,8 @@
 """Samples as files store them, as the models see them, and back.
 
-Two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`), and those <-> RGB in [0, 1]
-(`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273. RGB stays in the file's transfer (R'G'B'), and is
-not clipped: what video holds beyond black and white comes back.
+Two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`), and those
+<-> RGB in [0, 1] (`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273. RGB
+stays in the file's transfer (R'G'B'), and is not clipped: what video holds beyond black and white comes back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ LUMA_WEIGHTS = {  # matrix code point: (Kr, Kb)
 }
 LIMITED, FULL = 1, 2  # range code points
 LEFT = 1  # chroma location where the tag is absent: what MPEG-2, H.264 and H.265 mean by it
-CHROMA_SITES = {  # chroma location: (down, right) of the first chroma sample, 0 at the first luma sample, 1 at the last that it stands for
+# chroma location: (down, right) of the first chroma sample, 0 at the first luma sample, 1 at the last that it
+# stands for
+CHROMA_SITES = {
     1: (0.5, 0.0),  # left
     2: (0.5, 0.5),  # centre
     3: (0.0, 0.0),  # top-left
@@ -42,7 +44,9 @@ CHROMA_SITES = {  # chroma location: (down, right) of the first chroma sample, 0
 
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Stored samples to float32 tensors on the 0-255 scale, whatever the depth (10 bits: a quarter of the sample). Always copies."""
+    """Stored samples to float32 tensors on the 0-255 scale, whatever the depth (10 bits: a quarter of the
+    sample). Always copies.
+    """
     return tuple(_plane_to_grey(plane, format) for plane in planes)
 
 
@@ -50,14 +54,18 @@ def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
     if isinstance(plane, Tensor):
         grey = plane.to(torch.float32, copy=True)
     else:
-        grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))  # the copy also takes read-only and strided views
+        grey = torch.from_numpy(
+            np.array(plane, dtype=np.float32, order="C")
+        )  # the copy also takes read-only and strided views
     return grey if format.unit == 1 else grey.mul_(1 / format.unit)
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
-    """The way back from `planes_to_grey`: uint8 or uint16 samples, rounded to nearest and clipped to [0, 2^depth - 1].
+    """The way back from `planes_to_grey`: uint8 or uint16 samples, rounded to nearest and clipped to [0,
+    2^depth - 1].
 
-    Float formats are neither rounded nor clipped: linear light goes beyond white. Works on the planes' device; the result is on the CPU.
+    Float formats are neither rounded nor clipped: linear light goes beyond white. Works on the planes'
+    device; the result is on the CPU.
     """
     return tuple(_grey_to_plane(plane, format) for plane in planes)
 
@@ -72,10 +80,12 @@ def _grey_to_plane(plane: Tensor, format: PixelFormat) -> NDArray[Any]:
 
 
 def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:
-    """Planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W), nominally in [0, 1].
+    """Planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W), nominally in
+    [0, 1].
 
-    `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines on, else BT.601. RGB planes are scaled, gray is
-    repeated, alpha is left out. Raises MediaError for a matrix that is none of ours.
+    `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines on, else BT.601. RGB
+    planes are scaled, gray is repeated, alpha is left out. Raises MediaError for a matrix that is none of
+    ours.
     """
     encode, offset = _encoding(format, tags, height)
     if format.family == "gray":
@@ -89,7 +99,9 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
 
 
 def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
-    """The way back from `yuv_to_rgb`: R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size; no alpha, no clipping."""
+    """The way back from `yuv_to_rgb`: R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own
+    size; no alpha, no clipping.
+    """
     encode, offset = _encoding(format, tags, height)
     planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
     if format.family == "yuv":
@@ -98,10 +110,14 @@ def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) 
 
 
 def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
-    """rows @ channels + offset, term by term: a matrix product would follow the precision that is set for the models (TF32, bf16)."""
+    """rows @ channels + offset, term by term: a matrix product would follow the precision that is set for the
+    models (TF32, bf16).
+    """
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
-        (first, weight), *others = [(channel, weight) for channel, weight in zip(channels, row, strict=True) if weight]
+        (first, weight), *others = [
+            (channel, weight) for channel, weight in zip(channels, row, strict=True) if weight
+        ]
         total = first * weight + shift
         for channel, weight in others:
             total = total.add_(channel, alpha=weight)
@@ -110,15 +126,21 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
-    """The matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset, rgb in [0, 1] and planes on the 0-255 scale."""
+    """The matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset, rgb in [0, 1] and planes on the
+    0-255 scale.
+    """
     matrix = matrix_of(format, tags, height)
-    coloured = matrix != IDENTITY  # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
+    coloured = (
+        matrix != IDENTITY
+    )  # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
     if _is_full_range(format, tags):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
         black, luma = 16.0, 219.0
-        chroma = 224.0 if matrix in LUMA_WEIGHTS else luma  # H.273 makes Cg and Co from R, G, B that are limited already
+        chroma = (
+            224.0 if matrix in LUMA_WEIGHTS else luma
+        )  # H.273 makes Cg and Co from R, G, B that are limited already
     centre = 128.0 if coloured else black
     return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
 
@@ -133,11 +155,19 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
         return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
     red, blue = LUMA_WEIGHTS[matrix]
     luma = np.array([red, 1 - red - blue, blue])
-    return np.stack([luma, (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))])
+    return np.stack(
+        [
+            luma,
+            (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)),
+            (np.array([1, 0, 0]) - luma) / (2 * (1 - red)),
+        ]
+    )
 
 
 def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
-    """The matrix (ITU-T H.273) that frames of `height` lines are shown with: the tagged one, or what players assume. Raises MediaError."""
+    """The matrix (ITU-T H.273) that frames of `height` lines are shown with: the tagged one, or what players
+    assume. Raises MediaError.
+    """
     if format.family == "rgb":
         return IDENTITY
     if tags.matrix == UNSPECIFIED or (format.family == "gray" and tags.matrix not in LUMA_WEIGHTS):
@@ -145,7 +175,8 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
     if tags.matrix not in (IDENTITY, YCGCO, *LUMA_WEIGHTS):
         raise MediaError(
             f"colour matrix {tags.matrix} (ITU-T H.273) can't be turned into RGB; the matrices known are "
-            f"{sorted((IDENTITY, YCGCO, *LUMA_WEIGHTS))}. If the tag is wrong, correct it in the source, for H.264 with ffmpeg's "
+            f"{sorted((IDENTITY, YCGCO, *LUMA_WEIGHTS))}. If the tag is wrong, correct it in the source, "
+            "for H.264 with ffmpeg's "
             "-bsf:v h264_metadata=matrix_coefficients=1"
         )
     return tags.matrix
@@ -158,7 +189,9 @@ def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
 
 
 def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
-    """A chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true sites, edge samples continued."""
+    """A chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true sites, edge
+    samples continued.
+    """
     for dim, length, (step, site) in zip((-2, -1), (height, width), _chroma_grid(format, tags), strict=True):
         if step > 1:
             positions = (torch.arange(length, dtype=torch.float32, device=plane.device) - site) / step
@@ -167,22 +200,31 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
 
 
 def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> Tensor:
-    """Chroma at every luma sample (..., H, W) to the chroma plane: bilinear, as wide as the chroma step, centred on the true sites."""
+    """Chroma at every luma sample (..., H, W) to the chroma plane: bilinear, as wide as the chroma step,
+    centred on the true sites.
+    """
     for dim, (step, site) in zip((-2, -1), _chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
-            plane = _triangle(plane, dim, torch.arange(count, dtype=torch.float32, device=plane.device) * step + site, step)
+            plane = _triangle(
+                plane, dim, torch.arange(count, dtype=torch.float32, device=plane.device) * step + site, step
+            )
     return plane
 
 
 def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
     """(luma samples per chroma sample, place of the first chroma sample in luma samples), down and right."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-    return [(step, (step - 1) * share) for step, share in zip(steps, CHROMA_SITES[tags.chroma_location or LEFT], strict=True)]
+    return [
+        (step, (step - 1) * share)
+        for step, share in zip(steps, CHROMA_SITES[tags.chroma_location or LEFT], strict=True)
+    ]
 
 
 def _triangle(plane: Tensor, dim: int, positions: Tensor, radius: int) -> Tensor:
-    """`plane` at fractional `positions` along `dim` under a triangle of half-width `radius`, whose integer weights sum to one anywhere."""
+    """`plane` at fractional `positions` along `dim` under a triangle of half-width `radius`, whose integer
+    weights sum to one anywhere.
+    """
     first = (positions - radius).floor().long() + 1
     last = plane.shape[dim] - 1
     total = torch.zeros(())

@@ -1,4 +1,6 @@
-"""Everything that can go wrong for a reason the user can act on; each kind carries the exit code of the command."""
+"""Everything that can go wrong for a reason the user can act on; each kind carries the exit code of the
+command.
+"""
 
 from __future__ import annotations
 

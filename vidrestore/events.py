@@ -1,7 +1,8 @@
 """What a running job tells its caller: a handful of events, and the same events as newline-delimited JSON.
 
-A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a progress bar on stderr; with
-`--json` it prints each as one line of JSON on stdout. Schema, version 1; every line is an object with
+A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
+progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1; every
+line is an object with
 
     version   1; a new number when a field changes its meaning or goes away. New fields and events may come without one: ignore them
     event     "start", "plan", "progress", "warning", "done" or "error"
@@ -15,18 +16,21 @@ and, by event (`null` where not known):
     plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per
               scene, ...)
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in
-              seconds, memory (peak resident bytes), settled (false as long as the speed says little: before the first frames are
-              done; then eta is null). Each stage begins with an event; one that counts frames ends with done = total
+              seconds, memory (peak resident bytes), settled (false as long as the speed says little: before
+              the first frames are done; then eta is null). Each stage begins with an event; one that counts
+              frames ends with done = total
     warning   message, frame (index, from 0)
     done      output, frames, seconds, damage (a sentence where the source was damaged), exit_code; details: figures of the job
     error     message, kind (the class of the error), exit_code
 
-A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event of one that fails is "error";
-it has no "start" where the error was found before work began: a file that is missing, an output that exists. Of a source that
---skip-existing leaves out there is no event; with --dry-run there is only "plan" or "error", or what an earlier run has done. A shard of
-several films may "start" one twice: it comes back to what others were at. Where the inputs make no sense as a whole, as a folder without
-films does, there is one "error" and nothing else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes,
-fractions strings such as "24000/1001"; a number that is not finite is written as `null`.
+A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event
+of one that fails is "error"; it has no "start" where the error was found before work began: a file that is
+missing, an output that exists. Of a source that
+--skip-existing leaves out there is no event; with --dry-run there is only "plan" or "error", or what an
+earlier run has done. A shard of several films may "start" one twice: it comes back to what others were at.
+Where the inputs make no sense as a whole, as a folder without films does, there is one "error" and nothing
+else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes, fractions strings
+such as "24000/1001"; a number that is not finite is written as `null`.
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as in the schema above."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {"version": SCHEMA_VERSION, "event": self.name} | {key: plain(value) for key, value in (values | self._derived()).items()}
+        return {"version": SCHEMA_VERSION, "event": self.name} | {
+            key: plain(value) for key, value in (values | self._derived()).items()
+        }
 
     def to_json(self) -> str:
         """The event as one line of JSON, without the newline."""
@@ -81,7 +87,9 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """What will be done is known. `reused` frames of it were restored by an earlier run. `details` holds the plan in JSON-able values."""
+    """What will be done is known. `reused` frames of it were restored by an earlier run. `details` holds the
+    plan in JSON-able values.
+    """
 
     name: ClassVar[str] = "plan"
     frames: int | None = None
@@ -93,7 +101,8 @@ class Planned(Event):
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of resident bytes.
+    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of
+    resident bytes.
 
     `settled`: enough frames are done for a guess of the time left.
     """
@@ -114,7 +123,11 @@ class Progressed(Event):
     @property
     def eta(self) -> float | None:
         """Seconds left at this speed; None if total or speed isn't known."""
-        return max(self.total - self.done, 0) / self.fps if self.fps and self.settled and self.total is not None else None
+        return (
+            max(self.total - self.done, 0) / self.fps
+            if self.fps and self.settled and self.total is not None
+            else None
+        )
 
     def _derived(self) -> dict[str, Any]:
         return {"fps": self.fps, "eta": self.eta}
@@ -131,7 +144,9 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The output is complete, checked and under its final name. `damage` says in a sentence what was wrong with the source."""
+    """The output is complete, checked and under its final name. `damage` says in a sentence what was wrong
+    with the source.
+    """
 
     name: ClassVar[str] = "done"
     output: str
@@ -169,7 +184,9 @@ class Failed(Event):
 
 
 def plain(value: Any) -> Any:
-    """`value` in what JSON knows: mappings, lists, strings, finite numbers; anything else becomes its `str` (paths, fractions)."""
+    """`value` in what JSON knows: mappings, lists, strings, finite numbers; anything else becomes its `str`
+    (paths, fractions).
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if value is None or isinstance(value, (bool, int, str)):

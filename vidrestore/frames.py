@@ -1,4 +1,6 @@
-"""What a picture is between decoder and encoder: native planes, their pixel format, their colour tags. Plain data, no codec, no model."""
+"""What a picture is between decoder and encoder: native planes, their pixel format, their colour tags. Plain
+data, no codec, no model.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, prima
 
 @dataclass(frozen=True)
 class ColourTags:
-    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), so that it is copied and never guessed.
+    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), so that it is copied and never
+    guessed.
 
-    `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top,
-    5 bottom-left, 6 bottom.
+    `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2
+    centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom.
     """
 
     matrix: int = UNSPECIFIED
@@ -43,7 +46,9 @@ class PixelFormat:
 
     @property
     def unit(self) -> float:
-        """How many steps of a stored sample make one grey level of the 0-255 scale: 1 for 8 bits, 4 for 10, 1/255 for float."""
+        """How many steps of a stored sample make one grey level of the 0-255 scale: 1 for 8 bits, 4 for 10,
+        1/255 for float.
+        """
         return 1 / 255 if self.depth == 32 else float(2 ** (self.depth - 8))
 
     def plane_size(self, plane: int, height: int, width: int) -> tuple[int, int]:
@@ -57,8 +62,9 @@ class PixelFormat:
 class Frame:
     """One picture with its time.
 
-    `planes`: Y, U, V or R, G, B or gray, then alpha where the format has it; each (height, width) at its own size, uint8,
-    uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is 0 where the container doesn't say.
+    `planes`: Y, U, V or R, G, B or gray, then alpha where the format has it; each (height, width) at its own
+    size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
+    0 where the container doesn't say.
     """
 
     planes: tuple[NDArray[Any], ...]

@@ -1,7 +1,9 @@
-"""How close a picture is to its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment", 2004.
+"""How close a picture is to its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment",
+2004.
 
-A picture is an array or tensor (H, W) or (H, W, C), integer or float; everything is computed in float64. `data_range` is the step from
-black to white: 255 for 8 bits, 1023 for 10, 1 for [0, 1]. `crop` pixels are left out along each edge.
+A picture is an array or tensor (H, W) or (H, W, C), integer or float; everything is computed in float64.
+`data_range` is the step from black to white: 255 for 8 bits, 1023 for 10, 1 for [0, 1]. `crop` pixels are
+left out along each edge.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ BGR_TO_LUMA = (24.966, 128.553, 65.481)  # BT.601, limited range, of B, G, R in 
 
 
 def psnr(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
-    """Peak signal-to-noise ratio over all samples in dB; infinite for equal pictures. Raises ValueError where the shapes differ."""
+    """Peak signal-to-noise ratio over all samples in dB; infinite for equal pictures. Raises ValueError where
+    the shapes differ.
+    """
     return planes_psnr([restored], [reference], data_range, crop)
 
 
-def planes_psnr(restored: Sequence[Picture], reference: Sequence[Picture], data_range: float = 255.0, crop: int = 0) -> float:
+def planes_psnr(
+    restored: Sequence[Picture], reference: Sequence[Picture], data_range: float = 255.0, crop: int = 0
+) -> float:
     """PSNR in dB over the samples of all planes of a frame together, each plane (H, W) at its own size."""
     errors = [_difference(plane, wanted, crop) for plane, wanted in zip(restored, reference, strict=True)]
     squared = sum(float(error.square().sum()) for error in errors) / sum(error.numel() for error in errors)
@@ -35,14 +41,19 @@ def planes_psnr(restored: Sequence[Picture], reference: Sequence[Picture], data_
 
 
 def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
-    """Structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5 where it fits wholly, mean over places, then over channels.
+    """Structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5 where it fits wholly, mean over
+    places, then over channels.
 
     Raises ValueError where the shapes differ or the picture is smaller than the window.
     """
     _difference(restored, reference, crop)
-    a, b = (_cropped(picture, crop).movedim(-1, 0).unsqueeze(1) for picture in (restored, reference))  # (C, 1, H, W)
+    a, b = (
+        _cropped(picture, crop).movedim(-1, 0).unsqueeze(1) for picture in (restored, reference)
+    )  # (C, 1, H, W)
     if min(a.shape[-2:]) < SSIM_WINDOW:
-        raise ValueError(f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}")
+        raise ValueError(
+            f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}"
+        )
     mean_a, mean_b, square_a, square_b, product = (_blurred(values) for values in (a, b, a * a, b * b, a * b))
     c1, c2 = (SSIM_K1 * data_range) ** 2, (SSIM_K2 * data_range) ** 2
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
@@ -60,14 +71,20 @@ def bgr_to_luma(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _cropped(picture: Picture, crop: int) -> Tensor:
     """(H, W, C) in float64 without the edges."""
-    values = picture.double() if isinstance(picture, Tensor) else torch.from_numpy(np.array(picture, dtype=np.float64))
+    values = (
+        picture.double()
+        if isinstance(picture, Tensor)
+        else torch.from_numpy(np.array(picture, dtype=np.float64))
+    )
     height, width = values.shape[:2]
     return values.reshape(height, width, -1)[crop : height - crop, crop : width - crop]
 
 
 def _difference(restored: Picture, reference: Picture, crop: int) -> Tensor:
     if tuple(restored.shape) != tuple(reference.shape):
-        raise ValueError(f"the restored picture is {tuple(restored.shape)}, its reference {tuple(reference.shape)}")
+        raise ValueError(
+            f"the restored picture is {tuple(restored.shape)}, its reference {tuple(reference.shape)}"
+        )
     difference = _cropped(restored, crop) - _cropped(reference, crop)
     if not difference.numel():
         raise ValueError(f"a crop of {crop} leaves nothing of a picture of {tuple(restored.shape)}")

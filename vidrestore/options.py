@@ -19,7 +19,12 @@ MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
-QUALITY, INPUT, OUTPUT, ENCODING = "Quality", "Input", "Output", "Encoding"  # panels of the help, in their order
+QUALITY, INPUT, OUTPUT, ENCODING = (
+    "Quality",
+    "Input",
+    "Output",
+    "Encoding",
+)  # panels of the help, in their order
 RESUME, MACHINE = "Resume and batches", "Machine"
 PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 
@@ -28,10 +33,11 @@ PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 class Declared:
     """How the command line offers a field of an options class; `cli.declared` makes its options from these.
 
-    `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the help; a switch has none.
-    `parse` turns text into the value, unless the field's type does. `gather` makes the value from those of an option that may be
-    given again. `switches`: flags that each stand for a value. `shown`: words for the default in the help, if the value doesn't
-    speak for itself. `tasks`: those that it concerns, all if empty. `argument`: a place on the command line, not an option.
+    `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the
+    help; a switch has none. `parse` turns text into the value, unless the field's type does. `gather` makes
+    the value from those of an option that may be given again. `switches`: flags that each stand for a value.
+    `shown`: words for the default in the help, if the value doesn't speak for itself. `tasks`: those that it
+    concerns, all if empty. `argument`: a place on the command line, not an option.
     """
 
     help: str
@@ -47,32 +53,49 @@ class Declared:
 
 
 def option(default: Any, help: str | Declared, panel: str = "", **declared: Any) -> Any:
-    """A field of an options class with its default, or the class that makes it, and its `Declared`, or what one is made from."""
+    """A field of an options class with its default, or the class that makes it, and its `Declared`, or what
+    one is made from.
+    """
     metadata = {"declared": help if isinstance(help, Declared) else Declared(help, panel, **declared)}
-    return field(default_factory=default, metadata=metadata) if isinstance(default, type) else field(default=default, metadata=metadata)
+    return (
+        field(default_factory=default, metadata=metadata)
+        if isinstance(default, type)
+        else field(default=default, metadata=metadata)
+    )
 
 
 # Options of several classes
 MODEL = Declared("Name from `vidrestore weights list`, or a .safetensors file.", QUALITY, metavar="NAME|FILE")
-CFR = Declared("Constant frame rate of a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate)
+CFR = Declared(
+    "Constant frame rate of a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate
+)
 OVERWRITE = Declared("Replace an output that exists.", OUTPUT, ("--overwrite", "-y"))
 PRECISION = Declared("Number format of the model.", MACHINE, metavar="auto|fp32|bf16")
 THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})  # some weights of denoise are such, too
+SINGLE_FRAMES = frozenset(
+    {"denoise", "dehaze", "derain", "desnow", "deblur"}
+)  # some weights of denoise are such, too
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """What the encoder is asked for. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in the encoder's own
-    scale; `options` are handed to it as they are; `threads` 0 is the fixed default (another number is another, equally
-    repeatable, file)."""
+    """What the encoder is asked for. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in
+    the encoder's own scale; `options` are handed to it as they are; `threads` 0 is the fixed default (another
+    number is another, equally repeatable, file).
+    """
 
-    encoder: str | None = option(None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source")
-    crf: float | None = option(None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16")
-    preset: str | None = option(None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME")
+    encoder: str | None = option(
+        None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source"
+    )
+    crf: float | None = option(
+        None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16"
+    )
+    preset: str | None = option(
+        None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME"
+    )
     options: Mapping[str, str] = option(
         dict,
         "Handed to the encoder; may be given again.",
@@ -88,13 +111,14 @@ class EncoderOptions:
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """How to restore. Raises `OptionError` for a value outside its range. `Declared.help` of each field says what it does.
+    """How to restore. Raises `OptionError` for a value outside its range. `Declared.help` of each field says
+    what it does.
 
-    `sigma` and `grain` are standard deviations on the 0-255 scale, `chroma_strength` None for that of `strength`.
-    `sigma` and `strength`: floats. `start` and `duration`: seconds, `start` from the first frame on.
-    `model`: None for the task's own. `tile`: None for whole frames as long as memory allows; `tile_overlap`: None for the
-    network's own. `threads`: 0 for all. `segment_frames`: None for a number that fits the video's size. `work_dir`: None for
-    beside the output.
+    `sigma` and `grain` are standard deviations on the 0-255 scale, `chroma_strength` None for that of
+    `strength`. `sigma` and `strength`: floats. `start` and `duration`: seconds, `start` from the first frame
+    on. `model`: None for the task's own. `tile`: None for whole frames as long as memory allows;
+    `tile_overlap`: None for the network's own. `threads`: 0 for all. `segment_frames`: None for a number that
+    fits the video's size. `work_dir`: None for beside the output.
     """
 
     sigma: float | Literal["auto"] = option(
@@ -114,9 +138,20 @@ class RestoreOptions:
         tasks=DENOISE,
     )
     match: bool = option(
-        True, "Compare the same place in every frame, don't follow motion.", QUALITY, flags=("--match/--no-match",), tasks=DENOISE
+        True,
+        "Compare the same place in every frame, don't follow motion.",
+        QUALITY,
+        flags=("--match/--no-match",),
+        tasks=DENOISE,
     )
-    scale: int = option(4, "How many times larger, in both directions: 4.", QUALITY, flags=("--scale", "-x"), metavar="N", tasks=ENLARGE)
+    scale: int = option(
+        4,
+        "How many times larger, in both directions: 4.",
+        QUALITY,
+        flags=("--scale", "-x"),
+        metavar="N",
+        tasks=ENLARGE,
+    )
     input: Input = option(
         "compressed",
         "compressed: as cameras and the web have it; clean: made small without loss.",
@@ -126,15 +161,35 @@ class RestoreOptions:
     )
     strength: float = option(1.0, "Mix: 1 is the restored video, 0 the source.", QUALITY, metavar="0..1")
     chroma_strength: float | None = option(
-        None, "The same for the colour differences.", QUALITY, metavar="0..1", shown="as --strength", tasks=DENOISE
+        None,
+        "The same for the colour differences.",
+        QUALITY,
+        metavar="0..1",
+        shown="as --strength",
+        tasks=DENOISE,
     )
-    grain: float = option(0.0, "Add even grain of this deviation afterwards.", QUALITY, metavar="N", tasks=DENOISE)
-    steady: bool = option(False, "Less flicker: mix frames with their neighbours where they agree.", QUALITY, tasks=SINGLE_FRAMES)
-    scene_detect: bool = option(True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",))
+    grain: float = option(
+        0.0, "Add even grain of this deviation afterwards.", QUALITY, metavar="N", tasks=DENOISE
+    )
+    steady: bool = option(
+        False,
+        "Less flicker: mix frames with their neighbours where they agree.",
+        QUALITY,
+        tasks=SINGLE_FRAMES,
+    )
+    scene_detect: bool = option(
+        True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",)
+    )
     start: Fraction | None = option(
-        None, "Begin here: seconds, 1m30s or 1:30 after the first frame.", INPUT, metavar="TIME", parse=parsing.moment
+        None,
+        "Begin here: seconds, 1m30s or 1:30 after the first frame.",
+        INPUT,
+        metavar="TIME",
+        parse=parsing.moment,
     )
-    duration: Fraction | None = option(None, "Only so much; sound is cut alike.", INPUT, metavar="TIME", parse=parsing.seconds)
+    duration: Fraction | None = option(
+        None, "Only so much; sound is cut alike.", INPUT, metavar="TIME", parse=parsing.seconds
+    )
     deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
     strict: bool = option(False, "Refuse what encoding would lose: captions, HDR10+, ...", INPUT)
     drop: frozenset[str] = option(
@@ -150,9 +205,15 @@ class RestoreOptions:
     cfr: Fraction | None = option(None, CFR)
     skip_existing: bool = option(False, "Leave out inputs whose output exists.", RESUME)
     restart: bool = option(False, "Discard what an interrupted run left, and begin again.", RESUME)
-    work_dir: str | None = option(None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT")
-    segment_frames: int | None = option(None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240")
-    device: str = option("auto", "auto, cpu, cuda, cuda:1; several, each a process: cuda:0,1.", MACHINE, metavar="NAME")
+    work_dir: str | None = option(
+        None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT"
+    )
+    segment_frames: int | None = option(
+        None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
+    )
+    device: str = option(
+        "auto", "auto, cpu, cuda, cuda:1; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
+    )
     precision: Precision = option("auto", PRECISION)
     threads: int = option(0, THREADS)
     tile: int | None = option(
@@ -164,11 +225,15 @@ class RestoreOptions:
         shown="by the memory",
         tasks=SINGLE_FRAMES | ENLARGE,
     )
-    tile_overlap: int | None = option(None, "Pixels that tiles share.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE)
+    tile_overlap: int | None = option(
+        None, "Pixels that tiles share.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE
+    )
 
     def __post_init__(self) -> None:
         if self.sigma != "auto" and not 0 <= self.sigma <= MAX_SIGMA:
-            raise OptionError(f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}")
+            raise OptionError(
+                f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}"
+            )
         if not 0 <= self.strength <= 1:
             raise OptionError(f"strength must be in [0, 1], got {self.strength}")
         if self.chroma_strength is not None and not 0 <= self.chroma_strength <= 1:
@@ -197,21 +262,32 @@ class RestoreOptions:
 class SenseOptions:
     """How to measure. Raises `OptionError` for a value outside its range.
 
-    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed. `sigma` is on the scale
-    of the measurements, that of grey levels 0-255; `seed` draws it.
+    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed.
+    `sigma` is on the scale of the measurements, that of grey levels 0-255; `seed` draws it.
     """
 
     rate: float | None = option(
-        None, "Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.", QUALITY, metavar="RATE"
+        None,
+        "Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.",
+        QUALITY,
+        metavar="RATE",
     )
     model: str | None = option(None, MODEL)
-    sigma: float = option(0.0, "Noise to add to the measurements: standard deviation, 0-255 scale.", QUALITY, metavar="SIGMA", shown="0")
+    sigma: float = option(
+        0.0,
+        "Noise to add to the measurements: standard deviation, 0-255 scale.",
+        QUALITY,
+        metavar="SIGMA",
+        shown="0",
+    )
     seed: int = option(0, "Draws the noise.", QUALITY, metavar="N", shown="0")
     overwrite: bool = option(False, OVERWRITE)
 
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
-            raise OptionError("a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)")
+            raise OptionError(
+                "a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)"
+            )
         if self.rate is not None and not 0 < self.rate <= 1:
             raise OptionError(f"rate must be in (0, 1], measurements per pixel, got {self.rate}")
         if not 0 <= self.sigma < float("inf"):
@@ -222,7 +298,9 @@ class SenseOptions:
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """How to recover a video from its measurements. `model` is needed only if the weights that measured are not bundled."""
+    """How to recover a video from its measurements. `model` is needed only if the weights that measured are
+    not bundled.
+    """
 
     model: str | None = option(None, MODEL)
     precision: Precision = option("auto", PRECISION)

@@ -1,4 +1,6 @@
-"""Option values that are more than a number or a word. A `ValueError` here becomes the command line's own message."""
+"""Option values that are more than a number or a word. A `ValueError` here becomes the command line's own
+message.
+"""
 
 from __future__ import annotations
 

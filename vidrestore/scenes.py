@@ -1,9 +1,11 @@
-"""Where one scene ends and the next begins: hard cuts found while frames stream by, from small thumbnails of their luma.
+"""Where one scene ends and the next begins: hard cuts found while frames stream by, from small thumbnails of
+their luma.
 
 A cut at frame t is
-(1) a jump: thumbnails t-1 and t differ much more than their neighbours do; fades, dissolves and whip pans change steadily;
-(2) a new picture: blocks of one can't be found in the other, at any shift, whatever its brightness; fast motion and flashes can;
-(3) for good: no frame just after t looks like the one before it, nor one just before t-1 like t. So a flash of up to 3 frames is no cut.
+(1) a jump: thumbnails t-1 and t differ much more than their neighbours do; fades, dissolves and whip pans
+change steadily; (2) a new picture: blocks of one can't be found in the other, at any shift, whatever its
+brightness; fast motion and flashes can; (3) for good: no frame just after t looks like the one before it, nor
+one just before t-1 like t. So a flash of up to 3 frames is no cut.
 
 A fade to or from black and a dissolve give no cut: they have no frame at which one picture ends.
 Scenes of fewer than 4 frames aren't told apart.
@@ -21,7 +23,10 @@ Thumbnail = NDArray[np.float32]
 
 THUMBNAIL = 32  # pixels of the longer side
 JUMP = 1.2  # times the largest difference around it: less is no jump
-NOVELTY, NOVELTY_BY_JUMP = 0.2, 0.5  # a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
+NOVELTY, NOVELTY_BY_JUMP = (
+    0.2,
+    0.5,
+)  # a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
 RESUMED = 0.5  # times the novelty at the cut: less at the frames around it means that the scene goes on there
 SAME_LEVEL = 0.5  # grey levels: differences of this size are as good as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
@@ -42,9 +47,13 @@ class SceneDetector:
         self._cuts: list[int] = []
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
-        """Take the next frame's luma (height, width); `unit`: steps of a stored sample per grey level. It is not kept."""
+        """Take the next frame's luma (height, width); `unit`: steps of a stored sample per grey level. It is
+        not kept.
+        """
         current = thumbnail(luma, unit)
-        self._changes.append(float(np.abs(current - self._thumbnails[-1]).mean()) if self._thumbnails else 0.0)
+        self._changes.append(
+            float(np.abs(current - self._thumbnails[-1]).mean()) if self._thumbnails else 0.0
+        )
         self._thumbnails.append(current)
         self._seen += 1
         if self._seen > self.lag + 1:
@@ -67,7 +76,9 @@ class SceneDetector:
             self._cuts.append(frame)
 
     def _jump(self, at: int) -> float:
-        """How many times larger the change is than any within `lag` frames: a film that shows each picture thrice thus moves steadily."""
+        """How many times larger the change is than any within `lag` frames: a film that shows each picture
+        thrice thus moves steadily.
+        """
         changes = list(self._changes)
         around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
         return changes[at] / (max(around, default=0.0) + SAME_LEVEL)
@@ -84,7 +95,9 @@ class SceneDetector:
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
-    """Box average with the longer side about `THUMBNAIL` pixels, in grey levels of the 0-255 scale. What doesn't fill a box is left out."""
+    """Box average with the longer side about `THUMBNAIL` pixels, in grey levels of the 0-255 scale. What
+    doesn't fill a box is left out.
+    """
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
@@ -97,12 +110,16 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
 
 
 def novelty(old: Thumbnail, new: Thumbnail) -> float:
-    """Share of the contrast of either thumbnail that isn't in the other: 0 for one picture shifted, around 0.75 for two unlike ones."""
+    """Share of the contrast of either thumbnail that isn't in the other: 0 for one picture shifted, around
+    0.75 for two unlike ones.
+    """
     return max(unexplained(old, new), unexplained(new, old))
 
 
 def unexplained(source: Thumbnail, target: Thumbnail) -> float:
-    """Share of the variance in blocks of `target` that is left when each is predicted by the best shift of `source`, brightness apart."""
+    """Share of the variance in blocks of `target` that is left when each is predicted by the best shift of
+    `source`, brightness apart.
+    """
     height, width = target.shape
     reach_y, reach_x = -(-height // 4), -(-width // 4)
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")
@@ -112,7 +129,9 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(..., height, width) -> (..., block rows, block columns): variance within each block of a grid with about square blocks."""
+    """(..., height, width) -> (..., block rows, block columns): variance within each block of a grid with
+    about square blocks.
+    """
     height, width = pictures.shape[-2:]
     side = max(1, max(height, width) // BLOCK_GRID)
     top, left = block_starts(height, side), block_starts(width, side)

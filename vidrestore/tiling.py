@@ -1,4 +1,6 @@
-"""Frames restored in overlapping tiles: blended so that no seam shows, or the centre of each kept. And frames made to fit a network."""
+"""Frames restored in overlapping tiles: blended so that no seam shows, or the centre of each kept. And frames
+made to fit a network.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ Side = tuple[int, int]  # [start, stop) in pixels
 
 
 def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
-    """Frames (..., C, H, W) continued on the right and at the bottom until their sides are multiples of `multiple` and at least `least`.
+    """Frames (..., C, H, W) continued on the right and at the bottom until their sides are multiples of
+    `multiple` and at least `least`.
 
     By reflection about the last pixel; where a side is too short for that, by repeating it.
     """
@@ -24,26 +27,34 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
         if below_or_right:
             index = torch.arange(frames.shape[dim] + below_or_right, device=frames.device)
             last = frames.shape[dim] - 1
-            index = torch.where(index > last, 2 * last - index, index) if below_or_right <= last else index.clamp(max=last)
+            index = (
+                torch.where(index > last, 2 * last - index, index)
+                if below_or_right <= last
+                else index.clamp(max=last)
+            )
             frames = frames.index_select(dim, index)
     return frames
 
 
 def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
-    """The side of the smallest tiles, multiples of `multiple`, that are as many as tiles of `most` pixels would have to be.
+    """The side of the smallest tiles, multiples of `multiple`, that are as many as tiles of `most` pixels
+    would have to be.
 
-    `length` and `most` are multiples of `multiple` themselves. Raises ValueError where overlap is not in [0, most).
+    `length` and `most` are multiples of `multiple` themselves. Raises ValueError where overlap is not in [0,
+    most).
     """
     count = len(tile_spans(length, most, overlap))
     even = -(-(length + (count - 1) * overlap) // count)
     return min(most, -(-even // multiple) * multiple)
 
 
-def tile_sides(height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int) -> tuple[int, int]:
+def tile_sides(
+    height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int
+) -> tuple[int, int]:
     """(height, width) of even tiles, multiples of `multiple`, for a picture: no side above `tile`.
 
-    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of a square of so many. Raises
-    OptionError where tiles of that square would overlap by more than half of it.
+    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of
+    a square of so many. Raises OptionError where tiles of that square would overlap by more than half of it.
     """
     high, wide = (side + -side % multiple for side in (height, width))
     if tile is None and high * wide <= pixels:
@@ -51,17 +62,20 @@ def tile_sides(height: int, width: int, *, tile: int | None, pixels: int, overla
     most = int(pixels**0.5) // multiple * multiple if tile is None else tile
     if tile is None and overlap > most // 2:
         raise OptionError(
-            f"tile_overlap must be at most half a tile, {most // 2} of the {most} pixels chosen here, got {overlap}; give tile, too"
+            f"tile_overlap must be at most half a tile, {most // 2} of the {most} pixels chosen here, got "
+            f"{overlap}; give tile, too"
         )
-    rows, columns = (side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide))
+    rows, columns = (
+        side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide)
+    )
     return rows, columns
 
 
 def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
     """[start, stop) of the tiles along one side of `length` pixels; neighbours share `overlap` pixels.
 
-    The last tile reaches back, so that all are `tile` long; a side no longer than that is one tile. Raises ValueError where there are
-    several and overlap is not in [0, tile).
+    The last tile reaches back, so that all are `tile` long; a side no longer than that is one tile. Raises
+    ValueError where there are several and overlap is not in [0, tile).
     """
     if length <= tile:
         return [(0, length)]
@@ -72,7 +86,9 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def blend_window(height: int, width: int, overlap: int) -> Tensor:
-    """Weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each edge, never to zero."""
+    """Weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each edge,
+    never to zero.
+    """
     return _ramps(height, overlap)[:, None] * _ramps(width, overlap)
 
 
@@ -81,19 +97,25 @@ def _ramps(length: int, overlap: int) -> Tensor:
     return (torch.minimum(to_edge, to_edge.flip(0)) / (overlap + 1)).clamp(max=1)
 
 
-def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Side, overlap: int, scale: int = 1) -> Tensor:
-    """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale * W), on the clip's device.
+def apply_tiled(
+    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Side, overlap: int, scale: int = 1
+) -> Tensor:
+    """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale *
+    W), on the clip's device.
 
-    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and returns (B, T', C', scale * h,
-    scale * w); `overlap` counts pixels of the input. Half precision is summed in single. A clip that is one tile passes through
-    unweighted. Raises ValueError for an output of another size.
+    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and
+    returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input. Half precision is summed
+    in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another
+    size.
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
     rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
-    window = blend_window(scale * min(high, height), scale * min(wide, width), scale * overlap).to(clip.device)
+    window = blend_window(scale * min(high, height), scale * min(wide, width), scale * overlap).to(
+        clip.device
+    )
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
     for top, bottom in rows:
@@ -108,12 +130,16 @@ def apply_tiled(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Sid
     return total.div_(weights)
 
 
-def apply_by_centres(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1) -> Tensor:
-    """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C', scale * H, scale * W).
+def apply_by_centres(
+    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1
+) -> Tensor:
+    """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C',
+    scale * H, scale * W).
 
-    `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile). A tile gives what lies
-    half the overlap beyond its beginning, up to where the next one does so: the last one, which reaches back, too, as in VSR-Transformer's
-    release. Nothing is blended. Sides of the clip are at least `tile`. Raises ValueError for an output of another size.
+    `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile).
+    A tile gives what lies half the overlap beyond its beginning, up to where the next one does so: the last
+    one, which reaches back, too, as in VSR-Transformer's release. Nothing is blended. Sides of the clip are
+    at least `tile`. Raises ValueError for an output of another size.
     """
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
     tiles = list(product(*(zip(spans, _centres(spans, overlap), strict=True) for spans in (rows, columns))))
@@ -127,7 +153,11 @@ def apply_by_centres(model: Callable[[Tensor], Tensor], clip: Tensor, tile: int,
         for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in (
             (*place, piece) for place, piece in zip(several, restored, strict=True)
         ):
-            kept = piece[..., scale * (first - top) : scale * (stop - top), scale * (begin - left) : scale * (end - left)]
+            kept = piece[
+                ...,
+                scale * (first - top) : scale * (stop - top),
+                scale * (begin - left) : scale * (end - left),
+            ]
             total[..., scale * first : scale * stop, scale * begin : scale * end] = kept
     assert total is not None  # there is always a tile
     return total
@@ -143,5 +173,8 @@ def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor
     restored = model(piece)
     expected = tuple(scale * side for side in piece.shape[-2:])
     if restored.shape[-2:] != expected:
-        raise ValueError(f"the model made {tuple(restored.shape[-2:])} pixels of a tile of {tuple(piece.shape[-2:])}; expected {expected}")
+        raise ValueError(
+            f"the model made {tuple(restored.shape[-2:])} pixels of a tile of {tuple(piece.shape[-2:])}; "
+            f"expected {expected}"
+        )
     return restored.to(torch.promote_types(restored.dtype, torch.float32))

@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/cut_films.py ../shared/data
 
-What is expected: a cut is the first frame of the new scene, to the frame. Flashes of 1 to 3 frames, fades to and from black, dissolves,
-whip pans and pictures shown three times give no cut. `alike` joins shots of one place, some of them hardly to be told apart.
+What is expected: a cut is the first frame of the new scene, to the frame. Flashes of 1 to 3 frames, fades to
+and from black, dissolves, whip pans and pictures shown three times give no cut. `alike` joins shots of one
+place, some of them hardly to be told apart.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ Pictures = NDArray[np.float32]  # (frames, height, width), grey levels
 SIZE = (180, 320)
 EVAL = ("car-shadow", "dog", "kite-surf")
 TRAIN = (
-    *("davis_bmx-trees", "davis_camel", "davis_dance-twirl", "davis_horsejump-high", "davis_soapbox", "davis_tennis", "intel_person"),
+    *(
+        "davis_bmx-trees",
+        "davis_camel",
+        "davis_dance-twirl",
+        "davis_horsejump-high",
+        "davis_soapbox",
+        "davis_tennis",
+        "intel_person",
+    ),
     *(
         "exo_kingscross_a",
         "exo_kingscross_b",
@@ -34,7 +43,14 @@ TRAIN = (
         "hhoppe_palmtrees_loop_512",
         "nasa_13013",
     ),
-    *("gopro_hero7_a", "gopro_hero7_b", "gopro_karma_a", "gopro_karma_b", "gopro_maxhero_a", "gopro_maxhero_b"),
+    *(
+        "gopro_hero7_a",
+        "gopro_hero7_b",
+        "gopro_karma_a",
+        "gopro_karma_b",
+        "gopro_maxhero_a",
+        "gopro_maxhero_b",
+    ),
     *("sam2_coffee", "sam2_dog_a", "sam2_dog_b", "sam2_juggle_a", "sam2_juggle_b"),
 )
 
@@ -57,7 +73,11 @@ def pictures(path: Path, limit: int, size: tuple[int, int] = SIZE) -> Pictures:
     for file in files:
         with av.open(str(file)) as container:
             for frame in container.decode(video=0):
-                found.append(frame.reformat(width=size[1], height=size[0], format="gray8", interpolation="AREA").to_ndarray())
+                found.append(
+                    frame.reformat(
+                        width=size[1], height=size[0], format="gray8", interpolation="AREA"
+                    ).to_ndarray()
+                )
                 if len(found) == limit:
                     return np.stack(found).astype(np.float32)
     return np.stack(found).astype(np.float32)
@@ -65,13 +85,21 @@ def pictures(path: Path, limit: int, size: tuple[int, int] = SIZE) -> Pictures:
 
 def scenes_of(data: Path, names: Sequence[str], limit: int = 50) -> dict[str, Pictures]:
     folder = data / "eval" / "davis480p_heldout"
-    return {name: pictures(folder / name if name in EVAL else data / "train" / f"{name}.mp4", limit) for name in names}
+    return {
+        name: pictures(folder / name if name in EVAL else data / "train" / f"{name}.mp4", limit)
+        for name in names
+    }
 
 
 def whip_pans(data: Path, count: int) -> dict[str, Pictures]:
-    """A window that speeds up to 10-30 % of its width per frame and stops again, over photos, with motion blur."""
+    """A window that speeds up to 10-30 % of its width per frame and stops again, over photos, with motion
+    blur.
+    """
     photos = sorted((data / "stills").glob("*.jpg"))[:: max(1, 60 // count)][:count]
-    return {f"pan{at}": whip_pan(pictures(photo, 1, (360, 640))[0], (0.1, 0.2, 0.3)[at % 3]) for at, photo in enumerate(photos)}
+    return {
+        f"pan{at}": whip_pan(pictures(photo, 1, (360, 640))[0], (0.1, 0.2, 0.3)[at % 3])
+        for at, photo in enumerate(photos)
+    }
 
 
 def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pictures:
@@ -84,7 +112,8 @@ def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pict
         return mirrored[60 : 60 + height, columns]
 
     blurred = [
-        np.mean([window(x + step * 0.5 * part / 6) for part in range(6)], axis=0) for x, step in zip(np.cumsum(steps), steps, strict=True)
+        np.mean([window(x + step * 0.5 * part / 6) for part in range(6)], axis=0)
+        for x, step in zip(np.cumsum(steps), steps, strict=True)
     ]
     return np.stack(blurred).astype(np.float32)
 
@@ -122,7 +151,11 @@ class FilmMaker:
         """1 to 3 frames brighter by 80 to 200 levels, evenly or from one side."""
         scene, length = scene.copy(), int(self.random.integers(1, 4))
         start = int(self.random.integers(5, len(scene) - length - 4))
-        side = np.linspace(0, 1, SIZE[1], dtype=np.float32) if self.random.random() < 0.4 else np.ones(SIZE[1], np.float32)
+        side = (
+            np.linspace(0, 1, SIZE[1], dtype=np.float32)
+            if self.random.random() < 0.4
+            else np.ones(SIZE[1], np.float32)
+        )
         scene[start : start + length] += np.float32(self.random.uniform(80, 200)) * side
         return scene.clip(0, 255)
 
@@ -142,7 +175,12 @@ class FilmMaker:
 
     def alike(self) -> Film:
         film = Film()
-        pairs = [(one, other) for one in self.scenes for other in self.scenes if one < other and place(one) == place(other)]
+        pairs = [
+            (one, other)
+            for one in self.scenes
+            for other in self.scenes
+            if one < other and place(one) == place(other)
+        ]
         for at in self.random.choice(len(pairs), min(3, len(pairs)), replace=False):
             for name in pairs[at]:
                 film.cut_to(self.scenes[name][:20])
@@ -157,7 +195,9 @@ class FilmMaker:
             ramp = np.ones(len(scene), np.float32)
             ramp[:length] = np.arange(1, length + 1) / length
             ramp[-length:] = np.arange(length, 0, -1) / length - 1 / length
-            film.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(self.random.integers(0, 8))
+            film.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(
+                self.random.integers(0, 8)
+            )
         return film
 
     def dissolve(self) -> Film:
@@ -226,11 +266,16 @@ def make_film(scenes: dict[str, Pictures], pans: dict[str, Pictures], kind: str,
 def main(data: Path, films: int) -> None:
     pans = whip_pans(data, 12)
     for title, scenes in (("train", scenes_of(data, TRAIN)), ("eval", scenes_of(data, EVAL))):
-        sys.stdout.write(f"| {title} | sigma | cuts | recall | precision | false |\n|---|---|---|---|---|---|\n")
+        sys.stdout.write(
+            f"| {title} | sigma | cuts | recall | precision | false |\n|---|---|---|---|---|---|\n"
+        )
         for kind in KINDS if title == "train" else KINDS[:-1]:
             for sigma in (0, 20, 50):
                 got = score(partial(make_film, scenes, pans, kind), sigma, range(1000, 1000 + films))
-                sys.stdout.write(f"| {kind} | {sigma} | {got.cuts} | {got.recall:.3f} | {got.precision:.3f} | {got.wrong} |\n")
+                sys.stdout.write(
+                    f"| {kind} | {sigma} | {got.cuts} | {got.recall:.3f} | {got.precision:.3f} | "
+                    f"{got.wrong} |\n"
+                )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    files = sorted((DATA / "eval" / "davis480p_heldout" / given.sequence).iterdir())[given.first :][: given.frames]
+    files = sorted((DATA / "eval" / "davis480p_heldout" / given.sequence).iterdir())[given.first :][
+        : given.frames
+    ]
     degraded, _ = MODELS[given.task](torch.stack([rgb_picture(path) for path in files]), given.seed)
     write_film(given.output, degraded)
 
@@ -38,7 +40,9 @@ def write_film(path: Path, clip: Tensor) -> None:
         stream = container.add_stream("ffv1", rate=Fraction(24))
         stream.height, stream.width, stream.pix_fmt = *clip.shape[2:], "bgr0"
         for picture in clip.mul(255).round().byte().permute(0, 2, 3, 1).contiguous().numpy():
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="bgr0")))
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="bgr0"))
+            )
         container.mux(stream.encode(None))
 
 

@@ -2,9 +2,9 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/enlarging_table.py
 
-Prints a table in Markdown. `bicubic`: small frames by bicubic resizing alone, in 8 bits. `practical`: through a soft lens, resized, and
-compressed with x264 at crf 28. Nothing was trained with these sequences. All frames are judged:
-PSNR and SSIM of BT.601 luma in 8 bits, border frames and all, without cutting the border.
+Prints a table in Markdown. `bicubic`: small frames by bicubic resizing alone, in 8 bits. `practical`: through
+a soft lens, resized, and compressed with x264 at crf 28. Nothing was trained with these sequences. All frames
+are judged: PSNR and SSIM of BT.601 luma in 8 bits, border frames and all, without cutting the border.
 """
 
 from __future__ import annotations
@@ -68,10 +68,18 @@ def judged(picture: Tensor, clean: Tensor) -> tuple[float, float]:
 
 
 def main(options: Namespace) -> None:
-    sources = {name: name for name in BUNDLED if name in read_manifest()} | dict(given.split("=", 1) for given in options.weights)
-    enlargers: dict[str, Enlarger] = {"bicubic": bicubic} | {name: network(source) for name, source in sources.items()}
+    sources = {name: name for name in BUNDLED if name in read_manifest()} | dict(
+        given.split("=", 1) for given in options.weights
+    )
+    enlargers: dict[str, Enlarger] = {"bicubic": bicubic} | {
+        name: network(source) for name, source in sources.items()
+    }
     sys.stdout.write(
-        "| small frames | method | " + " | ".join([*SEQUENCES, "mean"]) + " |\n|---|---|" + "---|" * (len(SEQUENCES) + 1) + "\n"
+        "| small frames | method | "
+        + " | ".join([*SEQUENCES, "mean"])
+        + " |\n|---|---|"
+        + "---|" * (len(SEQUENCES) + 1)
+        + "\n"
     )
     for kind in options.kind or KINDS:
         scores: dict[str, list[tuple[float, float]]] = {name: [] for name in enlargers}
@@ -86,10 +94,15 @@ def main(options: Namespace) -> None:
                 shown.append(large[len(large) // 2])
             if options.pictures:
                 options.pictures.mkdir(parents=True, exist_ok=True)
-                pictures = [each.clamp(0, 1).mul(255).round().byte() for each in [*shown, clean[len(clean) // 2]]]
+                pictures = [
+                    each.clamp(0, 1).mul(255).round().byte() for each in [*shown, clean[len(clean) // 2]]
+                ]
                 write_png(options.pictures / f"{kind}-{sequence}.png", beside(pictures))
         for name, values in scores.items():
-            cells = [f"{one:.2f} / {two:.4f}" for one, two in [*values, tuple(map(fmean, zip(*values, strict=True)))]]
+            cells = [
+                f"{one:.2f} / {two:.4f}"
+                for one, two in [*values, tuple(map(fmean, zip(*values, strict=True)))]
+            ]
             sys.stdout.write(f"| {kind} | {name} | {' | '.join(cells)} |\n")
             sys.stdout.flush()
 
@@ -97,9 +110,16 @@ def main(options: Namespace) -> None:
 def options() -> Namespace:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE", help="more networks")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="of small frames; may be given again (all)")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="of small frames; may be given again (all)"
+    )
     parser.add_argument("--frames", type=int, default=20, help="of each of the three sequences")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write bicubic | networks | clean here, a frame of each sequence")
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="DIR",
+        help="write bicubic | networks | clean here, a frame of each sequence",
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
     return parser.parse_args()
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Fit the regression that says how strong noise is (vidrestore/noise/regression.json), from training clips in noise of many kinds.
+"""Fit the regression that says how strong noise is (vidrestore/noise/regression.json), from training clips in
+noise of many kinds.
 
-    fit_noise.py samples SAMPLES.pkl --kind mixed|coded|clean --count 300 [--seed 1] [--clips DIR ...] [--photos DIR]
-    fit_noise.py fit REGRESSION.json SAMPLES.pkl [SAMPLES.pkl ...]
+    fit_noise.py samples SAMPLES.pkl --kind mixed|coded|clean --count 300 [--seed 1] [--clips DIR ...]
+    [--photos DIR] fit_noise.py fit REGRESSION.json SAMPLES.pkl [SAMPLES.pkl ...]
 
-A sample is a window with the features of its planes and the sigma they should lead to: of white noise its own; of other noise that of the
-power where most of it is, sqrt(mean(S^2) / mean(S)) over the frequencies of 8 x 8 blocks; after a codec, which loses detail with the noise,
-the one with which DUST's error is least (tried, so this takes long: a few seconds each); of clean windows 0.
+A sample is a window with the features of its planes and the sigma they should lead to: of white noise its
+own; of other noise that of the power where most of it is, sqrt(mean(S^2) / mean(S)) over the frequencies of 8
+x 8 blocks; after a codec, which loses detail with the noise, the one with which DUST's error is least (tried,
+so this takes long: a few seconds each); of clean windows 0.
 """
 
 from __future__ import annotations
@@ -37,12 +39,17 @@ HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam
 LOOKS = (0, 8, 16)
 TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
 NETWORKS, HIDDEN, STEPS = 3, (24, 8), 1500  # that are averaged; widths; of training
-CLEAN_WEIGHT, WHITE_WEIGHT = 0.2, 1.5  # of samples without noise, whose small errors cost little, and with white noise
+CLEAN_WEIGHT, WHITE_WEIGHT = (
+    0.2,
+    1.5,
+)  # of samples without noise, whose small errors cost little, and with white noise
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Of one plane: features of every look, what the formula for white noise says, the sigma wanted and the noise's root mean square."""
+    """Of one plane: features of every look, what the formula for white noise says, the sigma wanted and the
+    noise's root mean square.
+    """
 
     looks: list[np.ndarray]
     white: float
@@ -75,8 +82,13 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
     ):
         return None
     rows, columns = min(height, 192) // 16 * 16, min(width, 256) // 16 * 16
-    top, left = 2 * int(draw.integers((height - rows) // 2 + 1)), 2 * int(draw.integers((width - columns) // 2 + 1))
-    chroma = (plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:])
+    top, left = (
+        2 * int(draw.integers((height - rows) // 2 + 1)),
+        2 * int(draw.integers((width - columns) // 2 + 1)),
+    )
+    chroma = (
+        plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:]
+    )
     return tuple(plane.float() for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma))
 
 
@@ -99,7 +111,9 @@ def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
     for first in LOOKS:
         formula.add(frames[first][plane])
     sigma, rms = wanted(noisy, plane, restorer)
-    return Sample([look for look in looks if look is not None], formula.sigma(), sigma, min(rms, sigma), plane > 0)
+    return Sample(
+        [look for look in looks if look is not None], formula.sigma(), sigma, min(rms, sigma), plane > 0
+    )
 
 
 def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float]:
@@ -110,7 +124,10 @@ def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, 
     height, width = noise.shape[1:]
     blocks = noise[:, : height // 8 * 8, : width // 8 * 8].unfold(1, 8, 8).unfold(2, 8, 8).reshape(-1, 64)
     power = (blocks @ torch.from_numpy(dct_basis(8)).T).square().mean(0)
-    rms, sigma = float(power.mean().sqrt()), float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt())
+    rms, sigma = (
+        float(power.mean().sqrt()),
+        float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt()),
+    )
     if not noisy.coded:
         return sigma, rms
     least = best_tried(noisy, plane, max(sigma, 1.2), restorer)
@@ -118,7 +135,9 @@ def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, 
 
 
 def best_tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> float:
-    """The sigma with which DUST's error is least, between those that were tried by a parabola through the logarithms."""
+    """The sigma with which DUST's error is least, between those that were tried by a parabola through the
+    logarithms.
+    """
     seen, clean, guide = noisy.seen[plane][5:15], noisy.clean[plane][5:15], noisy.seen[0][5:15]
     places = ClipPlaces(guide, 16, follow=True)
     errors = []
@@ -137,7 +156,13 @@ def best_tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer)
 
 def fit(path: Path, sources: list[Path]) -> None:
     """Fit some small networks and write them as one, hidden layers side by side."""
-    every = [each for source in sources for window in pickle.loads(source.read_bytes()) for each in window if each.looks]
+    every = [
+        each
+        for source in sources
+        for window in pickle.loads(source.read_bytes())
+        for each in window
+        if each.looks
+    ]
     rows = [(look, each) for each in every for look in [np.median(each.looks, axis=0), *each.looks]]
     given = np.array([regression_input(look, each.white, colour=each.colour) for look, each in rows])
     target = np.log(np.array([[each.sigma, each.rms] for _, each in rows]) + OFFSET) - given[:, -2:-1]
@@ -145,14 +170,22 @@ def fit(path: Path, sources: list[Path]) -> None:
     inputs, targets = torch.tensor((given - mean) / spread).float(), torch.tensor(target).float()
     weights = torch.tensor([weight_of(each) for _, each in rows])
     networks = [fitted(inputs, targets, weights, seed) for seed in range(NETWORKS)]
-    first, second, last = zip(*([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True)
+    first, second, last = zip(
+        *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True
+    )
     layers = [
         (torch.tensor(mean), torch.tensor(spread)),
         (torch.cat([layer.weight for layer in first]), torch.cat([layer.bias for layer in first])),
         (torch.block_diag(*(layer.weight for layer in second)), torch.cat([layer.bias for layer in second])),
-        (torch.cat([layer.weight for layer in last], 1) / NETWORKS, torch.stack([layer.bias for layer in last]).mean(0)),
+        (
+            torch.cat([layer.weight for layer in last], 1) / NETWORKS,
+            torch.stack([layer.bias for layer in last]).mean(0),
+        ),
     ]
-    path.write_text(json.dumps({"layers": [[short(weight.tolist()), short(bias.tolist())] for weight, bias in layers]}) + "\n")
+    path.write_text(
+        json.dumps({"layers": [[short(weight.tolist()), short(bias.tolist())] for weight, bias in layers]})
+        + "\n"
+    )
 
 
 def weight_of(sample: Sample) -> float:
@@ -162,7 +195,9 @@ def weight_of(sample: Sample) -> float:
 def fitted(inputs: Tensor, targets: Tensor, weights: Tensor, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     widths = (inputs.shape[1], *HIDDEN, 2)
-    layers = [layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.ReLU())]  # noqa: RUF007
+    layers = [
+        layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.ReLU())
+    ]  # noqa: RUF007
     network = nn.Sequential(*layers[:-1])
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
@@ -184,7 +219,9 @@ def short(values: object) -> object:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("samples")
     make.add_argument("output", type=Path)

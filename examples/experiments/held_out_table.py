@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/held_out_table.py
 
-Prints a table in Markdown. Nothing was trained or tuned with the frames or with the models that degrade them; see `held_out_degradations`.
-A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them, the mean of all clips.
+Prints a table in Markdown. Nothing was trained or tuned with the frames or with the models that degrade them;
+see `held_out_degradations`. A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them,
+the mean of all clips.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Verdict:
 
     def rows(self) -> Iterator[str]:
         """Of the table; the best classical figures are bold."""
-        best = Figures(*(max(getattr(figures, key) for figures in self.classical.values()) for key in ("psnr", "ssim")))
+        best = Figures(
+            *(max(getattr(figures, key) for figures in self.classical.values()) for key in ("psnr", "ssim"))
+        )
         yield _row(self.task, "degraded", self.given)
         for name, figures in self.classical.items():
             yield _row(self.task, name, figures, figures.psnr == best.psnr, figures.ssim == best.ssim)
@@ -69,37 +72,50 @@ class Verdict:
 
 def _row(task: str, name: str, figures: Figures, *bold: bool) -> str:
     cells = [f"{figures.psnr:.2f}", f"{figures.ssim:.4f}"]
-    cells = [f"**{cell}**" if marked else cell for cell, marked in zip(cells, bold or (False, False), strict=True)]
+    cells = [
+        f"**{cell}**" if marked else cell for cell, marked in zip(cells, bold or (False, False), strict=True)
+    ]
     return f"| {task} | {name} | {' | '.join(cells)} |"
 
 
 @dataclass
 class Gallery:
-    """Every judged frame of a task in all its versions, on disk once it is known which classical method is the strongest."""
+    """Every judged frame of a task in all its versions, on disk once it is known which classical method is
+    the strongest.
+    """
 
     folder: Path
     frames: list[tuple[str, dict[str, Tensor]]] = field(default_factory=list)
 
     def add(self, name: str, versions: Mapping[str, Tensor]) -> None:
-        self.frames.append((name, {version: picture.mul(255).round().byte() for version, picture in versions.items()}))
+        self.frames.append(
+            (name, {version: picture.mul(255).round().byte() for version, picture in versions.items()})
+        )
 
     def write(self, verdict: Verdict) -> None:
         """degraded | strongest classical | networks | clean, a PNG for each frame."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, versions in self.frames:
-            shown = [versions[version] for version in ("degraded", verdict.strongest, *verdict.networks, "clean")]
+            shown = [
+                versions[version] for version in ("degraded", verdict.strongest, *verdict.networks, "clean")
+            ]
             write_png(self.folder / f"{verdict.task}-{name}.png", beside(shown))
 
 
 def eval_clips(data: Path, count: int) -> list[tuple[str, Tensor]]:
-    """Clips (FRAMES, 3, H, W) around `count` evenly spread frames of every sequence, each with the name of its middle frame."""
+    """Clips (FRAMES, 3, H, W) around `count` evenly spread frames of every sequence, each with the name of
+    its middle frame.
+    """
     clips = []
     for number in range(count):
         for sequence in SEQUENCES:
             files = sorted((data / "eval" / "davis480p_heldout" / sequence).iterdir())
             first = round((len(files) - FRAMES) * (number + 1) / (count + 1))
             clips.append(
-                (f"{sequence}-{files[first + FRAMES // 2].stem}", torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]]))
+                (
+                    f"{sequence}-{files[first + FRAMES // 2].stem}",
+                    torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]]),
+                )
             )
     return clips
 
@@ -111,11 +127,18 @@ def rgb_picture(path: Path) -> Tensor:
     return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).float() / 255
 
 
-def judge(task: str, clips: Sequence[tuple[str, Tensor]], networks: Mapping[str, Restorer], gallery: Gallery | None = None) -> Verdict:
+def judge(
+    task: str,
+    clips: Sequence[tuple[str, Tensor]],
+    networks: Mapping[str, Restorer],
+    gallery: Gallery | None = None,
+) -> Verdict:
     """All methods on all clips degraded for a task."""
     classical: dict[str, Restorer] = {method.name: _settled(task, method.name) for method in METHODS[task]}
     scores: dict[str, list[tuple[float, float]]] = {}
-    for (name, _), (degraded, clean) in zip(clips, degraded_clips([clip for _, clip in clips], task), strict=True):
+    for (name, _), (degraded, clean) in zip(
+        clips, degraded_clips([clip for _, clip in clips], task), strict=True
+    ):
         versions = {"degraded": degraded[FRAMES // 2]}
         versions |= {label: restore(degraded) for label, restore in (classical | dict(networks)).items()}
         for label, picture in versions.items():
@@ -123,7 +146,12 @@ def judge(task: str, clips: Sequence[tuple[str, Tensor]], networks: Mapping[str,
         if gallery:
             gallery.add(name, versions | {"clean": clean[FRAMES // 2]})
     means = {label: Figures(*map(fmean, zip(*values, strict=True))) for label, values in scores.items()}
-    return Verdict(task, means["degraded"], {name: means[name] for name in classical}, {name: means[name] for name in networks})
+    return Verdict(
+        task,
+        means["degraded"],
+        {name: means[name] for name in classical},
+        {name: means[name] for name in networks},
+    )
 
 
 def _settled(task: str, name: str) -> Restorer:
@@ -138,7 +166,9 @@ def _scores(picture: Tensor, clean: Tensor) -> tuple[float, float]:
 
 
 def network(task: str, source: str) -> Restorer:
-    """Weights by name or path, as the command runs them: whole frames as long as memory allows. Raises CheckpointError."""
+    """Weights by name or path, as the command runs them: whole frames as long as memory allows. Raises
+    CheckpointError.
+    """
     restorer = ImageRestorer(task, RestoreOptions(model=source))
     middle = FRAMES // 2
 
@@ -165,7 +195,12 @@ def write_png(path: Path, picture: Tensor) -> None:
     """Write (3, H, W) uint8."""
     frame = av.VideoFrame.from_ndarray(picture.permute(1, 2, 0).contiguous().numpy(), format="rgb24")
     encoder = av.CodecContext.create("png", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = frame.width, frame.height, "rgb24", Fraction(1, 24)
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
+        frame.width,
+        frame.height,
+        "rgb24",
+        Fraction(1, 24),
+    )
     path.write_bytes(b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)]))
 
 
@@ -200,10 +235,23 @@ def main(options: Namespace) -> None:
 
 def options() -> Namespace:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", action="append", choices=list(MODELS), help="one of the tasks; may be given again (all)")
-    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE", help="more networks; {task} in FILE is replaced")
+    parser.add_argument(
+        "--task", action="append", choices=list(MODELS), help="one of the tasks; may be given again (all)"
+    )
+    parser.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="more networks; {task} in FILE is replaced",
+    )
     parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write degraded | strongest classical | networks | clean here")
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="DIR",
+        help="write degraded | strongest classical | networks | clean here",
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
     return parser.parse_args()
 

@@ -2,7 +2,8 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/noise_clips.py ../shared/data
 
-The table shows the estimate and, in brackets, its error in percent: of the sigma that was added, and after x264 of the `residual`.
+The table shows the estimate and, in brackets, its error in percent: of the sigma that was added, and after
+x264 of the `residual`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ CLIPS = ("car-shadow", "dog", "kite-surf")
 
 
 def noisy(clean: NDArray[Any], sigma: float, seed: int = 0) -> NDArray[np.uint8]:
-    return np.rint(clean + np.random.default_rng(seed).normal(0, sigma, clean.shape)).clip(0, 255).astype(np.uint8)
+    return (
+        np.rint(clean + np.random.default_rng(seed).normal(0, sigma, clean.shape))
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
 
 
 def estimate(*planes: NDArray[Any], unit: float = 1.0) -> float:
@@ -52,7 +57,12 @@ def through_x264(frames: list[Planes], crf: int = 23) -> list[Planes]:
     height, width = frames[0][0].shape
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=24, options={"crf": str(crf), "preset": "medium"})
-        stream.width, stream.height, stream.pix_fmt, stream.time_base = width, height, "yuv420p", Fraction(1, 24)
+        stream.width, stream.height, stream.pix_fmt, stream.time_base = (
+            width,
+            height,
+            "yuv420p",
+            Fraction(1, 24),
+        )
         for planes in frames:
             flat = np.concatenate([planes[0], np.stack(planes[1:]).reshape(height // 2, width)])
             container.mux(stream.encode(av.VideoFrame.from_ndarray(flat, format="yuv420p")))
@@ -68,25 +78,39 @@ def through_x264(frames: list[Planes], crf: int = 23) -> list[Planes]:
 
 
 def residual(clean: Sequence[Planes], decoded: Sequence[Planes], plane: int, sigma: float) -> float:
-    """Standard deviation of decoded less clean where the noise was not clipped: what is left, and what the codec took from the picture."""
+    """Standard deviation of decoded less clean where the noise was not clipped: what is left, and what the
+    codec took from the picture.
+    """
     original = np.stack([frame[plane] for frame in clean]).astype(np.float32)
     margin = min(3 * sigma, 100)
     inner = (original > margin) & (original < 255 - margin)
-    return float((np.stack([frame[plane] for frame in decoded]) - original)[inner].std()) if inner.any() else 0.0
+    return (
+        float((np.stack([frame[plane] for frame in decoded]) - original)[inner].std()) if inner.any() else 0.0
+    )
 
 
 def main(data: Path) -> None:
     sigmas = (2, 5, 10, 20, 40, 60)
-    sys.stdout.write(f"| clip, plane | clean | {' | '.join(map(str, sigmas))} | {' | '.join(f'{sigma} crf 23' for sigma in sigmas)} |\n")
+    sys.stdout.write(
+        f"| clip, plane | clean | {' | '.join(map(str, sigmas))} | "
+        f"{' | '.join(f'{sigma} crf 23' for sigma in sigmas)} |\n"
+    )
     for clip in CLIPS:
         frames = read_planes(data / "eval" / "davis480p_heldout" / clip, 12, step=1)
         added = {
-            sigma: [tuple(noisy(plane, sigma, 100 * at + sigma) for plane in frame) for at, frame in enumerate(frames)] for sigma in sigmas
+            sigma: [
+                tuple(noisy(plane, sigma, 100 * at + sigma) for plane in frame)
+                for at, frame in enumerate(frames)
+            ]
+            for sigma in sigmas
         }
         coded = {sigma: through_x264(added[sigma]) for sigma in sigmas}
         for plane in range(3):
             cells = [f"{clip} {'YUV'[plane]}", f"{estimate(*(frame[plane] for frame in frames)):.1f}"]
-            for films, truth in ((added, lambda sigma: sigma), (coded, lambda sigma: residual(frames, coded[sigma], plane, sigma))):  # noqa: B023
+            for films, truth in (
+                (added, lambda sigma: sigma),
+                (coded, lambda sigma: residual(frames, coded[sigma], plane, sigma)),
+            ):  # noqa: B023
                 for sigma in sigmas:
                     got = estimate(*(frame[plane] for frame in films[sigma]))
                     cells.append(f"{got:.1f} ({100 * (got / max(truth(sigma), 0.1) - 1):+.0f})")

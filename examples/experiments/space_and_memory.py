@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/space_and_memory.py [--frames N]
 
-Prints a table in Markdown. Memory is the peak of the process; temporary space the most bytes that were seen in the work folder, looked at
-every few milliseconds, against the size of the output and of the largest finished part.
+Prints a table in Markdown. Memory is the peak of the process; temporary space the most bytes that were seen
+in the work folder, looked at every few milliseconds, against the size of the output and of the largest
+finished part.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder,
 
 @dataclass
 class Taken:
-    """Bytes: of memory at its peak, of the work folder at its largest, of the largest part in it, and of the output."""
+    """Bytes: of memory at its peak, of the work folder at its largest, of the largest part in it, and of the
+    output.
+    """
 
     memory: int = 0
     temporary: int = 0
@@ -74,14 +77,22 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=300, help="of the short film")
     parser.add_argument("--segment-frames", type=int, default=100)
     options = parser.parse_args()
-    sys.stdout.write("| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB |\n|---|---|---|---|---|---|\n")
+    sys.stdout.write(
+        "| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB "
+        "|\n|---|---|---|---|---|---|\n"
+    )
     with TemporaryDirectory() as folder:
         for name, size in SIZES.items():
             for frames in (options.frames, TIMES * options.frames):
-                source, output = Path(folder) / f"{name}{frames}.mkv", Path(folder) / f"{name}{frames}.out.mkv"
+                source, output = (
+                    Path(folder) / f"{name}{frames}.mkv",
+                    Path(folder) / f"{name}{frames}.out.mkv",
+                )
                 write_film(str(source), *size, frames)
                 taken = take(command(name, source, output, options.segment_frames), output)
-                figures = " | ".join(f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part))
+                figures = " | ".join(
+                    f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part)
+                )
                 sys.stdout.write(f"| {name} | {frames} | {figures} |\n")
                 sys.stdout.flush()
     return 0
@@ -91,7 +102,17 @@ def command(name: str, source: Path, output: Path, segment: int) -> list[str]:
     """The identity through the library, since it is no command; else the command line."""
     if name == "identity":
         return [sys.executable, "-c", IDENTITY, str(source), str(output), str(segment)]
-    tail = ["-o", str(output), "--sigma", "10", "--fast", "--segment-frames", str(segment), "--encoder", "libx264"]
+    tail = [
+        "-o",
+        str(output),
+        "--sigma",
+        "10",
+        "--fast",
+        "--segment-frames",
+        str(segment),
+        "--encoder",
+        "libx264",
+    ]
     return [sys.executable, "-m", "vidrestore", name, str(source), *tail]
 
 

@@ -1,13 +1,15 @@
-"""The systems of the DUST paper beside each other on clips that none has seen, as Tables IV, V and VIII have them.
+"""The systems of the DUST paper beside each other on clips that none has seen, as Tables IV, V and VIII have
+them.
 
     examples/train_systems.sh RUNS table
     PYTHONPATH=.:tests/helpers python examples/experiments/systems_table.py RUNS
 
-RUNS holds what the recipes of examples/train/systems were trained to; what is not there is left out. Prints a table in Markdown: learned
-parameters; CPU seconds of an epoch, taken as 350 steps (the groups of the largest training set, side by side, in batches of 64), making
-the batches included; PSNR and SSIM by the paper's protocol (`vidrestore.evaluation.papers.sensed_patches`) at 160 lines;
-frames of 160 lines per second; the steps of the training, the CPU minutes that they take at the pace of the epoch, and what the
-held-out PSNR gained in the last sixth of them, a fifth more steps than before. All on one thread, in one process.
+RUNS holds what the recipes of examples/train/systems were trained to; what is not there is left out. Prints a
+table in Markdown: learned parameters; CPU seconds of an epoch, taken as 350 steps (the groups of the largest
+training set, side by side, in batches of 64), making the batches included; PSNR and SSIM by the paper's
+protocol (`vidrestore.evaluation.papers.sensed_patches`) at 160 lines; frames of 160 lines per second; the
+steps of the training, the CPU minutes that they take at the pace of the epoch, and what the held-out PSNR
+gained in the last sixth of them, a fifth more steps than before. All on one thread, in one process.
 """
 
 from __future__ import annotations
@@ -92,13 +94,27 @@ class Entry(NamedTuple):
         ]
 
 
-HEADINGS = ("system", "task", "parameters", "epoch", "PSNR", "SSIM", "frames/s", "steps", "minutes", "last sixth")
+HEADINGS = (
+    "system",
+    "task",
+    "parameters",
+    "epoch",
+    "PSNR",
+    "SSIM",
+    "frames/s",
+    "steps",
+    "minutes",
+    "last sixth",
+)
 
 
 def held_out_sequences(data: Path) -> list[FrameSequence]:
     """The clips that nothing was trained on."""
     folders = sorted((data / "eval" / "davis480p_heldout").iterdir())
-    return [FrameSequence(folder.name, folder, tuple(sorted(path.name for path in folder.iterdir()))) for folder in folders]
+    return [
+        FrameSequence(folder.name, folder, tuple(sorted(path.name for path in folder.iterdir())))
+        for folder in folders
+    ]
 
 
 def entry(system: str, task: str, weights: Path, recipe: Path, sequences: list[FrameSequence]) -> Entry:
@@ -129,7 +145,12 @@ def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSe
     work = sensed_patches.restorer(model.network, setting.sigma, None)
     patch = model.network.config.patch  # type: ignore[union-attr]
     return len(video) / min(
-        seconds(lambda: sensed_patches.restored_video(work, video, patch, table.settings["stride"], setting.clip, "cpu")) for _ in range(2)
+        seconds(
+            lambda: sensed_patches.restored_video(
+                work, video, patch, table.settings["stride"], setting.clip, "cpu"
+            )
+        )
+        for _ in range(2)
     )
 
 
@@ -146,13 +167,17 @@ def update_seconds(recipe: Path) -> float:
     with TemporaryDirectory() as folder:
         run = Run(config, Path(folder), torch.device("cpu"))
         source, _ = make_data(config, run.architecture)
-        batches: Iterator[tuple[torch.Tensor, ...]] = source.batches(range(TIMED + 1), config.training.batch, 0)
+        batches: Iterator[tuple[torch.Tensor, ...]] = source.batches(
+            range(TIMED + 1), config.training.batch, 0
+        )
         run.update(*next(batches))  # which waits for the first windows
         return fmean(seconds(lambda: run.update(*next(batches))) for _ in range(TIMED))
 
 
 def curve(training: Mapping[str, Any]) -> tuple[int, float | None]:
-    """Steps of a training and what its held-out PSNR gained in the last sixth of them, from the card of the weights."""
+    """Steps of a training and what its held-out PSNR gained in the last sixth of them, from the card of the
+    weights.
+    """
     steps = training["steps"]
     points = [(point["step"], fmean(point["psnr"].values())) for point in training["curve"]]
     before = [psnr for step, psnr in points if step <= steps / 1.2]
@@ -178,7 +203,10 @@ def main(options: Namespace) -> None:
         sys.stdout.write(f"| {' | '.join(found.cells())} |\n")
         sys.stdout.flush()
     if found is None:
-        sys.exit(f"{options.runs}: none of the systems is there; train them: examples/train_systems.sh {options.runs} table")
+        sys.exit(
+            f"{options.runs}: none of the systems is there; train them: examples/train_systems.sh "
+            f"{options.runs} table"
+        )
 
 
 def options() -> Namespace:

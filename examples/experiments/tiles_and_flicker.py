@@ -1,9 +1,11 @@
 """What tiles and `--steady` change, on held-out footage.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/tiles_and_flicker.py tiles|flicker [--task T] [--weights FILE]
+    PYTHONPATH=.:tests/helpers python examples/experiments/tiles_and_flicker.py tiles|flicker [--task T]
+    [--weights FILE]
 
-Prints a table in Markdown. `tiles`: a frame restored whole and in tiles, their distance in dB, and the step across tile borders. `flicker`:
-how much the error changes from frame to frame along the motion, on a photo that stands, one that is panned, and a real clip.
+Prints a table in Markdown. `tiles`: a frame restored whole and in tiles, their distance in dB, and the step
+across tile borders. `flicker`: how much the error changes from frame to frame along the motion, on a photo
+that stands, one that is panned, and a real clip.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def tiles(restorer: Callable[..., ImageRestorer], task: str) -> Iterator[str]:
     clip = frames_of(SEQUENCE, 1)
     degraded, clean = (part[0] for part in MODELS[task](clip, 0))
     whole = restored(restorer(), degraded)
-    yield "| task | tile | overlap | dB to the whole frame | dB to clean | whole to clean | border step |\n|---|---|---|---|---|---|---|"
+    yield (
+        "| task | tile | overlap | dB to the whole frame | dB to clean | whole to clean | border step "
+        "|\n|---|---|---|---|---|---|---|"
+    )
     for side in SIDES:
         for overlap in OVERLAPS:
             if overlap * 2 >= side or (overlap != 32 and side not in (128, 256)):
@@ -51,22 +56,37 @@ def border_step(tiled: Tensor, whole: Tensor, restorer: ImageRestorer) -> float:
     ratios = []
     for axis, side in zip((1, 2), restorer.tile_size(*tiled.shape[1:]), strict=True):
         length = tiled.shape[axis] + -tiled.shape[axis] % 8
-        edges = sorted({edge for span in tile_spans(length, side, restorer.tile_overlap) for edge in span} - {0, length})
+        edges = sorted(
+            {edge for span in tile_spans(length, side, restorer.tile_overlap) for edge in span} - {0, length}
+        )
         if edges:
-            gradients = [picture.diff(dim=axis).abs().index_select(axis, torch.tensor(edges) - 1).mean() for picture in (tiled, whole)]
+            gradients = [
+                picture.diff(dim=axis).abs().index_select(axis, torch.tensor(edges) - 1).mean()
+                for picture in (tiled, whole)
+            ]
             ratios.append(float(gradients[0] / gradients[1]))
     return max(ratios, default=1.0)
 
 
 def flicker(restorer: Callable[..., ImageRestorer], task: str) -> Iterator[str]:
     """A row for every film, with and without."""
-    yield "| task | film | steady | change of the error (of 255) | as given | PSNR (dB) |\n|---|---|---|---|---|---|"
+    yield (
+        "| task | film | steady | change of the error (of 255) | as given | PSNR (dB) "
+        "|\n|---|---|---|---|---|---|"
+    )
     for name, (clip, shift) in films().items():
         degraded, clean = MODELS[task](clip, 0)
         for steady in (False, True):
             result = torch.stack(list(restorer(steady=steady).frames(degraded, (0, len(degraded)))))
-            figures = change_of_error(result - clean, shift), change_of_error(degraded - clean, shift), decibels(result.clamp(0, 1), clean)
-            yield f"| {task} | {name} | {'yes' if steady else 'no'} | {' | '.join(f'{figure:.2f}' for figure in figures)} |"
+            figures = (
+                change_of_error(result - clean, shift),
+                change_of_error(degraded - clean, shift),
+                decibels(result.clamp(0, 1), clean),
+            )
+            yield (
+                f"| {task} | {name} | {'yes' if steady else 'no'} | "
+                f"{' | '.join(f'{figure:.2f}' for figure in figures)} |"
+            )
 
 
 def films() -> dict[str, tuple[Tensor, tuple[int, int]]]:
@@ -82,9 +102,14 @@ def films() -> dict[str, tuple[Tensor, tuple[int, int]]]:
 
 
 def change_of_error(error: Tensor, shift: tuple[int, int]) -> float:
-    """Root of the mean square of what the error of a frame differs from that of the next at the place that moved there, of 255."""
+    """Root of the mean square of what the error of a frame differs from that of the next at the place that
+    moved there, of 255.
+    """
     down, right = shift
-    before, after = error[:-1, :, down:, right:], error[1:, :, : error.shape[2] - down, : error.shape[3] - right]
+    before, after = (
+        error[:-1, :, down:, right:],
+        error[1:, :, : error.shape[2] - down, : error.shape[3] - right],
+    )
     return 255 * float((after - before).square().mean().sqrt())
 
 
@@ -98,7 +123,12 @@ def restored(restorer: ImageRestorer, picture: Tensor) -> Tensor:
 
 def frames_of(sequence: str, count: int) -> Tensor:
     """(count, 3, H, W) in [0, 1]."""
-    return torch.stack([rgb_picture(path) for path in sorted((DATA / "eval" / "davis480p_heldout" / sequence).iterdir())[:count]])
+    return torch.stack(
+        [
+            rgb_picture(path)
+            for path in sorted((DATA / "eval" / "davis480p_heldout" / sequence).iterdir())[:count]
+        ]
+    )
 
 
 def main(options: Namespace) -> None:

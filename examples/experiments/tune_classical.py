@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:tests/helpers python examples/experiments/tune_classical.py ../shared/data [TASK ...]
 
-One setting after the other is set to its best choice, from the usual ones on, until none changes. What is printed goes into
-`classical_restoration.TUNED`. Degraded as networks are trained, by `vidrestore.degrade`; three minutes on one core.
+One setting after the other is set to its best choice, from the usual ones on, until none changes. What is
+printed goes into `classical_restoration.TUNED`. Degraded as networks are trained, by `vidrestore.degrade`;
+three minutes on one core.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ def main(data: Path, tasks: Iterable[str]) -> None:
         for method in METHODS[task]:
             best, settings = tuned(method, pairs)
             found[task][method.name] = settings
-            print(f"{task}, {method.name}: {best:.2f} dB (given {given:.2f}) with {settings}", file=sys.stderr, flush=True)
+            print(
+                f"{task}, {method.name}: {best:.2f} dB (given {given:.2f}) with {settings}",
+                file=sys.stderr,
+                flush=True,
+            )
     sys.stdout.write(f"TUNED = {pprint.pformat(found, width=140, sort_dicts=False)}\n")
 
 
@@ -53,13 +58,18 @@ def rgb_clip(path: Path) -> Tensor:
     """(FRAMES, 3, H, W) of a training clip, as 8 bits hold it."""
     with VideoReader(str(path), threads=1) as reader:
         video = reader.info.video
-        frames = [planes_to_grey(frame.planes, video.format) for frame in islice(reader.frames(), FIRST, FIRST + FRAMES)]
+        frames = [
+            planes_to_grey(frame.planes, video.format)
+            for frame in islice(reader.frames(), FIRST, FIRST + FRAMES)
+        ]
     planes = [torch.stack(plane) for plane in zip(*frames, strict=True)]
     return stored(yuv_to_rgb(planes, video.format, video.colour, video.height))
 
 
 def degraded_pairs(clips: Iterable[Tensor], task: str) -> Iterator[Pair]:
-    """Every clip degraded for a task, the seed being its number, and its clean middle frame. Haze is seen over whole frames."""
+    """Every clip degraded for a task, the seed being its number, and its clean middle frame. Haze is seen
+    over whole frames.
+    """
     for number, clip in enumerate(clips):
         height, width = clip.shape[2:]
         top, left = (height - CROP[0]) // 2, (width - CROP[1]) // 2
@@ -78,7 +88,9 @@ def tuned(method: Method, pairs: list[Pair]) -> tuple[float, dict[str, Any]]:
     def score(settings: dict[str, Any]) -> float:
         key = tuple(settings.values())
         if key not in scores:
-            scores[key] = fmean(psnr(method.middle(degraded, settings), clean, 1) for degraded, clean in pairs)
+            scores[key] = fmean(
+                psnr(method.middle(degraded, settings), clean, 1) for degraded, clean in pairs
+            )
         return scores[key]
 
     settings = {name: values[0] for name, values in method.choices.items()}

@@ -39,7 +39,13 @@ def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[st
 
 
 def test_the_module_is_the_command() -> None:
-    result = subprocess.run([sys.executable, "-m", "vidrestore", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "vidrestore", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert result.stdout == f"vidrestore {vidrestore.__version__}\n"
 
 
@@ -48,7 +54,9 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "weights" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join
+)
 def test_wrong_syntax_ends_with_2(arguments: tuple[str, ...]) -> None:
     assert run(*arguments) == 2
 
@@ -81,7 +89,9 @@ def wait():
     time.sleep(60)
 main(["wait"])
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -104,9 +114,15 @@ def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
     command = [sys.executable, "-m", "vidrestore", "weights", "list"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
+        )
     assert result.returncode == 1
-    assert result.stderr == "vidrestore: standard output can't be written (No space left on device); make room, or send it elsewhere\n"
+    assert (
+        result.stderr
+        == "vidrestore: standard output can't be written (No space left on device); make room, or send it "
+        "elsewhere\n"
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes that break")
@@ -114,9 +130,17 @@ def test_a_reader_that_has_left_is_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    code = "from vidrestore.cli import app, main; app.app.command('say')(lambda: print('a word')); main(['say'])"
+    code = (
+        "from vidrestore.cli import app, main; app.app.command('say')(lambda: print('a word')); main(['say'])"
+    )
     result = subprocess.run(
-        [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
+        [sys.executable, "-c", code],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
     )
     os.close(writing)
     assert (result.returncode, result.stderr) == (0, "")
@@ -125,7 +149,9 @@ def test_a_reader_that_has_left_is_no_traceback() -> None:
 # weights
 
 
-def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys: pytest.CaptureFixture[str], repository: Path) -> None:
+def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(
+    capsys: pytest.CaptureFixture[str], repository: Path
+) -> None:
     assert run("weights", "list", "--json") == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
@@ -135,9 +161,25 @@ def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys: pyte
 def test_weights_list_says_what_each_is_for_and_where_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    here = Card("dust-denoise", "dust", {}, "denoise", "0" * 64, 3_147_776, {"sigma": [1, 75]}, file="dust-denoise.safetensors")
+    here = Card(
+        "dust-denoise",
+        "dust",
+        {},
+        "denoise",
+        "0" * 64,
+        3_147_776,
+        {"sigma": [1, 75]},
+        file="dust-denoise.safetensors",
+    )
     away = Card(
-        "dust-cs20", "dust", {}, "recover", "0" * 64, 999, {"rate": 0.2, "mode": "gray"}, hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors"
+        "dust-cs20",
+        "dust",
+        {},
+        "recover",
+        "0" * 64,
+        999,
+        {"rate": 0.2, "mode": "gray"},
+        hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors",
     )
     write_manifest([away, here], tmp_path)
     monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
@@ -150,20 +192,40 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
 
 
 def test_weights_list_marks_what_the_restorers_take() -> None:
-    images = {f"{mb_taylorformer_restorer.FAMILY}-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")}
-    assert {dust_restorer.DEFAULT_MODEL, *vsr_restorer.DEFAULTS.values()} | images == weights_commands.DEFAULTS
+    images = {
+        f"{mb_taylorformer_restorer.FAMILY}-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")
+    }
+    assert {
+        dust_restorer.DEFAULT_MODEL,
+        *vsr_restorer.DEFAULTS.values(),
+    } | images == weights_commands.DEFAULTS
     assert set(manifest.read_manifest()) >= weights_commands.DEFAULTS
 
 
-def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_weights_verify_of_a_damaged_file_fails_and_names_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"nothing")
     assert run("weights", "verify", str(path)) == 1
     assert f"{path}: damaged" in capsys.readouterr().out
 
 
-def test_weights_import_wants_its_config_as_a_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ("weights", "import", "a.pth", "-o", str(tmp_path / "a.safetensors"), "--family", "dust", "--task", "denoise", "--config")
+def test_weights_import_wants_its_config_as_a_json_object(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = (
+        "weights",
+        "import",
+        "a.pth",
+        "-o",
+        str(tmp_path / "a.safetensors"),
+        "--family",
+        "dust",
+        "--task",
+        "denoise",
+        "--config",
+    )
     assert run(*arguments, "{patch: 16}") == 2
     assert run(*arguments, "[16]") == 2
     assert run(*arguments, str(tmp_path / "none.json")) == 2
@@ -180,7 +242,9 @@ JOB: list[Event] = [
     Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=1_500_000_000),
     Warned("in.mp4", "captions are dropped", frame=7),
     Progressed("in.mp4", done=60, total=60, seconds=6.0),
-    Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"),
+    Finished(
+        "in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"
+    ),
 ]
 
 
@@ -190,7 +254,9 @@ def show(events: list[Event], *, json: bool = False, quiet: bool = False) -> Non
             tell(event)
 
 
-def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     show(JOB)
     written = capsys.readouterr()
     assert written.out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
@@ -218,7 +284,10 @@ def test_quiet_leaves_errors_and_damage(capsys: pytest.CaptureFixture[str]) -> N
     show([*JOB, Failed("b.mp4", "b.mp4: no video")], quiet=True)
     written = capsys.readouterr()
     assert written.out == ""
-    assert written.err.splitlines() == ["in.mp4: warning: the source is damaged: frame 9 is missing", "vidrestore: b.mp4: no video"]
+    assert written.err.splitlines() == [
+        "in.mp4: warning: the source is damaged: frame 9 is missing",
+        "vidrestore: b.mp4: no video",
+    ]
 
 
 def test_of_several_inputs_each_is_numbered(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,23 +298,37 @@ def test_of_several_inputs_each_is_numbered(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "[2/2] in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
 
 
-def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys: pytest.CaptureFixture[str]) -> None:
-    scenes = [{"first": 0, "stop": 40, "noise": "luma 19.8, coarse"}, {"first": 40, "stop": 60, "noise": "none"}]
+def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scenes = [
+        {"first": 0, "stop": 40, "noise": "luma 19.8, coarse"},
+        {"first": 40, "stop": 60, "noise": "none"},
+    ]
     show([Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, details={"scenes": scenes})])
-    assert capsys.readouterr().out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse\n"
+    assert (
+        capsys.readouterr().out
+        == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse\n"
+    )
 
 
-def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
     events: list[Progressed] = []
 
     def frames() -> Iterator[int]:
         for number in range(40):
-            clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0  # a clip takes 10 seconds, then its frames are encoded
+            clock[0] = (
+                10.0 + 0.25 * number if number < 20 else 30.0
+            )  # a clip takes 10 seconds, then its frames are encoded
             yield number
 
-    for _ in frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append):  # 41, says the container
+    for _ in frame_progress.counted(
+        frames(), "a.mp4", 41, "restore", events.append
+    ):  # 41, says the container
         pass
     assert events[0] == replace(events[0], done=0, total=41, seconds=0.0, settled=False)
     early = {event.done: event.eta for event in events if event.done < 20}
@@ -257,7 +340,14 @@ def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(monkeypat
 def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     show(JOB, json=True)
     lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["start", "plan", "progress", "warning", "progress", "done"]
+    assert [json.loads(line)["event"] for line in lines] == [
+        "start",
+        "plan",
+        "progress",
+        "warning",
+        "progress",
+        "done",
+    ]
 
 
 def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +385,14 @@ with listening(json={json_lines}) as tell:
 """
     terminal, stderr = os.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    result = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, env=environment, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        timeout=60,
+        check=True,
+    )
     os.close(stderr)
     shown = os.read(terminal, 100_000).decode()
     os.close(terminal)
@@ -305,7 +402,10 @@ with listening(json={json_lines}) as tell:
     assert "1/2 frames" in shown
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")],
+)
 def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
     assert progress.length_of_time(seconds) == text
 
@@ -337,7 +437,9 @@ def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception
 
     assert run_each([str(number) for number in range(len(outcomes))], work, told.append) == code
     failed = [event.source for event in told if isinstance(event, Failed)]
-    assert failed == [str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
+    assert failed == [
+        str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+    ]
 
 
 def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:
@@ -347,7 +449,10 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
         raise OptionError("sigma must be positive")
 
     run_each(["a", "b"], work, told.append)
-    assert told[:2] == [Progressed("a", 0, stage="read"), Failed("a", "sigma must be positive", kind="OptionError", exit_code=2)]
+    assert told[:2] == [
+        Progressed("a", 0, stage="read"),
+        Failed("a", "sigma must be positive", kind="OptionError", exit_code=2),
+    ]
 
 
 # Odd values
@@ -356,14 +461,24 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        (("--preset", "potato"), "--preset potato: libx264 has no such preset; expected ultrafast, superfast"),
-        (("--encoder", "libsvtav1", "--preset", "potato", "-o", "out.mkv"), "libsvtav1 has no such preset; expected -1 to 13"),
+        (
+            ("--preset", "potato"),
+            "--preset potato: libx264 has no such preset; expected ultrafast, superfast",
+        ),
+        (
+            ("--encoder", "libsvtav1", "--preset", "potato", "-o", "out.mkv"),
+            "libsvtav1 has no such preset; expected -1 to 13",
+        ),
         (("--encoder", "potato"), "no encoder 'potato'; this version has: libx264"),
     ],
     ids=" ".join,
 )
 def test_odd_values_get_a_sentence(
-    option: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    option: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_video(tmp_path / "in.mp4", 2, codec="libx264")
     monkeypatch.chdir(tmp_path)
@@ -372,16 +487,38 @@ def test_odd_values_get_a_sentence(
     assert sentence in told and "avcodec" not in told
 
 
-def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "junk.pth").write_bytes(bytes(range(256)) * 4)
-    assert run("weights", "import", str(tmp_path / "junk.pth"), "-o", str(tmp_path / "x.safetensors"), "--family", "spynet") == 1
+    assert (
+        run(
+            "weights",
+            "import",
+            str(tmp_path / "junk.pth"),
+            "-o",
+            str(tmp_path / "x.safetensors"),
+            "--family",
+            "spynet",
+        )
+        == 1
+    )
     told = capsys.readouterr().err
     assert "not a checkpoint that can be read safely" in told and "weights_only" not in told
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("1m30s", 90), ("1:30", 90), ("90s", 90), ("1h2m", 3720), ("2m", 120), ("1:02:03.5", 3723.5), ("0.5s", 0.5)],
+    [
+        ("90", 90),
+        ("1m30s", 90),
+        ("1:30", 90),
+        ("90s", 90),
+        ("1h2m", 3720),
+        ("2m", 120),
+        ("1:02:03.5", 3723.5),
+        ("0.5s", 0.5),
+    ],
 )
 def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
     assert parsing.moment(text) == seconds

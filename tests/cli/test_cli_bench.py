@@ -55,16 +55,30 @@ def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmarks.write_film(str(tmp_path / "film.mkv"), 64, 48, 5)
-    clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)  # a second from each look to the next
+    clock = SimpleNamespace(
+        process_time=count().__next__, perf_counter=count().__next__
+    )  # a second from each look to the next
     monkeypatch.setattr(benchmarks, "time", clock)
     options = RestoreOptions(encoder=EncoderOptions(lossless=True))
-    found = benchmarks.bench(str(tmp_path / "film.mkv"), task="<identity>", options=options, size=(64, 48), frames=50)
+    found = benchmarks.bench(
+        str(tmp_path / "film.mkv"), task="<identity>", options=options, size=(64, 48), frames=50
+    )
     assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
 
 
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
     stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
-    found = Benchmark("film", "dust", 2, {"fp32": 1e9, "bf16": 2e9}, stages, Stage("whole", 0.045, 0.025), Rate(1.5e9, "bf16"), None, 0.5)
+    found = Benchmark(
+        "film",
+        "dust",
+        2,
+        {"fp32": 1e9, "bf16": 2e9},
+        stages,
+        Stage("whole", 0.045, 0.025),
+        Rate(1.5e9, "bf16"),
+        None,
+        0.5,
+    )
     assert found.bound == pytest.approx(50)
     assert found.share == pytest.approx(0.8)
     assert found.network_share == pytest.approx(0.75)
@@ -81,10 +95,14 @@ def test_the_rate_of_the_network_alone_counts_every_call_once() -> None:
 def test_the_network_of_denoising_is_measured_alone() -> None:
     sample = DenoiseRestorer(RestoreOptions(device="cpu")).sample()
     sample.work()
-    macs = 4 * 256 * 1024 + 20 * (256 + 256 + 1024)  # V, D, P, D of every token; similarities and two mixes with 20 tokens
+    macs = 4 * 256 * 1024 + 20 * (
+        256 + 256 + 1024
+    )  # V, D, P, D of every token; similarities and two mixes with 20 tokens
     assert sample.operations == 2 * macs * 32 * 20
 
 
 def test_a_pipe_can_t_be_measured() -> None:
-    with pytest.raises(OptionError, match="bench reads its video more than once: name a file instead of a pipe"):
+    with pytest.raises(
+        OptionError, match="bench reads its video more than once: name a file instead of a pipe"
+    ):
         benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)

@@ -50,7 +50,9 @@ def run(*arguments: object) -> int:
     return int(end.value.code or 0)
 
 
-def test_the_output_is_named_after_the_input_and_the_summary_says_so(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_is_named_after_the_input_and_the_summary_says_so(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(film) == 0
     assert frames_of(film.with_name("film.denoised.mkv")) == 5
     assert "film.denoised.mkv: 5 frames in" in capsys.readouterr().out
@@ -62,7 +64,9 @@ def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
     assert frames_of(tmp_path / "old.denoised.mkv") == 5
 
 
-def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = film.with_name("out.mkv")
     output.write_text("precious")
     assert run(film, "-o", output) == 1
@@ -80,7 +84,9 @@ def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(fi
     assert run(broken, "-q") == 1
 
 
-def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_source_ends_with_4_and_its_output_is_kept(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_video(film, 40)
     whole = film.read_bytes()
     film.write_bytes(whole[: len(whole) // 2])
@@ -89,7 +95,9 @@ def test_a_damaged_source_ends_with_4_and_its_output_is_kept(film: Path, capsys:
     assert 0 < frames_of(film.with_name("film.denoised.mkv")) < 40
 
 
-def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = film.parent
     assert run(folder, "-q") == 0
     assert capsys.readouterr() == ("", "")
@@ -99,7 +107,9 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
 
 
-def test_the_same_command_for_one_video_again_ends_with_0(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_command_for_one_video_again_ends_with_0(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert [run(film) for _ in range(2)] == [0, 0]
     assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
@@ -143,12 +153,25 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
         return jobs.Summary(request.source, request.output, 0, 0.0)
 
     monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
-    given = "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 --encoder-option a=b=c --threads 3"
+    given = (
+        "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 "
+        "--encoder-option a=b=c --threads 3"
+    )
     assert run(film, *given.split()) == 0
     (options,) = seen
-    assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (20, "best", False, False, 3)
+    assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (
+        20,
+        "best",
+        False,
+        False,
+        3,
+    )
     assert options.drop == {"audio", "data"}
-    assert (options.encoder.encoder, options.encoder.crf, options.encoder.options) == ("libx265", 20, {"a": "b=c"})
+    assert (options.encoder.encoder, options.encoder.crf, options.encoder.options) == (
+        "libx265",
+        20,
+        {"a": "b=c"},
+    )
     assert run(film) == 0
     assert seen[1] == RestoreOptions()
 
@@ -172,14 +195,25 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
     ],
 )
 def test_an_error_before_work_begins_is_one_event_and_told_once(
-    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], inputs: list[str], source: str, kind: str, code: int
+    film: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    inputs: list[str],
+    source: str,
+    kind: str,
+    code: int,
 ) -> None:
     monkeypatch.chdir(film.parent)
     (film.parent / "empty").mkdir()
     assert run(*inputs, "--json") == code
     said = capsys.readouterr()
     (event,) = map(json.loads, said.out.splitlines())
-    assert (event["event"], event["source"], event["kind"], event["exit_code"]) == ("error", source, kind, code)
+    assert (event["event"], event["source"], event["kind"], event["exit_code"]) == (
+        "error",
+        source,
+        kind,
+        code,
+    )
     assert said.err == f"vidrestore: {event['message']}\n"
 
 
@@ -191,12 +225,16 @@ def test_an_input_that_is_left_out_has_no_event(film: Path, capsys: pytest.Captu
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
 @pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
-def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(film: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(
+    film: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
     assert run(film.rename(film.with_name(name))) == 0
     sys.stdout.flush()
-    assert b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
+    assert (
+        b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
+    )
 
 
 def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
@@ -204,29 +242,45 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
     write_video(film, 60, size=(65, 48))
     assert run(film, "--preview", "1s", "--lossless", "-q") == 0
     with av.open(str(film)) as before, av.open(str(tmp_path / "film.preview.mkv")) as after:
-        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][20:45]  # from a third of the film on
+        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][
+            20:45
+        ]  # from a third of the film on
         shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
     assert len(shown) == 25
     for picture, original in zip(shown, wanted, strict=True):
         np.testing.assert_array_equal(picture, np.hstack([original, original]))
 
 
-def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(film) == 0
     made = film.with_name("film.denoised.mkv")
     assert run(film, made) == 0
-    assert f"{made}: warning: left out: named like what is made of {film}, which is restored, too" in capsys.readouterr().err
+    assert (
+        f"{made}: warning: left out: named like what is made of {film}, which is restored, too"
+        in capsys.readouterr().err
+    )
     assert run(made, "-o", film.with_name("again.mkv")) == 0
 
 
 # As FFmpeg's display matrices have it: what turns the stored picture clockwise, and mirrors it.
-TURNS = {"half": (-1, 0, 0, -1), "mirrored": (-1, 0, 0, 1), "clockwise": (0, 1, -1, 0), "back": (0, -1, 1, 0), "upside down": (1, 0, 0, -1)}
+TURNS = {
+    "half": (-1, 0, 0, -1),
+    "mirrored": (-1, 0, 0, 1),
+    "clockwise": (0, 1, -1, 0),
+    "back": (0, -1, 1, 0),
+    "upside down": (1, 0, 0, -1),
+}
 
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_a_preview_reads_from_left_to_right_however_the_film_is_turned(turn: str) -> None:
     a, b, c, d = TURNS[turn]
-    video = SimpleNamespace(format=PixelFormat("gray", "gray", 8), display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30))
+    video = SimpleNamespace(
+        format=PixelFormat("gray", "gray", 8),
+        display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30),
+    )
     one, two = (Frame((np.full((4, 6), value, np.uint8),), 0, 1) for value in (1, 2))
     stored = side_by_side(one, two, video).planes[0]  # type: ignore[arg-type]
     rows, columns = np.mgrid[: stored.shape[0], : stored.shape[1]]
@@ -234,7 +288,9 @@ def test_a_preview_reads_from_left_to_right_however_the_film_is_turned(turn: str
     assert across[stored == 1].max() < across[stored == 2].min()
 
 
-def test_a_preview_needs_no_container_for_the_other_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_needs_no_container_for_the_other_streams(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
     assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
@@ -255,10 +311,16 @@ def test_a_preview_is_found_in_a_film_whose_sound_goes_on_after_its_picture(tmp_
     assert frames_of(tmp_path / "in.preview.mp4") == 10
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(film, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
-    assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text and "encoder ffv1" in text and "MB of video" in text
+    assert (
+        "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
+        and "encoder ffv1" in text
+        and "MB of video" in text
+    )
     assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
 
 
@@ -298,7 +360,10 @@ def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureF
     assert "there is no such folder for the work" in capsys.readouterr().err
 
 
-CLOSED = {"stdin": ("- -o a.mkv <&-", "standard input is closed"), "stdout": ("film.mkv -o - >&-", "standard output is closed")}
+CLOSED = {
+    "stdin": ("- -o a.mkv <&-", "standard input is closed"),
+    "stdout": ("film.mkv -o - >&-", "standard output is closed"),
+}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
@@ -314,7 +379,10 @@ def test_films_are_not_given_up_because_nobody_reads_about_them(film: Path) -> N
     write_video(film.with_name("other.mkv"), 2)
     done = shell("{denoise} film.mkv other.mkv -o out/ >/dev/full", film.parent)
     assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert done.stderr.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
+    assert (
+        done.stderr.count("nothing more is said on stdout, which can't be written (No space left on device)")
+        == 1
+    )
     assert len(list(film.with_name("out").glob("*.denoised.mkv"))) == 2
     assert shell("{denoise} film.mkv -o silent.mkv 2>&-", film.parent).returncode == 0
     assert film.with_name("silent.mkv").is_file()
@@ -324,7 +392,13 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = f"{shlex.quote(sys.executable)} -c {shlex.quote(WITH_IDENTITY + 'main()')} denoise"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
-        command.format(denoise=program), shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        command.format(denoise=program),
+        shell=True,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -346,7 +420,9 @@ def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixt
 
 def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     code = WITH_IDENTITY + f"main({['denoise', *arguments]!r})"
-    return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False
+    )
 
 
 def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
@@ -366,9 +442,18 @@ def test_a_pipe_without_an_output_is_refused() -> None:
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     write_video(tmp_path / "film.mkv", 20)
-    slow = "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: time.sleep(2) or a[1]; "
-    code = WITH_IDENTITY + slow + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    slow = (
+        "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: "
+        "time.sleep(2) or a[1]; "
+    )
+    code = (
+        WITH_IDENTITY
+        + slow
+        + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("*.vidrestore")) and time.monotonic() < deadline:

@@ -27,25 +27,50 @@ def write_avenue(folder: Path) -> None:
     rows, columns = np.mgrid[:180, :320] / 20
     for number in range(3):
         picture = [128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns) for channel in range(3)]
-        write_rgb(folder / "testing" / "frames" / "01" / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
+        write_rgb(
+            folder / "testing" / "frames" / "01" / f"{number:03d}.png",
+            np.stack(picture).clip(0, 255).astype(np.uint8),
+        )
 
 
-def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_vid4(tmp_path)
     files = tmp_path / "found.json", tmp_path / "found.csv"
-    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic,edvr-l", "--json", files[0], "--csv", files[1]) == 0
+    assert (
+        run(
+            "--suite",
+            "vsr-table3",
+            "--data",
+            tmp_path,
+            "--systems",
+            "bicubic,edvr-l",
+            "--json",
+            files[0],
+            "--csv",
+            files[1],
+        )
+        == 0
+    )
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
     assert lines[1].split() == ["system", "on", "psnr", "published", "ssim", "published"]
     found = json.loads(files[0].read_text())
-    average = next(row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    average = next(
+        row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average")
+    )
     assert f"Bicubic  Vid4, clip average   {average['measured']['psnr']:.2f}  23.78" in said.out
     assert any(line.startswith("EDVR-L") and "27.35" in line for line in lines)
     assert "- frames cut to multiples of 4" in said.out
     assert [clip["clip"] for clip in found["clips"]] == list(VID4)
     assert len(found["clips"][0]["frames"]["psnr"]) == 1
-    line = next(row for row in csv.DictReader(files[1].open()) if row["system"] == "Bicubic" and row["on"].endswith("average"))
+    line = next(
+        row
+        for row in csv.DictReader(files[1].open())
+        if row["system"] == "Bicubic" and row["on"].endswith("average")
+    )
     assert (float(line["psnr"]), float(line["psnr_published"])) == (average["measured"]["psnr"], 23.78)
     assert said.err == "Vid4: calendar (1 of 4)\n"  # the others follow at once
 
@@ -62,28 +87,49 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
 
 
-def test_names_with_brackets_are_drawn_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_brackets_are_drawn_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = Row("denoise", "film [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
-    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,)))
+    monkeypatch.setattr(
+        "vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,))
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert run("--suite", "quick", "film [raw].mkv") == 0
     assert "│ denoise │ [red]   │ film [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
-def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_said_with_the_layout_that_is_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
     assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
     assert "no such folder" in capsys.readouterr().err
     assert run("--suite", "vsr-table30") == 2
-    assert "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table2" in capsys.readouterr().err
+    assert (
+        "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table2"
+        in capsys.readouterr().err
+    )
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
 
 
 def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_vid4(tmp_path)
-    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--json", tmp_path / "no" / "found.json") == 1
+    assert (
+        run(
+            "--suite",
+            "vsr-table3",
+            "--data",
+            tmp_path,
+            "--systems",
+            "bicubic",
+            "--json",
+            tmp_path / "no" / "found.json",
+        )
+        == 1
+    )
     said = capsys.readouterr()
     assert f"there is no folder {tmp_path / 'no'}; name a file in a folder that is there" in said.err
     assert not said.out and "Vid4" not in said.err  # before anything is measured
@@ -91,7 +137,9 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_what_would_be_written_over_a_film_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_be_written_over_a_film_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     film = tmp_path / "a.mp4"
     film.write_bytes(b"a film")
     assert run("--suite", "quick", "--json", film, tmp_path / "b.mp4") == 1
@@ -99,7 +147,9 @@ def test_what_would_be_written_over_a_film_is_refused(tmp_path: Path, capsys: py
     assert film.read_bytes() == b"a film"
 
 
-def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_vid4(tmp_path)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     files[0].symlink_to("/dev/full")
@@ -117,14 +167,19 @@ def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_j
     made = Result("quick", "Films", "before", (row,), clips=(clip,))
     monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
-    assert run("--suite", "quick", "film", *(part for file in files for part in (f"--{file.suffix[1:]}", file))) == 0
+    assert (
+        run("--suite", "quick", "film", *(part for file in files for part in (f"--{file.suffix[1:]}", file)))
+        == 0
+    )
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("film\udcff.mkv", {"psnr": None})
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
     assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
 
 
-def test_one_folder_does_not_pass_for_several_test_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_folder_does_not_pass_for_several_test_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in ("input", "target"):
         write_rgb(tmp_path / folder / "1.png", np.zeros((3, 16, 16), np.uint8))
     arguments = ("--suite", "mbt-table4", "--data", tmp_path, "--systems", "given")
@@ -149,7 +204,9 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) 
     for system, weights in (("DUST", "one"), ("MH-DUST", "four")):
         row = rows[system, "Avenue, CS rate 0.2"]
         assert row.weights == weights and row.count == 3 and row.measured["psnr"] > 5
-        assert not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
+        assert (
+            not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
+        )
     assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
     assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
 
@@ -158,29 +215,38 @@ def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None
     write_avenue(tmp_path)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-    files = [tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks) for folder, blocks in (("a", 1), ("b", 2))]
+    files = [
+        tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks)
+        for folder, blocks in (("a", 1), ("b", 2))
+    ]
     found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
     rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
     assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
     alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
-    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {"own": rows[str(files[1])]}
+    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {
+        "own": rows[str(files[1])]
+    }
 
 
 def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "vidrestore.evaluation.papers.sensed_patches.gray_video", lambda sequence, lines: pytest.fail("a video was decoded")
+        "vidrestore.evaluation.papers.sensed_patches.gray_video",
+        lambda sequence, lines: pytest.fail("a video was decoded"),
     )
     write_avenue(tmp_path)
     arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
     assert run(*arguments, "--weights", "dust-denoise") == 2
     assert (
-        "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16); name"
-        in capsys.readouterr().err
+        "dust-denoise: fits nothing of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of "
+        "16x16); name" in capsys.readouterr().err
     )
     assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
-    assert "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others" in capsys.readouterr().err
+    assert (
+        "dust-cs20: fits nothing of dust-table4 on avenue, but is named for ucsd; name others"
+        in capsys.readouterr().err
+    )
 
 
 def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(
@@ -197,7 +263,14 @@ def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they
         write_rgb(tmp_path / "Set8" / name / "0.png", np.zeros((3, 32, 40), np.uint8))
     printed = tmp_path / "printed.safetensors"
     settings = {"kind": "printed", "patch": 16, "atoms": 256}
-    save_model(printed, build_network("dust", settings), family="dust", config=settings, task="denoise", parameters={"sigma": [20.0]})
+    save_model(
+        printed,
+        build_network("dust", settings),
+        family="dust",
+        config=settings,
+        task="denoise",
+        parameters={"sigma": [20.0]},
+    )
     assert run("--suite", "awgn-rgb", "--data", tmp_path, "--sets", "set8", "--weights", printed) == 2
     assert "one network for every sigma" in capsys.readouterr().err
 
@@ -206,7 +279,9 @@ def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path: Path) -
     write_avenue(tmp_path)
     folder = tmp_path / "lr=1e-4"
     folder.mkdir()
-    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(tiny_dust(folder, "own", kind="printed"))])
+    found = evaluate(
+        "dust-table4", data=tmp_path, sets=["avenue"], weights=[str(tiny_dust(folder, "own", kind="printed"))]
+    )
     assert [row.weights for row in found.rows if row.measured] == ["own"]
 
 
@@ -227,7 +302,9 @@ def test_every_family_that_dust_is_held_against_takes_part(tmp_path: Path, famil
 
 def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> None:
     write_avenue(tmp_path)
-    found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"])
+    found = evaluate(
+        "dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"]
+    )
     assert found.notes == ("dust-denoise: not the printed network, but its relative for every sigma",)
     gains = {row.on: row.measured["psnr"] for row in found.rows if row.system == "DUST" and row.measured}
     given = {row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"}
@@ -260,7 +337,9 @@ ABLATIONS: dict[str, dict[str, object]] = {
 def test_ablations_are_rows_of_the_papers_tables() -> None:
     rows = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
     assert {f"mb-taylorformer-b{told}" for told in ABLATIONS} <= rows
-    assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(read_table("vsr-table6").systems)
+    assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(
+        read_table("vsr-table6").systems
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,7 +355,9 @@ def test_ablations_are_rows_of_the_papers_tables() -> None:
         *(("mb-taylorformer", config, f"mb-taylorformer-b{told}") for told, config in ABLATIONS.items()),
     ],
 )
-def test_a_network_is_the_system_that_its_configuration_says(family: str, config: dict[str, object], system: str) -> None:
+def test_a_network_is_the_system_that_its_configuration_says(
+    family: str, config: dict[str, object], system: str
+) -> None:
     model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
     assert system_of(model) == system
 

@@ -16,7 +16,13 @@ from vidrestore.jobs import job as jobs
 from vidrestore.jobs.request import Request
 from vidrestore.options import RestoreOptions
 
-IMAGE_TASKS = {"denoise": "denoised", "dehaze": "dehazed", "derain": "derained", "desnow": "desnowed", "deblur": "deblurred"}
+IMAGE_TASKS = {
+    "denoise": "denoised",
+    "dehaze": "dehazed",
+    "derain": "derained",
+    "desnow": "desnowed",
+    "deblur": "deblurred",
+}
 
 
 @pytest.fixture
@@ -52,7 +58,9 @@ def test_sr_makes_a_film_four_times_larger(film: Path, spelling: str) -> None:
         assert [(frame.width, frame.height) for frame in container.decode(video=0)] == [(256, 192)] * 2
 
 
-def test_another_scale_is_refused_and_says_which_there_is(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_scale_is_refused_and_says_which_there_is(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("sr", film, "-x3") == 2
     assert "scale must be 4, the networks' own (-x4), got 3" in said(capsys)
 
@@ -79,7 +87,9 @@ def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_wrong_option_ends_with_2(film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_ends_with_2(
+    film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("dehaze", film, *arguments) == 2
     assert message in said(capsys)
 
@@ -92,10 +102,19 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
         return jobs.Summary(request.source, request.output, 0, 0.0)
 
     monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
-    given = "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data --crf 20 --threads 3 --overwrite"
+    given = (
+        "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data "
+        "--crf 20 --threads 3 --overwrite"
+    )
     assert run("desnow", film, *given.split()) == 0
     ((task, options),) = seen
-    assert (task, options.tile, options.tile_overlap, options.steady, options.model) == ("desnow", 512, 64, True, "m.safetensors")
+    assert (task, options.tile, options.tile_overlap, options.steady, options.model) == (
+        "desnow",
+        512,
+        64,
+        True,
+        "m.safetensors",
+    )
     assert (options.strength, options.drop, options.encoder.crf) == (0.5, {"audio", "data"}, 20)
     assert (options.threads, options.overwrite) == (3, True)
     for command in ("dehaze", "sr", "denoise"):

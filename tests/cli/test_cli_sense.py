@@ -60,7 +60,11 @@ def test_json_is_one_event_per_line(film: Path, model: Path, capsys: pytest.Capt
     assert run("sense", film, "--model", model, "-o", between, "--json", "-q") == 0
     assert run("recover", between, "--model", model, "-o", film.with_name("out.mkv"), "--json", "-q") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"] * 2
+    assert [event["event"] for event in events if event["event"] != "progress"] == [
+        "start",
+        "plan",
+        "done",
+    ] * 2
     assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
 
 
@@ -70,9 +74,14 @@ def test_refused_options_are_an_event_too(film: Path, capsys: pytest.CaptureFixt
     assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
 
 
-def test_existing_outputs_end_with_1_unless_they_may_be_replaced(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_outputs_end_with_1_unless_they_may_be_replaced(
+    film: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
-    for arguments in (("sense", film, "--model", model, "-o", between), ("recover", between, "--model", model, "-o", output)):
+    for arguments in (
+        ("sense", film, "--model", model, "-o", between),
+        ("recover", between, "--model", model, "-o", output),
+    ):
         assert run(*arguments) == 0
         assert run(*arguments) == 1
         assert "already exists; add --overwrite" in capsys.readouterr().err
@@ -92,7 +101,11 @@ def test_a_damaged_source_ends_with_4(film: Path, model: Path) -> None:
     [
         (("sense", "FILM", "-o", "m.safetensors"), 2, "a rate such as 0.2 is needed"),
         (("sense", "FILM", "--rate", "2", "-o", "m.safetensors"), 2, "rate must be in (0, 1]"),
-        (("sense", "FILM", "--rate", "0.77", "-o", "m.safetensors"), 2, "no weights for a rate of 0.77; there are:"),
+        (
+            ("sense", "FILM", "--rate", "0.77", "-o", "m.safetensors"),
+            2,
+            "no weights for a rate of 0.77; there are:",
+        ),
         (("sense", "FILM", "--rate", "0.2"), 2, "--output"),
         (("sense", "nothing.mkv", "--model", "MODEL", "-o", "m.safetensors"), 1, "no such file"),
         (("sense", "FILM", "--model", "MODEL", "-o", "m.mkv"), 1, "written as .safetensors"),
@@ -128,16 +141,47 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("sense", "recover"):
         monkeypatch.setattr(f"vidrestore.sensing.{name}.{name}", note)
-    assert run("sense", film, "-o", "m.safetensors", "--rate", "0.3", "--sigma", "2.5", "--seed", "7", "--model", "x", "--overwrite") == 0
+    assert (
+        run(
+            "sense",
+            film,
+            "-o",
+            "m.safetensors",
+            "--rate",
+            "0.3",
+            "--sigma",
+            "2.5",
+            "--seed",
+            "7",
+            "--model",
+            "x",
+            "--overwrite",
+        )
+        == 0
+    )
     assert seen.pop() == SenseOptions(0.3, "x", 2.5, 7, True)
     assert run("recover", "m.safetensors", "-o", "-") == 0
     assert seen.pop() == RecoverOptions()
-    given = "--model x --precision bf16 --threads 3 --cfr 25 --encoder libx265 --crf 20 --preset slow --encoder-option a=b --overwrite"
+    given = (
+        "--model x --precision bf16 --threads 3 --cfr 25 --encoder libx265 --crf 20 --preset slow "
+        "--encoder-option a=b --overwrite"
+    )
     assert run("recover", "m.safetensors", "-o", "-", *given.split()) == 0
     (options,) = seen
-    assert (options.model, options.precision, options.threads, options.cfr, options.overwrite) == ("x", "bf16", 3, 25, True)
+    assert (options.model, options.precision, options.threads, options.cfr, options.overwrite) == (
+        "x",
+        "bf16",
+        3,
+        25,
+        True,
+    )
     encoder = options.encoder
-    assert (encoder.encoder, encoder.crf, encoder.preset, encoder.options) == ("libx265", 20, "slow", {"a": "b"})
+    assert (encoder.encoder, encoder.crf, encoder.preset, encoder.options) == (
+        "libx265",
+        20,
+        "slow",
+        {"a": "b"},
+    )
 
 
 def test_pipes_at_both_ends(model: Path) -> None:
@@ -153,7 +197,9 @@ def test_pipes_at_both_ends(model: Path) -> None:
 
 def piped(*arguments: str, data: bytes = b"") -> bytes:
     code = f"from vidrestore.cli import main; main({list(arguments)!r})"
-    result = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False
+    )
     assert result.returncode == 0, result.stderr.decode()
     return result.stdout
 

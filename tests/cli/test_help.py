@@ -23,7 +23,20 @@ from vidrestore.options import PANELS, EncoderOptions, RestoreOptions, option
 from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
 
-COMMANDS = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "sense", "recover", "bench", "inspect", "train", "eval")
+COMMANDS = (
+    "denoise",
+    "dehaze",
+    "derain",
+    "desnow",
+    "deblur",
+    "sr",
+    "sense",
+    "recover",
+    "bench",
+    "inspect",
+    "train",
+    "eval",
+)
 
 
 def help_of(*arguments: str, columns: int = 100) -> str:
@@ -78,8 +91,17 @@ def test_the_help_names_the_defaults_that_the_library_has() -> None:
 def test_a_dumb_terminal_and_a_file_get_no_colour_codes() -> None:
     terminal, stdout = os.openpty()
     for term, coloured in (("dumb", False), ("xterm-256color", True)):
-        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": term, "COLUMNS": "80"}
-        subprocess.run([sys.executable, "-m", "vidrestore", "weights", "--help"], stdout=stdout, env=environment, timeout=60, check=True)
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {
+            "TERM": term,
+            "COLUMNS": "80",
+        }
+        subprocess.run(
+            [sys.executable, "-m", "vidrestore", "weights", "--help"],
+            stdout=stdout,
+            env=environment,
+            timeout=60,
+            check=True,
+        )
         assert (b"\x1b[" in os.read(terminal, 100_000)) == coloured
 
 
@@ -100,8 +122,14 @@ def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch: pyte
 
 
 def test_options_become_the_fields_that_declare_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "--sigma 20 --best --no-match --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 --drop audio,data --drop cover"
-    line += " --encoder libx265 --crf 20 --encoder-option a=b --encoder-option c=d=e --lossless -y --cfr 30000/1001 --tile 128"
+    line = (
+        "--sigma 20 --best --no-match --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 "
+        "--drop audio,data --drop cover"
+    )
+    line += (
+        " --encoder libx265 --crf 20 --encoder-option a=b --encoder-option c=d=e --lossless -y --cfr "
+        "30000/1001 --tile 128"
+    )
     assert given(monkeypatch, *line.split()) == RestoreOptions(
         sigma=20.0,
         quality="best",
@@ -119,7 +147,12 @@ def test_options_become_the_fields_that_declare_them(monkeypatch: pytest.MonkeyP
 
 
 def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
-    missing = [field.name for group in (RestoreOptions, EncoderOptions) for field in fields(group) if "declared" not in field.metadata]
+    missing = [
+        field.name
+        for group in (RestoreOptions, EncoderOptions)
+        for field in fields(group)
+        if "declared" not in field.metadata
+    ]
     assert missing == ["encoder", "threads"]  # a group of its own, and what only experiments set
 
 
@@ -158,10 +191,22 @@ def test_a_new_field_is_a_new_option() -> None:
 
 def completed(*words: str) -> list[str]:
     """What bash is offered for the last word."""
-    variables = {"COMP_WORDS": " ".join(("vidrestore", *words)), "COMP_CWORD": str(len(words)), "_VIDRESTORE_COMPLETE": "complete_bash"}
-    code = "import sys; sys.argv[0] = 'vidrestore'; from vidrestore.cli.app import app; app(prog_name='vidrestore')"
+    variables = {
+        "COMP_WORDS": " ".join(("vidrestore", *words)),
+        "COMP_CWORD": str(len(words)),
+        "_VIDRESTORE_COMPLETE": "complete_bash",
+    }
+    code = (
+        "import sys; sys.argv[0] = 'vidrestore'; from vidrestore.cli.app import app; "
+        "app(prog_name='vidrestore')"
+    )
     result = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return result.stdout.split()
 

@@ -1,4 +1,6 @@
-"""The command answers at once because nothing heavy is loaded before it is needed: judged by the modules loaded, not by the clock."""
+"""The command answers at once because nothing heavy is loaded before it is needed: judged by the modules
+loaded, not by the clock.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded_by("import vidrestore") & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("denoise", "--help"), ("weights", "list")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("denoise", "--help"), ("weights", "list")], ids=" ".join
+)
 def test_help_and_lists_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not loaded_by(command(*arguments)) & HEAVY
 
 
 def test_importing_the_package_prints_nothing() -> None:
-    result = subprocess.run([sys.executable, "-c", "import vidrestore"], capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", "import vidrestore"], capture_output=True, text=True, timeout=120, check=True
+    )
     assert (result.stdout, result.stderr) == ("", "")
 
 

@@ -34,7 +34,9 @@ def test_control_and_direction_characters_are_escaped_and_letters_are_not(line: 
     assert escaped(line) == shown
 
 
-def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_title_cannot_forge_a_line_or_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_video(tmp_path / "plain.mkv", 3)
     with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "film.mkv"), "w") as film:
         stream = film.add_stream_from_template(plain.streams.video[0])
@@ -48,7 +50,9 @@ def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path: Path, capsys: 
             main(["inspect", str(tmp_path / "film.mkv"), "-q", *options])
         said = capsys.readouterr().out
         assert not set(said) & set("\x1b\x07\r\x9b\u202e\u2028\u061c")
-        assert "vidrestore: all lost" in said and not any(line.startswith("vidrestore:") for line in said.splitlines())
+        assert "vidrestore: all lost" in said and not any(
+            line.startswith("vidrestore:") for line in said.splitlines()
+        )
     assert json.loads(said)["info"]["streams"][0]["title"] == FORGED
 
 
@@ -65,7 +69,11 @@ def test_events_are_one_plain_line_each(capsys: pytest.CaptureFixture[str]) -> N
     print_json(Warned("film.mkv", FORGED))
     PlainLines(sys.stdout)(Warned("film.mkv", FORGED))
     as_json, as_text = capsys.readouterr().out.splitlines()
-    assert json.loads(as_json)["message"] == FORGED and escaped(as_json) == as_json and escaped(as_text) == as_text
+    assert (
+        json.loads(as_json)["message"] == FORGED
+        and escaped(as_json) == as_json
+        and escaped(as_text) == as_text
+    )
 
 
 def test_only_one_module_prints() -> None:
@@ -74,6 +82,7 @@ def test_only_one_module_prints() -> None:
         path.name: ast.unparse(node.func)
         for path in folder.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
     }
     assert set(calls) == {"terminal.py"}

@@ -1,4 +1,6 @@
-"""The papers' datasets are found in made-up folders of every layout that releases have, and paired as they should be."""
+"""The papers' datasets are found in made-up folders of every layout that releases have, and paired as they
+should be.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ JDWAY = "media/jdway/GameSSD/overlapping/test/Snow100K-L"
 
 # name, split, and files below the folder that is given: {what is degraded has, what is clean has}
 PAIRS = [
-    ("its", "train", ["{hazy/1_1_0.90179,clear/1}.png", "{hazy/1_2_0.8,clear/1}.png", "{hazy/10_1_0.9,clear/10}.png"]),
+    (
+        "its",
+        "train",
+        ["{hazy/1_1_0.90179,clear/1}.png", "{hazy/1_2_0.8,clear/1}.png", "{hazy/10_1_0.9,clear/10}.png"],
+    ),
     ("its", "train", ["RESIDE/ITS/train/ITS_{haze/1_1_0.9,clear/1}.png"]),
     ("its", "train", ["reside-indoor/train/{hazy/1_1_0.9,gt/1}.png"]),
     ("its", "train", ["ITS/Train/{Haze/1_1_0.90179,GT/1}.png"]),
     ("ots", "train", ["OTS_ALPHA/{OTS/0005_0.8_0.04,clear_images/0005}.jpg"]),
     ("ots", "train", ["OTS/{hazy/0005_1_0.2,clear/0005}.jpg"]),
-    ("sots-indoor", "test", ["SOTS/indoor/{hazy/1400_1,gt/1400}.png", "SOTS/indoor/{hazy/1400_10,gt/1400}.png"]),
+    (
+        "sots-indoor",
+        "test",
+        ["SOTS/indoor/{hazy/1400_1,gt/1400}.png", "SOTS/indoor/{hazy/1400_10,gt/1400}.png"],
+    ),
     ("sots-indoor", "test", ["ITS/Test/{Haze,GT}/00001.png"]),
     ("sots-outdoor", "test", ["RESIDE/SOTS/outdoor/{hazy/0001_0.8_0.2.jpg,clear/0001.png}"]),
     ("haze4k", "train", ["Haze4K/train/{haze/1000_0.74_1.6,gt/1000}.png"]),
@@ -53,7 +63,11 @@ PAIRS = [
     ("gopro", "test", ["Datasets/test/GoPro/{input,target}/1.png"]),
     ("gopro", "test", ["GoPro/test/{blur,sharp}/1.png"]),
     ("hide", "test", ["test/HIDE/{input,target}/1fromGOPR0950.png"]),
-    ("hide", "test", ["HIDE_dataset/{test/test-close-ups,GT}/1.png", "HIDE_dataset/{test/test-long-shot,GT}/2.png"]),
+    (
+        "hide",
+        "test",
+        ["HIDE_dataset/{test/test-close-ups,GT}/1.png", "HIDE_dataset/{test/test-long-shot,GT}/2.png"],
+    ),
     ("hide", "train", ["HIDE_dataset/{train,GT}/3.png"]),
     ("sidd", "train", [SHOT + "/0001_{NOISY,GT}_SRGB_010.PNG", SHOT + "/0001_{NOISY,GT}_SRGB_011.PNG"]),
     ("sidd", "train", [SHOT.replace("Medium_Srgb", "Small_sRGB_Only") + "/{NOISY,GT}_SRGB_010.PNG"]),
@@ -65,7 +79,9 @@ PAIRS = [
 
 
 class Clips(NamedTuple):
-    """Folders with the same frames in each, and the clips that are found there, the first one with small frames in a folder, or none."""
+    """Folders with the same frames in each, and the clips that are found there, the first one with small
+    frames in a folder, or none.
+    """
 
     name: str
     split: str
@@ -76,14 +92,23 @@ class Clips(NamedTuple):
 
 
 REDS4 = ["000", "011", "015", "020"]
-GOPRO, DERFS = ["hypersmooth", "motorbike", "rafting", "snowboard"], ["park_joy", "sunflower", "touchdown", "tractor"]
+GOPRO, DERFS = (
+    ["hypersmooth", "motorbike", "rafting", "snowboard"],
+    ["park_joy", "sunflower", "touchdown", "tractor"],
+)
 SET8 = sorted(GOPRO + DERFS)
 PARTS = ("train", "val")
 
 CLIPS = [
     Clips(
         *("reds", "train"),
-        ["train_sharp/000", "train_sharp/001", "train_sharp_bicubic/X4/001", "val_sharp/000", "val_sharp_bicubic/X4/000"],
+        [
+            "train_sharp/000",
+            "train_sharp/001",
+            "train_sharp_bicubic/X4/001",
+            "val_sharp/000",
+            "val_sharp_bicubic/X4/000",
+        ],
         ["00000000", "00000001"],
         ["001", "240"],
         "train_sharp_bicubic/X4/001",
@@ -94,7 +119,13 @@ CLIPS = [
         ["00000000"],
         ["002", "029", "242", "251", "269"],
     ),
-    Clips("reds", "train", [f"REDS/train_sharp/{clip}" for clip in ("001", "015", "240")], ["00000000"], ["001", "240"]),
+    Clips(
+        "reds",
+        "train",
+        [f"REDS/train_sharp/{clip}" for clip in ("001", "015", "240")],
+        ["00000000"],
+        ["001", "240"],
+    ),
     Clips("reds", "test", [f"train_sharp/{clip}" for clip in (*REDS4, "001")], ["00000000"], REDS4),
     Clips(
         *("reds", "test"),
@@ -141,10 +172,14 @@ def numbered(rows: list[tuple[str, str, list[str]]] | list[Clips]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "split", "files"), PAIRS, ids=numbered(PAIRS))
-def test_degraded_pictures_are_paired_with_their_clean_ones(tmp_path: Path, name: str, split: str, files: list[str]) -> None:
+def test_degraded_pictures_are_paired_with_their_clean_ones(
+    tmp_path: Path, name: str, split: str, files: list[str]
+) -> None:
     write(tmp_path, *(file for pair in files for file in both(pair)))
     found = found_pairs(name, tmp_path, split)
-    assert {(pair.degraded, pair.clean) for pair in found} == {tuple(tmp_path / file for file in both(pair)) for pair in files}
+    assert {(pair.degraded, pair.clean) for pair in found} == {
+        tuple(tmp_path / file for file in both(pair)) for pair in files
+    }
     assert (len(found), found.name, found.split) == (len(files), name, split)
     assert all(pair.degraded.is_file() and pair.clean.is_file() for pair in found)
 
@@ -164,7 +199,13 @@ def test_clips_are_found_with_their_frames_in_order(tmp_path: Path, row: Clips) 
 
 def test_every_dataset_and_split_has_a_made_up_folder() -> None:
     tried = {row[:2] for row in (*PAIRS, *CLIPS)}
-    listed = {("vimeo-90k", "train"), ("vimeo-90k", "test"), ("avenue", "test"), ("ucsd", "test"), ("shanghaitech", "train")}
+    listed = {
+        ("vimeo-90k", "train"),
+        ("vimeo-90k", "test"),
+        ("avenue", "test"),
+        ("ucsd", "test"),
+        ("shanghaitech", "train"),
+    }
     listed |= {("davis", split) for split in ("train", "validation", "test")}
     assert {(name, split) for name in datasets.names() for split in datasets.splits(name)} == tried | listed
 
@@ -185,9 +226,18 @@ def test_septuplets_are_those_of_the_list(tmp_path: Path, split: str, root: str)
     assert found[0].clean_frames is found[1].clean_frames  # not so many thousand times the same names
 
 
-@pytest.mark.parametrize(("split", "listed"), [("train", "train"), ("validation", "val"), ("test", "test-dev")])
+@pytest.mark.parametrize(
+    ("split", "listed"), [("train", "train"), ("validation", "val"), ("test", "test-dev")]
+)
 def test_clips_of_davis_are_those_of_its_lists(tmp_path: Path, split: str, listed: str) -> None:
-    write(tmp_path, *(f"DAVIS/JPEGImages/480p/{clip}/{number:05d}.jpg" for clip in ("bear", "bus", "camel") for number in range(2)))
+    write(
+        tmp_path,
+        *(
+            f"DAVIS/JPEGImages/480p/{clip}/{number:05d}.jpg"
+            for clip in ("bear", "bus", "camel")
+            for number in range(2)
+        ),
+    )
     write(tmp_path, f"DAVIS/ImageSets/2017/{listed}.txt")
     (tmp_path / f"DAVIS/ImageSets/2017/{listed}.txt").write_text("bear\ncamel\n")
     assert [clip.name for clip in found_clips("davis", tmp_path, split)] == ["bear", "camel"]
@@ -201,21 +251,33 @@ def test_clips_of_davis_are_those_of_its_lists(tmp_path: Path, split: str, liste
         ("shanghaitech", "train", "shanghaitech/training/videos", ["01_001", "13_007"]),
     ],
 )
-def test_a_clip_may_be_one_video_file(tmp_path: Path, name: str, split: str, folder: str, clips: list[str]) -> None:
+def test_a_clip_may_be_one_video_file(
+    tmp_path: Path, name: str, split: str, folder: str, clips: list[str]
+) -> None:
     write(tmp_path, *(f"{folder}/{clip}.avi" for clip in clips), f"{folder}/notes.txt")
     found = found_clips(name, tmp_path, split)
-    assert [(clip.name, clip.video, clip.clean) for clip in found] == [(clip, True, (tmp_path / folder / f"{clip}.avi",)) for clip in clips]
+    assert [(clip.name, clip.video, clip.clean) for clip in found] == [
+        (clip, True, (tmp_path / folder / f"{clip}.avi",)) for clip in clips
+    ]
 
 
 def test_masks_beside_the_clips_of_ucsd_are_left_out(tmp_path: Path) -> None:
-    write(tmp_path, "UCSDped1/Test/Test003/001.tif", "UCSDped1/Test/Test003/._001.tif", "UCSDped1/Test/Test003_gt/001.bmp")
+    write(
+        tmp_path,
+        "UCSDped1/Test/Test003/001.tif",
+        "UCSDped1/Test/Test003/._001.tif",
+        "UCSDped1/Test/Test003_gt/001.bmp",
+    )
     (clip,) = found_clips("ucsd", tmp_path, "test")
     assert (clip.name, clip.clean_frames) == ("1/Test003", ("001.tif",))
 
 
 def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path: Path) -> None:
     write(tmp_path, *(f"NH-HAZE/{scene:02d}_{kind}.png" for scene in range(1, 56) for kind in ("hazy", "GT")))
-    scenes = {split: [int(pair.clean.name[:2]) for pair in found_pairs("nh-haze", tmp_path, split)] for split in ("train", "test")}
+    scenes = {
+        split: [int(pair.clean.name[:2]) for pair in found_pairs("nh-haze", tmp_path, split)]
+        for split in ("train", "test")
+    }
     assert scenes == {"train": [*range(1, 51)], "test": [*range(51, 56)]}
 
 
@@ -223,4 +285,6 @@ def test_rain_and_its_parts_in_one_folder(tmp_path: Path) -> None:
     kinds = ("rain", "norain", "rainregion", "rainstreak")
     write(tmp_path, *(f"rain_data_test_Heavy/{kind}-{number:03d}.png" for kind in kinds for number in (1, 2)))
     pairs = found_pairs("rain100h", tmp_path / "rain_data_test_Heavy", "test")
-    assert [(pair.degraded.name, pair.clean.name) for pair in pairs] == [(f"rain-00{n}.png", f"norain-00{n}.png") for n in (1, 2)]
+    assert [(pair.degraded.name, pair.clean.name) for pair in pairs] == [
+        (f"rain-00{n}.png", f"norain-00{n}.png") for n in (1, 2)
+    ]

@@ -9,13 +9,20 @@ from classical_denoisers import filtered as through_filter
 from classical_restoration import FRAMES, METHODS, TUNED, Method
 from torch import Tensor
 
-EACH = [pytest.param(task, method, id=f"{task}-{method.name}") for task, methods in METHODS.items() for method in methods]
+EACH = [
+    pytest.param(task, method, id=f"{task}-{method.name}")
+    for task, methods in METHODS.items()
+    for method in methods
+]
 
 
 def scene(frames: int = 1, height: int = 48, width: int = 64) -> Tensor:
     """Smooth shapes in all colours, the same in every frame."""
     rows, columns = torch.meshgrid(torch.arange(height) / 7, torch.arange(width) / 7, indexing="ij")
-    channels = [0.5 + 0.3 * torch.sin(rows * a) * torch.cos(columns * b) for a, b in ((1, 1.3), (0.6, 0.9), (1.7, 0.4))]
+    channels = [
+        0.5 + 0.3 * torch.sin(rows * a) * torch.cos(columns * b)
+        for a, b in ((1, 1.3), (0.6, 0.9), (1.7, 0.4))
+    ]
     return torch.stack(channels).expand(frames, 3, height, width).clone()
 
 
@@ -64,7 +71,9 @@ def test_the_colour_attenuation_prior_follows_from_value_and_saturation() -> Non
     hazy[..., 40:] = 0.9
     restored = classical.colour_attenuation_prior(hazy, patch=5, beta=1.0, radius=3)
     through = torch.tensor(-(0.121779 + 0.95971 * 0.5 - 0.780245 * 0.2)).exp()
-    torch.testing.assert_close(restored[0, :, 15, 10], (torch.tensor([0.5, 0.4, 0.4]) - 0.9) / through + 0.9, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        restored[0, :, 15, 10], (torch.tensor([0.5, 0.4, 0.4]) - 0.9) / through + 0.9, atol=1e-4, rtol=0
+    )
 
 
 # Rain and snow
@@ -79,9 +88,13 @@ def test_the_mean_of_a_square_is_of_what_lies_within_the_picture() -> None:
     torch.testing.assert_close(classical.box_mean(clip, 50), clip.mean((2, 3), keepdim=True).expand_as(clip))
 
 
-def test_the_guided_filter_gives_what_is_linear_in_its_guide_and_a_mean_of_means_where_the_guide_says_nothing() -> None:
+def test_the_guided_filter_gives_what_is_linear_in_its_guide_and_a_mean_of_means_where_the_guide_says_nothing() -> (
+    None
+):
     guide = uniform(1, 1, 20, 30)
-    torch.testing.assert_close(classical.guided_filter(guide, 0.3 * guide + 0.2, 3, 1e-9), 0.3 * guide + 0.2, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        classical.guided_filter(guide, 0.3 * guide + 0.2, 3, 1e-9), 0.3 * guide + 0.2, atol=1e-4, rtol=0
+    )
     plain = classical.guided_filter(torch.full_like(guide, 0.5), guide, 3, 1e-2)
     torch.testing.assert_close(plain, classical.box_mean(classical.box_mean(guide, 3), 3))
 
@@ -89,7 +102,9 @@ def test_the_guided_filter_gives_what_is_linear_in_its_guide_and_a_mean_of_means
 def test_the_bilateral_filter_is_a_gaussian_that_stops_at_edges() -> None:
     clip = scene()
     kernel = classical.point_spread("gaussian", 1.0)[1:-1, 1:-1]  # as far as the filter reaches
-    torch.testing.assert_close(classical.bilateral(clip, reach=1.0, contrast=1e3), classical.filtered(clip, kernel / kernel.sum()))
+    torch.testing.assert_close(
+        classical.bilateral(clip, reach=1.0, contrast=1e3), classical.filtered(clip, kernel / kernel.sum())
+    )
     edge = torch.zeros(1, 3, 12, 20)
     edge[..., 10:] = 0.8
     torch.testing.assert_close(classical.bilateral(edge, reach=1.5, contrast=0.05), edge)
@@ -164,14 +179,20 @@ def test_wiener_and_richardson_lucy_undo_a_blur_that_they_know(linear: bool) -> 
     sharp = torch.full((1, 3, 48, 64), 0.5)  # along the borders, where the rules of continuing differ
     sharp[..., 8:40, 8:56] = 0.1 + 0.8 * uniform(1, 3, 8, 12).repeat_interleave(4, 2).repeat_interleave(4, 3)
     kernel = classical.point_spread("disc", 1.5)
-    blurred = classical.filtered(sharp.pow(2.2), kernel).pow(1 / 2.2) if linear else classical.filtered(sharp, kernel)
+    blurred = (
+        classical.filtered(sharp.pow(2.2), kernel).pow(1 / 2.2)
+        if linear
+        else classical.filtered(sharp, kernel)
+    )
     given = root_mean_square(blurred - sharp)
     inverse = classical.wiener(blurred, shape="disc", size=1.5, noise=1e-4, linear=linear)
     assert root_mean_square(inverse - sharp) < 0.3 * given
     likeliest = classical.richardson_lucy(blurred, shape="disc", size=1.5, steps=60, linear=linear)
     assert root_mean_square(likeliest - sharp) < 0.7 * given
     power = 2.2 if linear else 1.0
-    assert float(likeliest.pow(power).mean()) == pytest.approx(float(blurred.pow(power).mean()), rel=0.002)  # light is moved, not made
+    assert float(likeliest.pow(power).mean()) == pytest.approx(
+        float(blurred.pow(power).mean()), rel=0.002
+    )  # light is moved, not made
 
 
 def test_unsharp_masking_adds_the_share_of_what_blur_takes() -> None:

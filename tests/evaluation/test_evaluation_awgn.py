@@ -1,4 +1,6 @@
-"""The protocol of RGB video denoising: noise as it is drawn, planes of an opponent transform, means in the right order."""
+"""The protocol of RGB video denoising: noise as it is drawn, planes of an opponent transform, means in the
+right order.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def test_each_plane_has_the_sigma_that_its_noise_has() -> None:
     planes, sigmas = plain.seen[0]
     assert sigmas == pytest.approx([float(plane.std()) for plane in planes], rel=5e-3)
     assert sigmas[0] == pytest.approx(25 / 3**0.5)
-    assert all(float(plane.mean()) == pytest.approx(centre, abs=0.2) for plane, centre in zip(planes, (128, 127.5, 127.5), strict=True))
+    assert all(
+        float(plane.mean()) == pytest.approx(centre, abs=0.2)
+        for plane, centre in zip(planes, (128, 127.5, 127.5), strict=True)
+    )
 
 
 def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> None:
@@ -73,7 +78,9 @@ def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> 
     generator = torch.Generator().manual_seed(seed_of("set8", "tractor", "30"))
     noise = torch.randn((3, 3, 24, 32), generator=generator).numpy() * 30 / 255
     noisy = [clean + frame.transpose(1, 2, 0) for frame in noise]
-    assert found.frames["psnr"] == pytest.approx([psnr(frame.clip(0, 1), clean, 1.0) for frame in noisy], abs=1e-4)
+    assert found.frames["psnr"] == pytest.approx(
+        [psnr(frame.clip(0, 1), clean, 1.0) for frame in noisy], abs=1e-4
+    )
     assert found.frames["psnr"][0] != pytest.approx(psnr(noisy[0], clean, 1.0), abs=0.1)
     assert len(set(found.frames["psnr"])) == 3  # new in every frame
     assert found.shown is not None and found.shown.given.max() == 255
@@ -99,17 +106,29 @@ def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path: Path) -> None
 
 def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
     rows, columns = np.mgrid[:48, :64] / 9
-    frame = np.stack([128 + 70 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)]).astype(np.uint8)
+    frame = np.stack([128 + 70 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)]).astype(
+        np.uint8
+    )
     clean = torch.from_numpy(np.stack([frame] * 4))
     noisy = noisy_video(clean, 30.0, 3)
     restorer: Any = DenoiseRestorer(RestoreOptions(model="dust-denoise", device="cpu", precision="fp32"))
     restored = torch.stack(list(through_planes(restorer, noisy, 30.0))).clamp(0, 1)
-    before, after = (psnr(video.flatten(0, 2)[..., None], clean.float().flatten(0, 2)[..., None] / 255, 1.0) for video in (noisy, restored))
+    before, after = (
+        psnr(video.flatten(0, 2)[..., None], clean.float().flatten(0, 2)[..., None] / 255, 1.0)
+        for video in (noisy, restored)
+    )
     assert after > before + 8
 
 
 def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says() -> None:
     named_like_a_sigma = ClipFigures("dust", "davis", "20", "10", {"psnr": (30.0,)})
-    assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [False, True]
+    assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [
+        False,
+        True,
+    ]
     walk = ClipFigures("bicubic", "vid4", "Y", "walk", {"psnr": (25.0,)})
-    assert [belongs(read_table("vsr-table3"), column, walk) for column in ("walk", "city", "average")] == [True, False, True]
+    assert [belongs(read_table("vsr-table3"), column, walk) for column in ("walk", "city", "average")] == [
+        True,
+        False,
+        True,
+    ]

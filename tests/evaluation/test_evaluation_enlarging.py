@@ -41,7 +41,9 @@ def write_frames(folder: Path, frames: int, size: tuple[int, int], first: int = 
 
 def table(channels: list[str], made: bool = True) -> Table:
     part = TableSet("vid4", "Vid4", "vid4", "test", ("average",), {})
-    return Table("made-up", "", "", "super-resolution", "clip", {}, (part,), {"channels": channels, "made": made})
+    return Table(
+        "made-up", "", "", "super-resolution", "clip", {}, (part,), {"channels": channels, "made": made}
+    )
 
 
 def figures(sequence: FrameSequence, channels: list[str], **more: Any) -> list[ClipFigures]:
@@ -61,7 +63,10 @@ def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path
         clean = torch.from_numpy(picture(number, 50, 70)[:, :48, :68].copy())  # multiples of 4
         small = stored(imresize(clean.double() / 255, 1 / 4))
         large = stored(imresize(small / 255, 4))
-        lumas = [bgr_to_luma(np.ascontiguousarray(part.numpy()[::-1].transpose(1, 2, 0)).astype(np.uint8)) for part in (large, clean)]
+        lumas = [
+            bgr_to_luma(np.ascontiguousarray(part.numpy()[::-1].transpose(1, 2, 0)).astype(np.uint8))
+            for part in (large, clean)
+        ]
         assert found.frames["psnr"][number] == pytest.approx(psnr(*lumas), abs=1e-9)
         assert found.frames["ssim"][number] == pytest.approx(ssim(*lumas), abs=1e-12)
         exact = stored(imresize(imresize(clean.double() / 255, 1 / 4), 4))
@@ -83,7 +88,9 @@ def test_rgb_and_luma_are_judged_of_the_same_frames(tmp_path: Path) -> None:
 def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path: Path) -> None:
     clip = write_frames(tmp_path / "sharp" / "000", 1, (32, 40))
     write_frames(tmp_path / "x4" / "000", 1, (8, 10), first=9)
-    both = FrameSequence("000", clip.clean_folder, clip.clean_frames, tmp_path / "x4" / "000", clip.clean_frames)
+    both = FrameSequence(
+        "000", clip.clean_folder, clip.clean_frames, tmp_path / "x4" / "000", clip.clean_frames
+    )
     clean = torch.from_numpy(np.stack([picture(0, 32, 40)]))
     assert np.array_equal(small_frames(both, clean, made=False)[0].numpy(), picture(9, 8, 10))
     assert not np.array_equal(small_frames(both, clean, made=True)[0].numpy(), picture(9, 8, 10))
@@ -98,7 +105,14 @@ def test_frames_are_cut_at_the_right_and_bottom() -> None:
 
 def saved(folder: Path, network: Any, name: str) -> Path:
     path = folder / f"{name}.safetensors"
-    save_model(path, network.float(), family="vsr-transformer", config=config_of(network), task="sr", parameters={"scale": 4})
+    save_model(
+        path,
+        network.float(),
+        family="vsr-transformer",
+        config=config_of(network),
+        task="sr",
+        parameters={"scale": 4},
+    )
     return path
 
 
@@ -125,7 +139,9 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path: Path) -> 
     average = rows["Vid4, clip average"]
     assert average.reference == {"psnr": 23.78, "ssim": 0.6347} and average.count == 10
     clips = [rows[f"Vid4, clip {clip}"] for clip in VID4]
-    assert average.measured["psnr"] == pytest.approx(np.mean([row.measured["psnr"] for row in clips]), abs=1e-3)
+    assert average.measured["psnr"] == pytest.approx(
+        np.mean([row.measured["psnr"] for row in clips]), abs=1e-3
+    )
     over_frames = np.mean([value for clip in found.clips for value in clip.frames["psnr"]])
     assert average.measured["psnr"] != pytest.approx(over_frames, abs=5e-3)  # clips count alike, however long
     assert clips[1].count == 2 and clips[1].reference["psnr"] == 25.16
@@ -150,4 +166,7 @@ def test_the_protocol_says_which_frames_are_restored(tmp_path: Path) -> None:
     assert "of each clip only frame 4 is restored and judged, output clamped" in found.protocol[1]
     for clip in VID4:
         write_frames(tmp_path / "GT" / clip, 2, (32, 40))
-    assert "all frames are restored, output clamped" in evaluate("vsr-table3", data=tmp_path, systems=["bicubic"]).protocol[1]
+    assert (
+        "all frames are restored, output clamped"
+        in evaluate("vsr-table3", data=tmp_path, systems=["bicubic"]).protocol[1]
+    )

@@ -1,4 +1,6 @@
-"""Metrics and frames of the protocols, each computed another way: by hand, by loops, by numbers that are known."""
+"""Metrics and frames of the protocols, each computed another way: by hand, by loops, by numbers that are
+known.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from sample_videos import sample_planes, write_video
 
 from vidrestore.datasets import FrameSequence
 from vidrestore.errors import DatasetError, MediaError
-from vidrestore.evaluation.figures import luma_figures, matlab_luma, matlab_luma_figures, rgb_figures, volume_figures, volume_ssim
+from vidrestore.evaluation.figures import (
+    luma_figures,
+    matlab_luma,
+    matlab_luma_figures,
+    rgb_figures,
+    volume_figures,
+    volume_ssim,
+)
 from vidrestore.evaluation.sequence_frames import area_matrix, clean_frames, eight_bits, grey, shrunk, stacked
 
 
@@ -23,11 +32,20 @@ def pictures(height: int = 14, width: int = 16) -> tuple[torch.Tensor, torch.Ten
     rows, columns = np.mgrid[:height, :width] / 4
     clean = np.stack([120 + 80 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)])
     noisy = clean + draw.normal(0, 12, clean.shape)
-    return tuple(torch.from_numpy(picture.round().clip(0, 255).astype(np.uint8)) for picture in (noisy, clean))
+    return tuple(
+        torch.from_numpy(picture.round().clip(0, 255).astype(np.uint8)) for picture in (noisy, clean)
+    )
 
 
 def test_matlabs_luma_is_the_documented_one_rounded() -> None:
-    colours = {(255, 255, 255): 235, (0, 0, 0): 16, (255, 0, 0): 81, (0, 255, 0): 145, (0, 0, 255): 41, (128, 128, 128): 126}
+    colours = {
+        (255, 255, 255): 235,
+        (0, 0, 0): 16,
+        (255, 0, 0): 81,
+        (0, 255, 0): 145,
+        (0, 0, 255): 41,
+        (128, 128, 128): 126,
+    }
     for colour, luma in colours.items():
         assert matlab_luma(torch.tensor(colour, dtype=torch.uint8)[:, None, None]).tolist() == [[luma]]
 
@@ -66,13 +84,19 @@ def looped_volume_ssim(a: np.ndarray, b: np.ndarray, top: float) -> float:
         covariance = (window * (one - mean_a) * (other - mean_b)).sum()
         variances = (window * (one - mean_a) ** 2).sum() + (window * (other - mean_b) ** 2).sum()
         c1, c2 = (0.01 * top) ** 2, (0.03 * top) ** 2
-        values.append((2 * mean_a * mean_b + c1) * (2 * covariance + c2) / ((mean_a**2 + mean_b**2 + c1) * (variances + c2)))
+        values.append(
+            (2 * mean_a * mean_b + c1)
+            * (2 * covariance + c2)
+            / ((mean_a**2 + mean_b**2 + c1) * (variances + c2))
+        )
     return float(np.mean(values))
 
 
 def test_matlabs_ssim_of_colour_takes_the_picture_for_a_volume() -> None:
     noisy, clean = pictures(8, 9)
-    assert volume_ssim(noisy, clean, 255) == pytest.approx(looped_volume_ssim(noisy.numpy(), clean.numpy(), 255), abs=1e-10)
+    assert volume_ssim(noisy, clean, 255) == pytest.approx(
+        looped_volume_ssim(noisy.numpy(), clean.numpy(), 255), abs=1e-10
+    )
     noisy, clean = pictures()
     assert abs(volume_figures(noisy, clean)["ssim"] - rgb_figures(noisy, clean)["ssim"]) > 1e-3
 
@@ -97,7 +121,14 @@ def test_the_width_is_rounded_down() -> None:
 
 
 def test_samples_are_clamped_and_rounded_to_eight_bits() -> None:
-    assert eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2])).tolist() == [0, 0, 0, 1, 255, 255]
+    assert eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2])).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        255,
+        255,
+    ]
 
 
 def test_frames_come_from_pictures_and_from_films_and_no_more_than_asked_for(tmp_path: Path) -> None:
@@ -130,5 +161,8 @@ def test_a_damaged_film_is_an_error_and_not_another_figure(tmp_path: Path) -> No
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
     sequence = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
-    with pytest.raises(MediaError, match=r"film.mkv: the source is damaged: .*; figures would be of another film, so fetch it again"):
+    with pytest.raises(
+        MediaError,
+        match=r"film.mkv: the source is damaged: .*; figures would be of another film, so fetch it again",
+    ):
         list(clean_frames(sequence))

@@ -1,4 +1,6 @@
-"""Figures on a card are measured again: every kind of training, on its own held-out clips, and on clips of one's own."""
+"""Figures on a card are measured again: every kind of training, on its own held-out clips, and on clips of
+one's own.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,10 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
     assert f"{row['measured']['psnr']:.2f}" in printed
     (line,) = csv.DictReader((tmp_path / "found.csv").open())
-    assert (float(line["psnr"]), float(line["psnr_manifest"])) == (row["measured"]["psnr"], row["reference"]["psnr"])
+    assert (float(line["psnr"]), float(line["psnr_manifest"])) == (
+        row["measured"]["psnr"],
+        row["reference"]["psnr"],
+    )
 
     better = {name: {"psnr": value["psnr"] + 0.05} for name, value in read_card(weights).measured.items()}
     bundle(tmp_path, weights, monkeypatch, measured=better)
@@ -116,7 +121,9 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     assert "differs" in said.out and "1 of 1 figures differ from the manifest's" in said.err
 
 
-def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, weights = trained(tmp_path)
     with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with --weights"):
         evaluate(config=config.path)
@@ -136,7 +143,9 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     assert same.verdict == "agrees"
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
     assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
-    with pytest.raises(ConfigError, match="no such folder, where tiny.toml has its clips; name another with --data"):
+    with pytest.raises(
+        ConfigError, match="no such folder, where tiny.toml has its clips; name another with --data"
+    ):
         list(held_out_rows(inside, load_model(weights)))
 
 
@@ -164,21 +173,29 @@ def test_a_recipe_on_a_dataset_is_judged_there_or_in_the_folder_that_is_named(tm
 def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
     config, weights = trained(tmp_path)
     with pytest.raises(CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"):
-        list(held_out_rows(replace(config, task="recover", model=config.model | {"measurements": 6}), load_model(weights)))
+        list(
+            held_out_rows(
+                replace(config, task="recover", model=config.model | {"measurements": 6}), load_model(weights)
+            )
+        )
     with pytest.raises(CheckpointError, match="weights of the family 'dust', but .* is for 'spynet'"):
         list(held_out_rows(replace(config, family="spynet", task="flow"), load_model(weights)))
 
 
 def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path: Path) -> None:
     card = read_card(trained(tmp_path)[1])
-    with pytest.raises(ConfigError, match="tiny: doesn't hold the configuration of its training; give --config"):
+    with pytest.raises(
+        ConfigError, match="tiny: doesn't hold the configuration of its training; give --config"
+    ):
         recipe_of(replace(card, training={"command": "vidrestore train --config dust-denoise.toml"}))
     for name, bundled in manifests.read_manifest().items():
         recipe = recipe_of(bundled)
         assert (recipe.name, recipe.task, recipe.family) == (name, bundled.task, bundled.family)
 
 
-def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_hold_the_configuration_of_their_training_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written, _ = trained(tmp_path)
     config = read_config(written.path, ["data.still_share=0.5", "training.steps=2"])
     path = train(config, tmp_path / "set", device="cpu")
@@ -188,7 +205,9 @@ def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path: Path
     assert (own.data, own.training, own.folder) == (config.data, config.training, tmp_path.resolve())
     assert build_network(own.family, own.model).config == load_model(path).network.config
     assert {row.verdict for row in held_out_rows(own, load_model(path))} == {"agrees"}
-    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}  # another recipe: nothing is held against it
+    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {
+        ""
+    }  # another recipe: nothing is held against it
 
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
@@ -200,12 +219,17 @@ def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
 
 
 def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_not() -> None:
-    rows = (Row("dust", "a", {"psnr": 30.0}, {}, verdict="not listed"), Row("dust", "b", {}, {"psnr": 30.0}, verdict="differs"))
+    rows = (
+        Row("dust", "a", {"psnr": 30.0}, {}, verdict="not listed"),
+        Row("dust", "b", {}, {"psnr": 30.0}, verdict="differs"),
+    )
     assert [row.on for row in Result("bundled", "", "manifest", rows).differing] == ["b"]
 
 
 @pytest.mark.data
-def test_a_bundled_network_comes_to_the_figure_in_the_manifest(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundled_network_comes_to_the_figure_in_the_manifest(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.undo()
     found = evaluate("bundled", weights=["dust-cs10"], device="cpu")
     assert [row.verdict for row in found.rows] == ["agrees"]

@@ -53,7 +53,16 @@ def test_each_task_is_judged_as_its_papers_scripts_do() -> None:
     assert judged("desnow", restored, clean) == luma_figures(stored, clean)
     assert judged("deblur", restored, clean) == volume_figures(stored, clean)
     assert judged("denoise", restored, clean) == volume_figures(restored, clean.float() / 255)
-    assert len({value for task in ("dehaze", "derain", "desnow", "deblur") for value in judged(task, restored, clean).values()}) == 8
+    assert (
+        len(
+            {
+                value
+                for task in ("dehaze", "derain", "desnow", "deblur")
+                for value in judged(task, restored, clean).values()
+            }
+        )
+        == 8
+    )
 
 
 def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole(tmp_path: Path) -> None:
@@ -67,11 +76,19 @@ def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole
     expected = reflected(small(), degraded[None])[0].clamp(0, 1)
     assert network.frames["psnr"][0] == pytest.approx(rgb_figures(expected, clean)["psnr"], abs=1e-3)
     assert given.frames["psnr"][0] == pytest.approx(rgb_figures(degraded, clean)["psnr"])
-    assert network.shown is not None and np.array_equal(network.shown.clean, pictures(0)[1].transpose(1, 2, 0))
+    assert network.shown is not None and np.array_equal(
+        network.shown.clean, pictures(0)[1].transpose(1, 2, 0)
+    )
 
 
 RAIN = ("test100", "rain100h", "rain100l", "test2800", "test1200")
-FOLDERS = {"test100": "Test100", "rain100h": "Rain100H", "rain100l": "Rain100L", "test2800": "Test2800", "test1200": "Test1200"}
+FOLDERS = {
+    "test100": "Test100",
+    "rain100h": "Rain100H",
+    "rain100l": "Rain100L",
+    "test2800": "Test2800",
+    "test1200": "Test1200",
+}
 
 
 def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(tmp_path: Path) -> None:
@@ -81,17 +98,26 @@ def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(t
     given = {row.on: row for row in found.rows if row.system == "as given"}
     sets = [given[title] for title in ("Test100", "Rain100H", "Rain100L", "Test2800", "Test1200")]
     assert [row.count for row in sets] == [1, 2, 3, 4, 5]
-    assert given["Average"].measured["psnr"] == pytest.approx(np.mean([row.measured["psnr"] for row in sets]), abs=1e-3)
-    assert given["Average"].measured["psnr"] != pytest.approx(np.mean([clip.means["psnr"] for clip in found.clips]), abs=1e-2)
+    assert given["Average"].measured["psnr"] == pytest.approx(
+        np.mean([row.measured["psnr"] for row in sets]), abs=1e-3
+    )
+    assert given["Average"].measured["psnr"] != pytest.approx(
+        np.mean([clip.means["psnr"] for clip in found.clips]), abs=1e-2
+    )
     restormer = {row.on: row for row in found.rows if row.system == "Restormer"}
-    assert restormer["Average"].reference == {"psnr": 33.96, "ssim": 0.935} and not restormer["Average"].measured
+    assert (
+        restormer["Average"].reference == {"psnr": 33.96, "ssim": 0.935} and not restormer["Average"].measured
+    )
 
 
 def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tmp_path: Path) -> None:
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     found = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
     assert {row.on for row in found.rows} == {"Test100"}
-    with pytest.raises(DatasetError, match="mbt-table4: .*Rain100H.*expected .*to leave it out, choose others with --sets test100,"):
+    with pytest.raises(
+        DatasetError,
+        match="mbt-table4: .*Rain100H.*expected .*to leave it out, choose others with --sets test100,",
+    ):
         evaluate("mbt-table4", data=tmp_path)
     with pytest.raises(DatasetError, match="needs its test sets; name their folder with --data"):
         evaluate("mbt-table4")
@@ -109,7 +135,9 @@ def test_names_that_a_table_does_not_have_are_errors_that_list_what_it_has(tmp_p
 
 def test_weights_of_another_family_or_task_do_not_take_part(tmp_path: Path) -> None:
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
-    with pytest.raises(OptionError, match="dust-cs20: weights of dust, but mbt-table4 is for mb-taylorformer"):
+    with pytest.raises(
+        OptionError, match="dust-cs20: weights of dust, but mbt-table4 is for mb-taylorformer"
+    ):
         evaluate("mbt-table4", data=tmp_path, sets=["test100"], weights=["dust-cs20"])
     with pytest.raises(CheckpointError, match="these weights are for 'dehaze', not 'derain'"):
         evaluate("mbt-table4", data=tmp_path, sets=["test100"], weights=[str(saved(tmp_path, "dehaze"))])

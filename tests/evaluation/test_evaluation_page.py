@@ -1,4 +1,6 @@
-"""The page: its numbers are the JSON's, it needs no network, its pictures are the pictures; and a browser shows it."""
+"""The page: its numbers are the JSON's, it needs no network, its pictures are the pictures; and a browser
+shows it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ from vidrestore.evaluation.png import error_map
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
 from vidrestore.media.pictures import png
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell", "microsoft-edge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome-headless-shell",
+    "microsoft-edge",
+)
 
 
 class Parsed(HTMLParser):
@@ -72,18 +81,50 @@ def picture(seed: int, height: int = 40, width: int = 52) -> np.ndarray:
 
 def result(clips: int = 1, **shown: Any) -> Result:
     figures = tuple(
-        ClipFigures("dust", "avenue", "0.2", f"{number:02d}", {"psnr": (30.12345, 31.5)}, "weights", Shown(1, **shown) if shown else None)
+        ClipFigures(
+            "dust",
+            "avenue",
+            "0.2",
+            f"{number:02d}",
+            {"psnr": (30.12345, 31.5)},
+            "weights",
+            Shown(1, **shown) if shown else None,
+        )
         for number in range(clips)
     )
-    rows = (Row("DUST <b>", "Avenue, CS rate 0.2", {"psnr": 30.812}, {"psnr": 37.95, "ssim": 0.9766}, "weights", "differs", 2),)
-    return Result("dust-table4", "</script><script>alert(1)</script>", "published", rows, ("a & b",), source="paper", clips=figures)
+    rows = (
+        Row(
+            "DUST <b>",
+            "Avenue, CS rate 0.2",
+            {"psnr": 30.812},
+            {"psnr": 37.95, "ssim": 0.9766},
+            "weights",
+            "differs",
+            2,
+        ),
+    )
+    return Result(
+        "dust-table4",
+        "</script><script>alert(1)</script>",
+        "published",
+        rows,
+        ("a & b",),
+        source="paper",
+        clips=figures,
+    )
 
 
 def table_of(text: str) -> list[dict[str, Any]]:
     """The rows of the page's table as the JSON has them."""
     rows = []
     for cells in Parsed(text).rows[1:]:
-        found: dict[str, Any] = {"system": cells[0][1], "weights": cells[1][1], "on": cells[2][1], "measured": {}, "reference": {}}
+        found: dict[str, Any] = {
+            "system": cells[0][1],
+            "weights": cells[1][1],
+            "on": cells[2][1],
+            "measured": {},
+            "reference": {},
+        }
         for attributes, value in cells[3:-1]:
             if value:
                 found[str(attributes["data-side"])][str(attributes["data-metric"])] = json.loads(value)
@@ -94,9 +135,25 @@ def table_of(text: str) -> list[dict[str, Any]]:
 def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path: Path) -> None:
     write_vid4(tmp_path, frames=2)
     html, found = tmp_path / "page.html", tmp_path / "found.json"
-    assert run("--suite", "vsr-table3", "--systems", "bicubic", "--data", tmp_path, "--html", html, "--json", found) == 0
+    assert (
+        run(
+            "--suite",
+            "vsr-table3",
+            "--systems",
+            "bicubic",
+            "--data",
+            tmp_path,
+            "--html",
+            html,
+            "--json",
+            found,
+        )
+        == 0
+    )
     text, expected = html.read_text(), json.loads(found.read_text())
-    assert table_of(text) == [{key: value for key, value in row.items() if key != "count"} for row in expected["rows"]]
+    assert table_of(text) == [
+        {key: value for key, value in row.items() if key != "count"} for row in expected["rows"]
+    ]
     assert json.loads(Parsed(text).scripts["result"]) == expected
     curves = [list(map(float, str(curve["data-values"]).split())) for curve in Parsed(text).all("polyline")]
     assert curves == [clip["frames"][metric] for clip in expected["clips"] for metric in clip["frames"]]
@@ -108,9 +165,13 @@ def test_the_page_needs_no_network_and_no_other_file() -> None:
     parsed = Parsed(text)
     assert not parsed.all("link") and not [script for script in parsed.all("script") if "src" in script]
     assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
-    policy = next(meta["content"] for meta in parsed.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        meta["content"] for meta in parsed.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy is not None and "default-src 'none'" in policy and "img-src data:" in policy
-    assert all(uri.startswith("data:image/png;base64,") for uri in json.loads(parsed.scripts["pictures"]).values())
+    assert all(
+        uri.startswith("data:image/png;base64,") for uri in json.loads(parsed.scripts["pictures"]).values()
+    )
 
 
 def test_what_names_say_is_text_and_never_code() -> None:
@@ -122,10 +183,17 @@ def test_what_names_say_is_text_and_never_code() -> None:
 def test_pictures_are_the_frames_bit_by_bit_and_kept_once() -> None:
     given, restored, clean = picture(1), picture(2), picture(3)
     parsed = Parsed(page(result(clips=2, given=given, restored=restored, clean=clean)))
-    pictures = {key: decoded(base64.b64decode(uri.partition(",")[2])) for key, uri in json.loads(parsed.scripts["pictures"]).items()}
+    pictures = {
+        key: decoded(base64.b64decode(uri.partition(",")[2]))
+        for key, uri in json.loads(parsed.scripts["pictures"]).items()
+    }
     shown = [image["data-picture"] for image in parsed.all("img")]
     assert len(shown) == 10 and len(pictures) == 5  # both clips show the same five
-    for key, expected in zip(shown, (restored, given, clean, error_map(given, clean, 32), error_map(restored, clean, 32)), strict=False):
+    for key, expected in zip(
+        shown,
+        (restored, given, clean, error_map(given, clean, 32), error_map(restored, clean, 32)),
+        strict=False,
+    ):
         assert np.array_equal(pictures[str(key)], expected)
     assert [image.get("class") for image in parsed.all("img")][:2] == [None, "over"]
 
@@ -136,12 +204,17 @@ def test_without_a_clean_frame_the_map_shows_what_was_changed() -> None:
     assert "what was changed" in text and "error after" not in text
 
 
-def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pages, "LARGEST", (40, 50))
     large = picture(4, 60, 60)
     text = page(result(clips=COMPARISONS + 3, given=large, restored=large, clean=large))
     parsed = Parsed(text)
-    assert len([attributes for attributes in parsed.all("div") if attributes.get("class") == "slider"]) == COMPARISONS
+    assert (
+        len([attributes for attributes in parsed.all("div") if attributes.get("class") == "slider"])
+        == COMPARISONS
+    )
     assert f"The first {COMPARISONS} of {COMPARISONS + 3}." in text
     first = json.loads(parsed.scripts["pictures"])[str(parsed.all("img")[0]["data-picture"])]
     assert np.array_equal(decoded(base64.b64decode(first.partition(",")[2])), large[10:-10, 5:-5])
@@ -163,9 +236,13 @@ def test_an_error_map_runs_from_purple_to_yellow() -> None:
 
 def test_a_curve_stands_where_its_values_say() -> None:
     text = chart("clip", "PSNR, dB", {"DUST": [30.0, 40.0, 35.0], "ViT": [30.0, 30.0, 30.0]})
-    points = [tuple(map(float, point.split(","))) for point in re.findall(r'points="([^"]*)"', text)[0].split()]
+    points = [
+        tuple(map(float, point.split(","))) for point in re.findall(r'points="([^"]*)"', text)[0].split()
+    ]
     (left, bottom), (middle, top), (right, between) = points
-    assert middle == pytest.approx((left + right) / 2, abs=0.1) and between == pytest.approx((top + bottom) / 2, abs=0.1)
+    assert middle == pytest.approx((left + right) / 2, abs=0.1) and between == pytest.approx(
+        (top + bottom) / 2, abs=0.1
+    )
     assert top < between < bottom  # upwards
     assert "<li>" in text and "ViT" in text
 
@@ -182,10 +259,21 @@ def browser() -> str:
 def test_a_browser_shows_the_pictures_and_the_slider(tmp_path: Path) -> None:
     found = result(clips=2, given=picture(1), restored=picture(2), clean=picture(3))
     (tmp_path / "page.html").write_text(page(found), encoding="utf-8")
-    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom"]
-    shown = subprocess.run([*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    command = [
+        browser(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=10000",
+        "--dump-dom",
+    ]
+    shown = subprocess.run(
+        [*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
     parsed = Parsed(shown)
     assert parsed.all("html")[0]["data-pictures"] == "10"  # each one decoded
     assert all(str(image["src"]).startswith("data:image/png;base64,") for image in parsed.all("img"))
-    assert ["--at: 50%" in str(slider["style"]) for slider in parsed.all("div") if slider.get("class") == "slider"] == [True, True]
+    assert [
+        "--at: 50%" in str(slider["style"]) for slider in parsed.all("div") if slider.get("class") == "slider"
+    ] == [True, True]
     assert table_of(shown)[0]["measured"] == {"psnr": 30.812}

@@ -15,7 +15,14 @@ from vidrestore.errors import DatasetError
 from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.papers import sensed_patches
 from vidrestore.evaluation.papers.published import Table, TableSet
-from vidrestore.evaluation.papers.sensed_patches import clip_spans, fits, gray_video, judge, restored_video, restorer
+from vidrestore.evaluation.papers.sensed_patches import (
+    clip_spans,
+    fits,
+    gray_video,
+    judge,
+    restored_video,
+    restorer,
+)
 from vidrestore.evaluation.results import ClipFigures
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PlainLinear
@@ -51,12 +58,17 @@ def write_clip(folder: Path, frames: int, size: tuple[int, int] = (18, 22)) -> F
     draw = np.random.default_rng(4)
     rows, columns = np.mgrid[: size[0], : size[1]] / 3
     for number in range(frames):
-        picture = [120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + draw.normal(0, 3, size) for channel in range(3)]
+        picture = [
+            120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + draw.normal(0, 3, size)
+            for channel in range(3)
+        ]
         write_rgb(folder / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
     return FrameSequence(folder.name, folder, tuple(f"{number:03d}.png" for number in range(frames)))
 
 
-def figures(made: Table, sequence: FrameSequence, *taking: Contestant, looked_at: int = 0) -> list[ClipFigures]:
+def figures(
+    made: Table, sequence: FrameSequence, *taking: Contestant, looked_at: int = 0
+) -> list[ClipFigures]:
     return list(judge(made, made.sets[0], [sequence], taking, looked_at))
 
 
@@ -90,7 +102,9 @@ def looped(network: Any, video: torch.Tensor, stride: int, noise: Any = None) ->
 
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [2, 3, 4])
-def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(tmp_path: Path, stride: int) -> None:
+def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(
+    tmp_path: Path, stride: int
+) -> None:
     network = contestant(measurements=5).network
     video = gray_video(write_clip(tmp_path / "a", 3), 0).float()
     found = restored_video(restorer(network, 0.0, None), video, PATCH, stride, 20, "cpu")
@@ -104,8 +118,12 @@ def test_frames_are_judged_one_by_one_clamped_and_not_rounded(tmp_path: Path) ->
     clean = gray_video(sequence, 0).float()
     restored = looped(dust.network, clean, 2).clamp(0, 255)
     assert found.column == "0.2" and len(found.frames["psnr"]) == 3
-    assert found.frames["psnr"] == pytest.approx([psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4)
-    assert found.frames["ssim"] == pytest.approx([ssim(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-6)
+    assert found.frames["psnr"] == pytest.approx(
+        [psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4
+    )
+    assert found.frames["ssim"] == pytest.approx(
+        [ssim(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-6
+    )
     rounded = [psnr(*pair) for pair in zip(restored.round(), clean, strict=True)]
     assert list(found.frames["psnr"]) != pytest.approx(rounded, abs=1e-4)
 
@@ -117,7 +135,9 @@ def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_
     clean = gray_video(sequence, 0).float()
     generator = torch.Generator().manual_seed(seed_of("avenue", "a", "sigma 50"))
     noisy = clean + 50 * torch.randn(clean.shape, generator=generator)
-    assert given.frames["psnr"] == pytest.approx([psnr(*pair) for pair in zip(noisy.clamp(0, 255), clean, strict=True)])
+    assert given.frames["psnr"] == pytest.approx(
+        [psnr(*pair) for pair in zip(noisy.clamp(0, 255), clean, strict=True)]
+    )
     seen: list[torch.Tensor] = []
     denoiser = contestant()
     denoiser.network.at = lambda sigma, dtype, linear: lambda groups: seen.append(groups) or groups
@@ -144,13 +164,23 @@ def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     assert [fits(denoiser, rates, column) for column in ("0.1", "0.2")] == [False, False]
     assert [fits(denoiser, sigmas, column) for column in ("10", "100")] == [True, False]
     assert [fits(sensing, sigmas, column) for column in ("10", "100")] == [False, False]
-    assert [fits(sensing, noisy, column) for column in ("10", "100")] == [True, True]  # its card tells no noise
-    assert [fits(contestant(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")] == [True, False]
+    assert [fits(sensing, noisy, column) for column in ("10", "100")] == [
+        True,
+        True,
+    ]  # its card tells no noise
+    assert [
+        fits(contestant(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")
+    ] == [True, False]
 
 
 def test_weights_for_noise_take_no_part_where_there_is_none() -> None:
     rates, lengths = table("CS rate", ("0.2",)), table("clip length", ("20",), rate=0.2)
-    for card, expected in (({"sigma": [50.0]}, False), ({"sigma": 50.0}, False), ({"sigma": [0.0]}, True), ({"rate": 0.2}, True)):
+    for card, expected in (
+        ({"sigma": [50.0]}, False),
+        ({"sigma": 50.0}, False),
+        ({"sigma": [0.0]}, True),
+        ({"rate": 0.2}, True),
+    ):
         one = contestant(measurements=3, card=card)
         assert fits(one, rates, "0.2") == fits(one, lengths, "20") == expected
 
@@ -164,7 +194,9 @@ def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
     early, late = looped(dust.network, clean[:20], 2), looped(dust.network, clean[5:], 2)[15:]
     parts = torch.cat([early, late]).clamp(0, 255)
     for figure, restored in zip(found, (parts, whole), strict=True):
-        assert figure.frames["psnr"] == pytest.approx([psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4)
+        assert figure.frames["psnr"] == pytest.approx(
+            [psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4
+        )
 
 
 def test_frames_that_hold_no_patch_are_named(tmp_path: Path) -> None:

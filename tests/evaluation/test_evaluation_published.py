@@ -19,7 +19,11 @@ PAPERS = {"dust": "dust_tsp2024.md", "mbt": "mb_taylorformer_v2.md", "vsr": "vsr
 
 
 def test_the_suites_of_all_three_papers_are_there() -> None:
-    expected = {*(f"dust-table{n}" for n in (2, 4, 5, 6, 7, 9)), *(f"mbt-table{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 11, 12)), "awgn-rgb"}
+    expected = {
+        *(f"dust-table{n}" for n in (2, 4, 5, 6, 7, 9)),
+        *(f"mbt-table{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 11, 12)),
+        "awgn-rgb",
+    }
     assert expected | {f"vsr-table{n}" for n in (1, 2, 3)} <= set(TABLES)
 
 
@@ -43,7 +47,12 @@ def test_every_set_is_a_dataset_that_can_be_found(name: str) -> None:
             assert part.name == AVERAGE
 
 
-READ = {"patches": {"stride", "rate"}, "images": {"task"}, "super-resolution": {"channels", "made"}, "rgb-denoising": set()}
+READ = {
+    "patches": {"stride", "rate"},
+    "images": {"task"},
+    "super-resolution": {"channels", "made"},
+    "rgb-denoising": set(),
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -69,8 +78,13 @@ def printed_rows(table: Table) -> list[list[str]]:
     rows = []
     for part in table.sets:
         lines = list(part.published.values())
-        if table.protocol == "patches" and table.name not in BY_SYSTEM:  # Table VII is two, the second one of fine-tuned systems
-            halves = [[cells for name, cells in part.published.items() if name.endswith("-finetuned") == half] for half in (False, True)]
+        if (
+            table.protocol == "patches" and table.name not in BY_SYSTEM
+        ):  # Table VII is two, the second one of fine-tuned systems
+            halves = [
+                [cells for name, cells in part.published.items() if name.endswith("-finetuned") == half]
+                for half in (False, True)
+            ]
             lines = [line for half in halves for line in zip(*half, strict=True)]
         rows += [[f"{value:g}" for cell in line for value in cell.values()] for line in lines]
     return [row for row in rows if row]
@@ -79,9 +93,17 @@ def printed_rows(table: Table) -> list[list[str]]:
 @pytest.mark.parametrize("name", [name for name in TABLES if name.split("-")[0] in PAPERS])
 def test_the_figures_are_those_of_the_paper_in_its_order(name: str, shared: Path) -> None:
     text = (shared / "papers" / PAPERS[name.split("-")[0]]).read_text()
-    lines = [[f"{float(found):g}" for found in re.findall(r"(?<![\d.])\d*\.?\d+", line)] for line in text.splitlines()]
+    lines = [
+        [f"{float(found):g}" for found in re.findall(r"(?<![\d.])\d*\.?\d+", line)]
+        for line in text.splitlines()
+    ]
     for row in printed_rows(read_table(name)):
-        if name in ("mbt-table5", "mbt-table7", "mbt-table12", "vsr-table2"):  # printed with the systems side by side
+        if name in (
+            "mbt-table5",
+            "mbt-table7",
+            "mbt-table12",
+            "vsr-table2",
+        ):  # printed with the systems side by side
             assert set(row) <= {figure for line in lines for figure in line}
         else:
             assert any(in_order(row, line) for line in lines), row

@@ -1,4 +1,6 @@
-"""Films without reference: flicker of known size, motion that is no flicker, and a restoration from end to end."""
+"""Films without reference: flicker of known size, motion that is no flicker, and a restoration from end to
+end.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,16 @@ def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
     still = torch.from_numpy(texture()).float()
     pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
     places = fixed_places(4, Grid(96, 128, 16, 16))
-    assert flicker(pulsing, places) == pytest.approx([3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4)
+    assert flicker(pulsing, places) == pytest.approx(
+        [3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4
+    )
 
 
 def test_of_normal_changes_it_is_their_standard_deviation() -> None:
     draw = torch.Generator().manual_seed(3)
-    noise = torch.randn(2, 320, 480, generator=draw) * 16  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    noise = (
+        torch.randn(2, 320, 480, generator=draw) * 16
+    )  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
     assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
@@ -79,7 +85,11 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     assert row.measured["flicker"] < row.reference["flicker"] == pytest.approx(2**0.5 * 20 / 16, rel=0.15)
     given, restored = found.clips
     assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
-    assert restored.shown is not None and restored.shown.given.shape == (96, 128, 3) and restored.shown.clean is None
+    assert (
+        restored.shown is not None
+        and restored.shown.given.shape == (96, 128, 3)
+        and restored.shown.clean is None
+    )
     assert found.against == "before"
 
 
@@ -91,7 +101,11 @@ def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) ->
     whole = films[1].read_bytes()
     films[1].write_bytes(whole[: len(whole) * 3 // 4])
     found = evaluate("quick", films=films, device="cpu")
-    assert [row.on for row in found.rows] == list(dict.fromkeys(clip.clip for clip in found.clips)) == [str(path) for path in films]
+    assert (
+        [row.on for row in found.rows]
+        == list(dict.fromkeys(clip.clip for clip in found.clips))
+        == [str(path) for path in films]
+    )
     (note,) = found.notes
     assert note.startswith(f"{films[1]}: the source is damaged")
 
@@ -101,7 +115,9 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
     bundled = locate(read_manifest()["dust-denoise"])
     assert bundled is not None
     copy = shutil.copy(bundled, tmp_path)
-    found = evaluate("quick", films=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu")
+    found = evaluate(
+        "quick", films=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu"
+    )
     assert [row.weights for row in found.rows] == ["dust-denoise", str(copy)]
     assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
 
@@ -131,12 +147,18 @@ def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--data is for the other suites; name films"):
         evaluate("quick", films=["film.mp4"], data=tmp_path)
-    for other in ({"suite": "bundled"}, {"suite": "vsr-table3", "data": tmp_path}, {"config": tmp_path / "a.toml"}):
+    for other in (
+        {"suite": "bundled"},
+        {"suite": "vsr-table3", "data": tmp_path},
+        {"config": tmp_path / "a.toml"},
+    ):
         with pytest.raises(OptionError, match="--seconds is for --suite quick"):
             evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
 
 
-def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_restores_with_the_threads_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[RestoreOptions] = []
 
     def restore(*films: Path, task: str, options: RestoreOptions) -> None:
@@ -148,4 +170,6 @@ def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path: Path, 
     with pytest.raises(SystemExit):
         main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
     torch.set_num_threads(before)
-    assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]  # as the help says
+    assert (
+        [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]
+    )  # as the help says

@@ -36,11 +36,17 @@ def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int
     draw = np.random.default_rng(8)
     rows, columns = np.mgrid[:height, :width] / 7
     made = [
-        [128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2)) for channel in range(channels)]
+        [
+            128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2))
+            for channel in range(channels)
+        ]
         for number in range(frames)
     ]
     return torch.from_numpy(
-        (np.array(made) + draw.normal(0, noise, (frames, channels, height, width))).round().clip(0, 255).astype(np.uint8)
+        (np.array(made) + draw.normal(0, noise, (frames, channels, height, width)))
+        .round()
+        .clip(0, 255)
+        .astype(np.uint8)
     )
 
 
@@ -77,9 +83,13 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
     y4m(tmp_path / "restored.y4m", restored)
     graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
     subprocess.run(
-        [ffmpeg, "-v", "error", "-i", "restored.y4m", "-i", "clean.y4m", "-lavfi", graph, "-f", "null", "-"], cwd=tmp_path, check=True
+        [ffmpeg, "-v", "error", "-i", "restored.y4m", "-i", "clean.y4m", "-lavfi", graph, "-f", "null", "-"],
+        cwd=tmp_path,
+        check=True,
     )
-    expected = [frame["metrics"]["vmaf"] for frame in json.loads((tmp_path / "log.json").read_text())["frames"]]
+    expected = [
+        frame["metrics"]["vmaf"] for frame in json.loads((tmp_path / "log.json").read_text())["frames"]
+    ]
     found = measured("vmaf", restored, clean)
     assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
 
@@ -127,7 +137,9 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     (found,) = sensed_patches.judge(made, made.sets[0], [clip], given, 0, ["vmaf"])
     grays = sensed_patches.gray_video(clip, 0)
     noisy = add_gaussian_noise(grays.float(), 30.0, seed_of("set", "clip", "sigma 30"), clip_and_round=False)
-    assert found.frames["vmaf"] == measured("vmaf", noisy.round().clamp(0, 255).to(torch.uint8)[:, None], grays[:, None])
+    assert found.frames["vmaf"] == measured(
+        "vmaf", noisy.round().clamp(0, 255).to(torch.uint8)[:, None], grays[:, None]
+    )
 
     made = table("clip", "average", channels=["RGB", "Y"], made=True)
     rgb, luma = enlarged.judge(made, made.sets[0], [clip], [Contestant(BICUBIC)], 0, ["vmaf"])
@@ -141,7 +153,9 @@ def write_vid4(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_they_stand_in_the_table_beside_psnr_and_ssim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_stand_in_the_table_beside_psnr_and_ssim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_vid4(tmp_path)
     files = tmp_path / "found.json", tmp_path / "found.html"
     options = ["--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--metrics", "vmaf"]
@@ -163,7 +177,9 @@ def refused(**options: object) -> str:
 
 def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
     assert refused(metrics=["lpips"]) == "no metric lpips besides PSNR and SSIM; there are: vmaf"
-    assert refused(suite="bundled", metrics=["vmaf"]).startswith("further metrics (vmaf) are for the papers' tables")
+    assert refused(suite="bundled", metrics=["vmaf"]).startswith(
+        "further metrics (vmaf) are for the papers' tables"
+    )
 
 
 @pytest.mark.usefixtures("ffmpeg")
@@ -195,7 +211,10 @@ def write_ffmpeg(folder: Path, script: str) -> Path:
 
 
 def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg: Path) -> None:
-    with pytest.raises(OptionError, match="needs an ffmpeg with libvmaf, and there is none on the PATH; put one on the PATH, or: pip"):
+    with pytest.raises(
+        OptionError,
+        match="needs an ffmpeg with libvmaf, and there is none on the PATH; put one on the PATH, or: pip",
+    ):
         check_metrics(["vmaf"])
     path = write_ffmpeg(no_ffmpeg, "echo ' .. psnr  VV->V  Calculate the PSNR'")
     with pytest.raises(OptionError, match=f"and {path} has none"):
@@ -206,7 +225,10 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) ->
     listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = film(1, 40, 40)
-    with pytest.raises(MediaError, match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of --metrics"):
+    with pytest.raises(
+        MediaError,
+        match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of --metrics",
+    ):
         measured("vmaf", clean, clean)
     write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
     with pytest.raises(MediaError, match="ended with 0 while it measured VMAF: it said nothing"):
@@ -224,7 +246,11 @@ def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) 
         "        metric.add(*255 * numpy.random.rand(2, 64, 64))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
     assert "can't hold the films that VMAF is measured of" in done.stderr.splitlines()[-1]

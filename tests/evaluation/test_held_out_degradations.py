@@ -20,7 +20,10 @@ FROZEN = {
 def scene(frames: int = 2, height: int = 64, width: int = 96) -> Tensor:
     """Smooth shapes in all colours."""
     rows, columns = np.mgrid[:height, :width] / 12
-    channels = [0.45 + 0.4 * np.sin(rows * a + 0.3 * a) * np.cos(columns * b) for a, b in ((1, 1.3), (0.6, 0.9), (1.7, 0.4))]
+    channels = [
+        0.45 + 0.4 * np.sin(rows * a + 0.3 * a) * np.cos(columns * b)
+        for a, b in ((1, 1.3), (0.6, 0.9), (1.7, 0.4))
+    ]
     return torch.from_numpy(np.stack(channels)).float().expand(frames, 3, height, width).contiguous()
 
 

@@ -1,4 +1,5 @@
-"""Networks restore what nothing was trained with better than what one could run instead: `pytest -m held_out`, some minutes.
+"""Networks restore what nothing was trained with better than what one could run instead: `pytest -m
+held_out`, some minutes.
 
 That is left out otherwise. `examples/experiments/held_out_table.py` prints the figures.
 """
@@ -11,7 +12,18 @@ import pytest
 import torch
 from classical_restoration import FRAMES, METHODS
 from held_out_degradations import MODELS
-from held_out_table import Figures, Gallery, Verdict, beside, bundled, eval_clips, judge, network, rgb_picture, write_png
+from held_out_table import (
+    Figures,
+    Gallery,
+    Verdict,
+    beside,
+    bundled,
+    eval_clips,
+    judge,
+    network,
+    rgb_picture,
+    write_png,
+)
 from rgb_networks import keeping, write_weights
 from torch import Tensor
 
@@ -20,7 +32,9 @@ from torch import Tensor
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("task", MODELS)
-def test_the_bundled_network_beats_the_degraded_frames_and_every_classical_method(task: str, shared_data: Path) -> None:
+def test_the_bundled_network_beats_the_degraded_frames_and_every_classical_method(
+    task: str, shared_data: Path
+) -> None:
     name = bundled(task)
     if name is None:
         pytest.skip(f"no weights for {task} are bundled")
@@ -51,7 +65,9 @@ def test_a_perfect_frame_scores_without_end_and_each_clip_counts_the_same() -> N
     clean = iter([clean[FRAMES // 2] for _, clean in pairs])
     verdict = judge("derain", clips(), {"perfect": lambda degraded: next(clean)})
     assert verdict.networks["perfect"] == Figures(float("inf"), pytest.approx(1))
-    expected = [-10 * float(torch.log10((given - wanted)[FRAMES // 2].square().mean())) for given, wanted in pairs]
+    expected = [
+        -10 * float(torch.log10((given - wanted)[FRAMES // 2].square().mean())) for given, wanted in pairs
+    ]
     assert verdict.given.psnr == pytest.approx(sum(expected) / 2, abs=1e-4)
 
 
@@ -70,10 +86,13 @@ def test_the_best_classical_figures_are_bold_each_by_itself() -> None:
 def test_pictures_stand_side_by_side_as_they_are(tmp_path: Path) -> None:
     gallery = Gallery(tmp_path / "pictures")
     shown = {
-        name: torch.full((3, 4, 5), value / 255) for name, value in (("degraded", 10), ("one", 20), ("two", 25), ("net", 30), ("clean", 40))
+        name: torch.full((3, 4, 5), value / 255)
+        for name, value in (("degraded", 10), ("one", 20), ("two", 25), ("net", 30), ("clean", 40))
     }
     gallery.add("clip-0", shown)
-    gallery.write(Verdict("derain", Figures(1, 1), {"one": Figures(2, 1), "two": Figures(1, 2)}, {"net": Figures(3, 3)}))
+    gallery.write(
+        Verdict("derain", Figures(1, 1), {"one": Figures(2, 1), "two": Figures(1, 2)}, {"net": Figures(3, 3)})
+    )
     row = rgb_picture(tmp_path / "pictures" / "derain-clip-0.png")[1, 2].mul(255).round().tolist()
     assert row == [10.0] * 5 + [255.0] * 4 + [20.0] * 5 + [255.0] * 4 + [30.0] * 5 + [255.0] * 4 + [40.0] * 5
 

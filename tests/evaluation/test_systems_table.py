@@ -7,7 +7,10 @@ from systems_table import curve
 
 
 def test_the_gain_is_of_a_fifth_more_steps() -> None:
-    points = [{"step": step, "psnr": {"sigma 20": psnr}} for step, psnr in ((500, 28.0), (1000, 29.0), (1100, 29.5), (1200, 29.75))]
+    points = [
+        {"step": step, "psnr": {"sigma 20": psnr}}
+        for step, psnr in ((500, 28.0), (1000, 29.0), (1100, 29.5), (1200, 29.75))
+    ]
     assert curve({"steps": 1200, "curve": points}) == (1200, pytest.approx(0.75))
 
 

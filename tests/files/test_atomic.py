@@ -43,7 +43,9 @@ def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_pat
 
 
 @posix
-def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_taken_by_a_link_is_never_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even who guesses the random part gets nothing."""
     monkeypatch.setattr(atomic.secrets, "token_hex", lambda size: "ab" * size)
     foreseen = Partial(tmp_path / "a.mkv")
@@ -100,7 +102,9 @@ import os, sys
 from pathlib import Path
 from vidrestore.files.atomic import Partial
 left = Partial(Path({str(tmp_path / "a.mkv")!r})); print("there", flush=True); sys.stdin.read(); os._exit(9)"""
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin and process.stdout and process.stdout.readline() == b"there\n"
         remove_partials(tmp_path / "a.mkv", alone=True)
         assert len(names(tmp_path)) == 1
@@ -113,7 +117,9 @@ left = Partial(Path({str(tmp_path / "a.mkv")!r})); print("there", flush=True); s
 
 
 @posix
-def test_what_another_machine_writes_stays_until_it_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_machine_writes_stays_until_it_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "_machine", lambda: "0" * 8)
         partial = Partial(tmp_path / "a.mkv")

@@ -46,7 +46,10 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make) -> None:
         Lock(tmp_path / "lock")
 
 
-@pytest.mark.parametrize("content", ['{"host": 1, "pid": 2}', '{"host": "a", "pid": 1e9}', '{"host": "a", "pid": 99999999999}', "[" * 4000])
+@pytest.mark.parametrize(
+    "content",
+    ['{"host": 1, "pid": 2}', '{"host": "a", "pid": 1e9}', '{"host": "a", "pid": 99999999999}', "[" * 4000],
+)
 def test_a_lock_of_wrong_types_is_no_lock(tmp_path: Path, content: str) -> None:
     (tmp_path / "lock").write_text(content)
     with pytest.raises(MediaError, match="did not write"):

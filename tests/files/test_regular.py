@@ -16,7 +16,11 @@ posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 @pytest.mark.parametrize("follow", [False, True])
 def test_pipes_folders_and_devices_are_refused_at_once(tmp_path: Path, follow: bool) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, kind in ((tmp_path / "pipe", "a named pipe"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
+    for path, kind in (
+        (tmp_path / "pipe", "a named pipe"),
+        (tmp_path, "a folder"),
+        (Path("/dev/zero"), "a device"),
+    ):
         with pytest.raises(OSError, match=f"{kind}, but a regular file was expected"):
             open_regular(path, follow=follow)
 
@@ -49,7 +53,9 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
         ('{"n": true}', "n has the wrong type bool"),
     ],
 )
-def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path: Path, content: str | bytes, reason: str) -> None:
+def test_json_that_is_not_as_expected_says_what_is_wrong(
+    tmp_path: Path, content: str | bytes, reason: str
+) -> None:
     (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=reason):
         read_object(tmp_path / "a.json", {"n": int})

@@ -1,4 +1,6 @@
-"""Work folders that others can write to, and two runs of one output: nobody else's file is touched, and no run loses another's."""
+"""Work folders that others can write to, and two runs of one output: nobody else's file is touched, and no
+run loses another's.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def film(tmp_path: Path) -> Path:
 
 
 def restore(film: Path, output: Path, **options: Any) -> vidrestore.Summary:
-    options = {"encoder": vidrestore.EncoderOptions(lossless=True), "segment_frames": 4, "device": "cpu", "threads": 1} | options
+    options = {
+        "encoder": vidrestore.EncoderOptions(lossless=True),
+        "segment_frames": 4,
+        "device": "cpu",
+        "threads": 1,
+    } | options
     return vidrestore.restore(film, output, task="<identity>", **options)
 
 
@@ -53,11 +60,15 @@ def test_a_work_folder_of_another_user_is_refused_and_left_as_it_is(tmp_path: Pa
     os.chown(tmp_path / "out.mkv.vidrestore", 12345, 12345)
     with pytest.raises(MediaError, match=r"out.mkv.vidrestore: belongs to another user \(number 12345\)"):
         restore(film, tmp_path / "out.mkv")
-    assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore"] and names(tmp_path / "out.mkv.vidrestore") == []
+    assert (
+        names(tmp_path) == ["in.mkv", "out.mkv.vidrestore"] and names(tmp_path / "out.mkv.vidrestore") == []
+    )
 
 
 @pytest.mark.parametrize("name", ["out.mkv.vidrestore", "lock", "job.json"])
-def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(tmp_path: Path, film: Path, name: str) -> None:
+def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(
+    tmp_path: Path, film: Path, name: str
+) -> None:
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     if name == work.name:
         victim.mkdir()
@@ -83,13 +94,17 @@ def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["lock", "job.json", "named.json"])
-def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path: Path, film: Path, name: str) -> None:
+def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(
+    tmp_path: Path, film: Path, name: str
+) -> None:
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
     os.mkfifo(work / name)
     if name == "named.json":  # is only looked at if there is an output
         (tmp_path / "out.mkv").touch()
-    with pytest.raises(MediaError, match=rf"{name}: .*a named pipe, but a regular file was expected.*remove it"):
+    with pytest.raises(
+        MediaError, match=rf"{name}: .*a named pipe, but a regular file was expected.*remove it"
+    ):
         restore(film, tmp_path / "out.mkv")
 
 
@@ -101,10 +116,16 @@ def test_a_pipe_in_place_of_a_claim_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "read, name",
-    [(load_model, "a.safetensors"), (lambda path: read_config(path), "a.toml"), (read_checkpoint, "a.checkpoint")],
+    [
+        (load_model, "a.safetensors"),
+        (lambda path: read_config(path), "a.toml"),
+        (read_checkpoint, "a.checkpoint"),
+    ],
     ids=["weights", "TOML", "checkpoint"],
 )
-def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(tmp_path: Path, read: Any, name: str) -> None:
+def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(
+    tmp_path: Path, read: Any, name: str
+) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(VidRestoreError, match=rf"{name}: can't be read"):
         read(tmp_path / name)
@@ -133,7 +154,9 @@ WRONG_JOBS = (
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json", "named.json"])
 @pytest.mark.parametrize("content", WRONG_JOBS)
-def test_json_of_wrong_types_costs_work_but_no_video(tmp_path: Path, film: Path, name: str, content: str) -> None:
+def test_json_of_wrong_types_costs_work_but_no_video(
+    tmp_path: Path, film: Path, name: str, content: str
+) -> None:
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
     (work / name).write_text(content)
@@ -159,7 +182,9 @@ def ways(tmp_path: Path) -> dict[str, WorkFolder]:
     }
 
 
-def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(tmp_path: Path, ways: dict[str, WorkFolder]) -> None:
+def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(
+    tmp_path: Path, ways: dict[str, WorkFolder]
+) -> None:
     for first, holding in ways.items():
         with holding.locked():
             for second, folder in ways.items():
@@ -169,12 +194,20 @@ def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(tmp_path
     assert names(tmp_path / "films") == names(tmp_path / "one") == names(tmp_path / "two") == []
 
 
-def test_one_output_has_one_place_in_a_folder_for_the_work(ways: dict[str, WorkFolder], tmp_path: Path) -> None:
+def test_one_output_has_one_place_in_a_folder_for_the_work(
+    ways: dict[str, WorkFolder], tmp_path: Path
+) -> None:
     same = WorkFolder(str(tmp_path / "films" / "out.mkv"), str(tmp_path / "two"))
-    assert same.path == ways["with another"].path != WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path / "two")).path
+    assert (
+        same.path
+        == ways["with another"].path
+        != WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path / "two")).path
+    )
 
 
-def test_a_second_run_of_an_output_leaves_the_first_ones_file_alone(tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_of_an_output_leaves_the_first_ones_file_alone(
+    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "work").mkdir()
     join, refused = SegmentedWork.join, list[str]()
 

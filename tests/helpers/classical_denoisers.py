@@ -1,6 +1,8 @@
-"""Denoisers that FFmpeg has, told how strong the noise is by the tool's own estimate. See `classical_restoration`.
+"""Denoisers that FFmpeg has, told how strong the noise is by the tool's own estimate. See
+`classical_restoration`.
 
-Most work on Y, U and V apart, each of its own sigma: noise of cameras is stronger in colour. `strength` is what the sigma is multiplied by.
+Most work on Y, U and V apart, each of its own sigma: noise of cameras is stronger in colour. `strength` is
+what the sigma is multiplied by.
 """
 
 from __future__ import annotations
@@ -27,11 +29,17 @@ MOST = 999.0  # sigma that the filters take; nlmeans takes 1 to 30
 
 def nonlocal_means(clip: Tensor, *, strength: float = 0.8, patch: int = 5, search: int = 11) -> Tensor:
     """A. Buades, B. Coll, J.-M. Morel, "A non-local algorithm for image denoising", CVPR 2005 (`nlmeans`)."""
-    return _by_plane(clip, lambda sigma: f"s={np.clip(strength * sigma, 1, 30):.3f}:p={patch}:r={search}", "nlmeans", np.uint8)
+    return _by_plane(
+        clip,
+        lambda sigma: f"s={np.clip(strength * sigma, 1, 30):.3f}:p={patch}:r={search}",
+        "nlmeans",
+        np.uint8,
+    )
 
 
 def dct_thresholding(clip: Tensor, *, strength: float = 1.2, bits: int = 3) -> Tensor:
-    """G. Yu, G. Sapiro, "DCT image denoising: a simple and effective image denoising algorithm", IPOL 2011 (`dctdnoiz`).
+    """G. Yu, G. Sapiro, "DCT image denoising: a simple and effective image denoising algorithm", IPOL 2011
+    (`dctdnoiz`).
 
     Blocks of side 2^bits. It takes the colours apart itself.
     """
@@ -42,22 +50,33 @@ def dct_thresholding(clip: Tensor, *, strength: float = 1.2, bits: int = 3) -> T
 
 
 def block_matching(clip: Tensor, *, strength: float = 10.0, group: int = 1, step: int = 2) -> Tensor:
-    """K. Dabov et al., "Image denoising by sparse 3-D transform-domain collaborative filtering", TIP 2007, first stage (`bm3d`).
+    """K. Dabov et al., "Image denoising by sparse 3-D transform-domain collaborative filtering", TIP 2007,
+    first stage (`bm3d`).
 
-    With groups of 1 nothing is matched, and blocks of 8x8 are thresholded each by itself: the filter does better so. Its sigma is none.
+    With groups of 1 nothing is matched, and blocks of 8x8 are thresholded each by itself: the filter does
+    better so. Its sigma is none.
     """
     matching = f"group={group}:range=8:mstep=2:thmse=400"
-    return _by_plane(clip, lambda sigma: f"sigma={min(strength * sigma, MOST):.3f}:block=8:bstep={step}:{matching}", "bm3d", np.uint16)
+    return _by_plane(
+        clip,
+        lambda sigma: f"sigma={min(strength * sigma, MOST):.3f}:block=8:bstep={step}:{matching}",
+        "bm3d",
+        np.uint16,
+    )
 
 
 def fft_thresholding(clip: Tensor, *, strength: float = 2.0, neighbours: int = 0) -> Tensor:
     """The Wiener filter in overlapping blocks, over three frames with 1 for `neighbours` (`fftdnoiz`)."""
     around = f"overlap=0.75:prev={neighbours}:next={neighbours}"
-    return _by_plane(clip, lambda sigma: f"sigma={min(strength * sigma, 100):.3f}:{around}", "fftdnoiz", np.uint16)
+    return _by_plane(
+        clip, lambda sigma: f"sigma={min(strength * sigma, 100):.3f}:{around}", "fftdnoiz", np.uint16
+    )
 
 
 def means_over_time(clip: Tensor, *, strength: float = 2.0) -> Tensor:
-    """D. Bartovčak, M. Vrankić, "Video denoising based on adaptive temporal averaging" (`atadenoise`): means where frames differ little."""
+    """D. Bartovčak, M. Vrankić, "Video denoising based on adaptive temporal averaging" (`atadenoise`): means
+    where frames differ little.
+    """
 
     def settings(sigma: float) -> str:
         limit = min(strength * sigma / 255, 0.3)
@@ -66,13 +85,17 @@ def means_over_time(clip: Tensor, *, strength: float = 2.0) -> Tensor:
     return _by_plane(clip, settings, "atadenoise", np.uint8)
 
 
-def _by_plane(clip: Tensor, settings: Callable[[float], str], name: str, stored: type[np.uint8] | type[np.uint16]) -> Tensor:
+def _by_plane(
+    clip: Tensor, settings: Callable[[float], str], name: str, stored: type[np.uint8] | type[np.uint16]
+) -> Tensor:
     """A filter over Y, U and V as grey films of 8 or 16 bits, its settings following from the sigma of each."""
     planes = []
     for plane in rgb_to_yuv(clip, *APART, clip.shape[2]):
         steps = 256 if stored is np.uint16 else 1
         pictures = (plane * steps).round().clamp(0, 256 * steps - 1).numpy().astype(stored)
-        results = filtered(pictures, name, settings(estimated(plane)), "gray16le" if stored is np.uint16 else "gray")
+        results = filtered(
+            pictures, name, settings(estimated(plane)), "gray16le" if stored is np.uint16 else "gray"
+        )
         planes.append(torch.from_numpy(results.astype(np.float32)) / steps)
     return yuv_to_rgb(planes, *APART, clip.shape[2])
 
@@ -90,7 +113,9 @@ def filtered(pictures: Pictures, name: str, settings: str, format: str) -> Pictu
     graph = av.filter.Graph()
     graph.threads = 1
     height, width = pictures.shape[1:3]
-    source = graph.add_buffer(width=width, height=height, format=av.VideoFormat(format), time_base=Fraction(1, 24))
+    source = graph.add_buffer(
+        width=width, height=height, format=av.VideoFormat(format), time_base=Fraction(1, 24)
+    )
     graph.link_nodes(source, graph.add(name, settings), graph.add("buffersink")).configure()
     for number, picture in enumerate(pictures):
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format=format)

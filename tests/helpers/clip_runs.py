@@ -12,7 +12,15 @@ from training_runs import CONFIG, write_config
 from vidrestore.training.config import RunConfig, read_config
 
 FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
-SMALL = {"size": "t", "features": 4, "blocks": 1, "extraction": 0, "propagation": 0, "reconstruction": 0, "flow": FLOW}
+SMALL = {
+    "size": "t",
+    "features": 4,
+    "blocks": 1,
+    "extraction": 0,
+    "propagation": 0,
+    "reconstruction": 0,
+    "flow": FLOW,
+}
 FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
     "vsr-transformer": {"": {"task": "sr"}, "model": SMALL, "data": {"frames": 3, "crop": 8}, "training": {}},
     "spynet": {"": {"task": "flow"}, "model": FLOW, "data": {"crop": 16, "reach": 4}, "training": {}},
@@ -28,7 +36,10 @@ def clip_run(folder: Path, family: str, **changes: Mapping[str, Any]) -> RunConf
         "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
     }
     sections = {
-        name: dict.fromkeys(CONFIG[name] if name else (), None) | common.get(name, {}) | given[name] | dict(changes.get(name, {}))
+        name: dict.fromkeys(CONFIG[name] if name else (), None)
+        | common.get(name, {})
+        | given[name]
+        | dict(changes.get(name, {}))
         for name in given
     }
     if not (folder / "clips").exists():

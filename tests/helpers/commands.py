@@ -1,6 +1,8 @@
-"""The real command line in processes of its own that start in no time: forked from one that has imported everything and done nothing yet.
+"""The real command line in processes of its own that start in no time: forked from one that has imported
+everything and done nothing yet.
 
-Each command is a whole process: it can be killed, limited and waited for. Its model changes nothing, and takes its time where asked to.
+Each command is a whole process: it can be killed, limited and waited for. Its model changes nothing, and
+takes its time where asked to.
 """
 
 from __future__ import annotations
@@ -165,15 +167,20 @@ class Commands:
         machine: str | None = None,
         lease: float = 0,
     ) -> Command:
-        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined `slow_join`,
-        giving the film its name and clearing up `slow_name` each.
+        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
+        `slow_join`, giving the film its name and clearing up `slow_name` each.
 
-        `machine` is another one that shares the files with this one and nothing else; `lease` that of claims, in seconds.
+        `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
+        in seconds.
         """
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir()
-        order = {"arguments": [str(each) for each in arguments], "output": f"{folder}/output", "errors": f"{folder}/errors"}
+        order = {
+            "arguments": [str(each) for each in arguments],
+            "output": f"{folder}/output",
+            "errors": f"{folder}/errors",
+        }
         order |= {"slow_name": slow_name, "folder": str(folder), "machine": machine, "lease": lease}
         pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
         wait_for(lambda: (folder / "errors").exists())

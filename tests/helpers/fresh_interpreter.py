@@ -10,8 +10,12 @@ HEAVY = {"torch", "av", "numpy", "safetensors", "huggingface_hub"}
 
 def loaded_by(code: str) -> set[str]:
     """Top-level modules that a fresh interpreter holds after running `code`."""
-    report = f"{code}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, timeout=120, check=True)
+    report = (
+        f"{code}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", report], capture_output=True, text=True, timeout=120, check=True
+    )
     return set(result.stderr.split())
 
 

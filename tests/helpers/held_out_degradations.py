@@ -1,8 +1,9 @@
 """Haze, rain, snow, motion blur and camera noise to judge networks by: models that nothing is trained with.
 
-Frozen before the first image network was trained. All of them work in linear light on geometry in metres, with a pinhole camera, while
-`vidrestore.degrade` paints on the picture; nothing is shared but the names. A clip is (T, 3, H, W) R'G'B' in [0, 1]; every model gives
-the degraded clip, rounded to 8 bits, and the clip that a perfect restoration would give. Everything follows from the seed.
+Frozen before the first image network was trained. All of them work in linear light on geometry in metres,
+with a pinhole camera, while `vidrestore.degrade` paints on the picture; nothing is shared but the names. A
+clip is (T, 3, H, W) R'G'B' in [0, 1]; every model gives the degraded clip, rounded to 8 bits, and the clip
+that a perfect restoration would give. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ WAVELENGTHS = np.array([630.0, 532.0, 465.0])  # nm, of R, G, B
 def hazy(clip: Tensor, seed: int) -> Pair:
     """Koschmieder's law with fog that thins out with height, over a ground plane with hills behind it.
 
-    L = L0 exp(-tau) + A (1 - exp(-tau)) (Koschmieder, "Theorie der horizontalen Sichtweite", 1924), extinction 3.912 over the visibility.
-    tau integrates b exp(-height / H) along the ray of a pixel: b exp(-h / H) (1 - exp(-s z / H)) H / s for slope s and distance z
-    (Quilez, "Better fog", 2010). Blue is scattered more, by Angstrom's law; the airlight is brighter towards the sun.
+    L = L0 exp(-tau) + A (1 - exp(-tau)) (Koschmieder, "Theorie der horizontalen Sichtweite", 1924),
+    extinction 3.912 over the visibility. tau integrates b exp(-height / H) along the ray of a pixel: b exp(-h
+    / H) (1 - exp(-s z / H)) H / s for slope s and distance z (Quilez, "Better fog", 2010). Blue is scattered
+    more, by Angstrom's law; the airlight is brighter towards the sun.
     """
     draw = np.random.default_rng(seed)
     light = linear(clip)
@@ -41,7 +43,11 @@ def hazy(clip: Tensor, seed: int) -> Pair:
     extinction = 3.912 / draw.uniform(150, 400) * (WAVELENGTHS / 532) ** -draw.uniform(0, 0.7)
     seen = np.exp(-extinction[:, None, None] * path)
     sun, tint = draw.uniform(0, width), 1 + draw.normal(0, 0.03, 3)
-    airlight = draw.uniform(0.45, 0.85) * (1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi)) * tint[:, None, None]
+    airlight = (
+        draw.uniform(0.45, 0.85)
+        * (1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi))
+        * tint[:, None, None]
+    )
     return stored(light * seen + airlight * (1 - seen)), clip
 
 
@@ -56,12 +62,13 @@ def street(height: int, width: int, draw: np.random.Generator) -> tuple[Array, A
 
 
 def rainy(clip: Tensor, seed: int) -> Pair:
-    """Drops in space, falling through the exposure; each covers what is behind it for a moment (Garg and Nayar, "Vision and rain", 2007).
+    """Drops in space, falling through the exposure; each covers what is behind it for a moment (Garg and
+    Nayar, "Vision and rain", 2007).
 
-    Diameters D (mm) by Marshall and Palmer, "The distribution of raindrops with size", 1948: exp(-4.1 R^-0.21 D) for R mm/h; speed
-    9.65 - 10.3 exp(-0.6 D) m/s (Atlas et al., 1973). A pixel that drops cover for the share a of the exposure sees
-    exp(-4 a) background + (1 - exp(-4 a)) drop (4, as for rain that is meant to be seen); a drop shows the whole sky, so it is brighter
-    than most of a scene.
+    Diameters D (mm) by Marshall and Palmer, "The distribution of raindrops with size", 1948: exp(-4.1 R^-0.21
+    D) for R mm/h; speed 9.65 - 10.3 exp(-0.6 D) m/s (Atlas et al., 1973). A pixel that drops cover for the
+    share a of the exposure sees exp(-4 a) background + (1 - exp(-4 a)) drop (4, as for rain that is meant to
+    be seen); a drop shows the whole sky, so it is brighter than most of a scene.
     """
     draw = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
@@ -91,9 +98,10 @@ def rainy(clip: Tensor, seed: int) -> Pair:
 def snowy(clip: Tensor, seed: int) -> Pair:
     """Flakes in space, sharp at one distance and out of focus at others, drifting in gusts.
 
-    A flake of diameter D at distance z is a disc of radius f D / 2 z, spread by the thin lens over a circle of confusion of radius
-    c = k |z - zf| / (z zf) to sqrt(r^2 + c^2), with the opacity that the light it takes away is spread over. Diameters are gamma
-    distributed (Gunn and Marshall, "The distribution with size of aggregate snowflakes", 1958); a metre per second down.
+    A flake of diameter D at distance z is a disc of radius f D / 2 z, spread by the thin lens over a circle
+    of confusion of radius c = k |z - zf| / (z zf) to sqrt(r^2 + c^2), with the opacity that the light it
+    takes away is spread over. Diameters are gamma distributed (Gunn and Marshall, "The distribution with size
+    of aggregate snowflakes", 1958); a metre per second down.
     """
     draw = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
@@ -113,16 +121,27 @@ def snowy(clip: Tensor, seed: int) -> Pair:
         for low, high in pairwise(edges):
             chosen = (spread >= low) & (spread < high)
             weight = np.pi * radius[chosen] ** 2
-            covered += disc_blurred(swarm.traces(chosen, speed, number, exposure, weight), max(0.5, (low + min(high, 14)) / 2))
+            covered += disc_blurred(
+                swarm.traces(chosen, speed, number, exposure, weight), max(0.5, (low + min(high, 14)) / 2)
+            )
         seen = veil * np.exp(-1.5 * covered)
         frames.append(picture * seen + whiteness * (1 - seen))
     return stored(np.stack(frames)), clip
 
 
 class Swarm:
-    """Things in the space before the camera: even in volume, in a box that moves with nothing and is re-entered at the other side."""
+    """Things in the space before the camera: even in volume, in a box that moves with nothing and is
+    re-entered at the other side.
+    """
 
-    def __init__(self, count: int, reach: tuple[float, float], size: tuple[int, int], lens: float, draw: np.random.Generator) -> None:
+    def __init__(
+        self,
+        count: int,
+        reach: tuple[float, float],
+        size: tuple[int, int],
+        lens: float,
+        draw: np.random.Generator,
+    ) -> None:
         near, far = reach
         self.size, self.focal = size, lens * size[1]  # pixels
         self.depth = (near**3 + draw.uniform(0, 1, count) * (far**3 - near**3)) ** (1 / 3)
@@ -130,11 +149,17 @@ class Swarm:
 
     @property
     def room(self) -> Array:
-        """(2, count) metres that the frame is high and wide, with some more around it, at the distance of each."""
+        """(2, count) metres that the frame is high and wide, with some more around it, at the distance of
+        each.
+        """
         return np.array(self.size)[:, None] * 1.2 * self.depth / self.focal
 
-    def traces(self, chosen: NDArray[np.bool_], speed: Array, number: int, exposure: float, weight: Array) -> Array:
-        """(H, W): where the chosen are while frame `number` is exposed, `weight` pixels of each spread along its way."""
+    def traces(
+        self, chosen: NDArray[np.bool_], speed: Array, number: int, exposure: float, weight: Array
+    ) -> Array:
+        """(H, W): where the chosen are while frame `number` is exposed, `weight` pixels of each spread along
+        its way.
+        """
         depth, room = self.depth[chosen], self.room[:, chosen]
         longest = np.abs(speed[:, chosen] * exposure * self.focal / depth).max(initial=0)
         steps = int(np.clip(longest, 4, 24))
@@ -169,20 +194,29 @@ def disc_blurred(image: Array, radius: float) -> Array:
 
 
 def shaken(clip: Tensor, seed: int) -> Pair:
-    """A camera that turns about its three axes while it exposes (Whyte et al., "Non-uniform deblurring for shaken images", 2010).
+    """A camera that turns about its three axes while it exposes (Whyte et al., "Non-uniform deblurring for
+    shaken images", 2010).
 
-    The blurred frame is the mean light over SECTIONS moments of the scene under the homography K R K^-1. Angles are sums of two tremors
-    of a hand (Stiles, "Frequency and displacement amplitude relations for normal hand tremor", 1976: about 4 and 9 Hz) and go on from
-    frame to frame; the sharp frame is that of the middle of its exposure.
+    The blurred frame is the mean light over SECTIONS moments of the scene under the homography K R K^-1.
+    Angles are sums of two tremors of a hand (Stiles, "Frequency and displacement amplitude relations for
+    normal hand tremor", 1976: about 4 and 9 Hz) and go on from frame to frame; the sharp frame is that of the
+    middle of its exposure.
     """
     draw = np.random.default_rng(seed)
     light = torch.from_numpy(linear(clip)).float()
     focal = 0.9 * clip.shape[3]
-    amplitude = draw.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2  # radians of pitch, yaw and roll
-    rate, phase = np.array([4.0, 9.0])[:, None] * draw.uniform(0.8, 1.2, (2, 3)), draw.uniform(0, 2 * np.pi, (2, 3))
+    amplitude = (
+        draw.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
+    )  # radians of pitch, yaw and roll
+    rate, phase = (
+        np.array([4.0, 9.0])[:, None] * draw.uniform(0.8, 1.2, (2, 3)),
+        draw.uniform(0, 2 * np.pi, (2, 3)),
+    )
 
     def angles(seconds: float) -> Array:
-        turns: Array = amplitude * (np.array([[1.0], [0.5]]) * np.sin(2 * np.pi * rate * seconds + phase)).sum(0)
+        turns: Array = amplitude * (
+            np.array([[1.0], [0.5]]) * np.sin(2 * np.pi * rate * seconds + phase)
+        ).sum(0)
         return turns
 
     frames = []
@@ -198,25 +232,33 @@ def turned_view(picture: Tensor, angles: Array, focal: float) -> Tensor:
     """(3, H, W) as a camera sees it that is turned by pitch, yaw and roll; beyond the borders it is mirrored."""
     height, width = picture.shape[1:]
     (sp, sy, sr), (cp, cy, cr) = np.sin(angles), np.cos(angles)
-    rotation = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]]) @ np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    rotation = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]]) @ np.array(
+        [[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]]
+    )
     rotation = rotation @ np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
     rows, columns = np.mgrid[:height, :width] - np.array([height - 1, width - 1])[:, None, None] / 2
     ray = np.tensordot(rotation, np.stack([columns, rows, np.full((height, width), focal)]), 1)
     x, y = focal * ray[0] / ray[2], focal * ray[1] / ray[2]
     grid = torch.from_numpy(np.stack([2 * x / (width - 1), 2 * y / (height - 1)], -1)).float()
-    view: Tensor = F.grid_sample(picture[None], grid[None], mode="bilinear", padding_mode="reflection", align_corners=True)[0]
+    view: Tensor = F.grid_sample(
+        picture[None], grid[None], mode="bilinear", padding_mode="reflection", align_corners=True
+    )[0]
     return view
 
 
 def noisy(clip: Tensor, seed: int) -> Pair:
     """A sensor that counts electrons behind a Bayer filter, read out row by row, then developed.
 
-    Poisson counts, normal read noise, an offset per row (Wei et al., "A physics-based noise formation model for extreme low-light raw
-    denoising", 2020), 12 bits, demosaicing by Malvar, He and Cutler (2004), white balance, sRGB. The clean clip is developed from the
-    same sensor without noise, as the ground truths of SIDD are.
+    Poisson counts, normal read noise, an offset per row (Wei et al., "A physics-based noise formation model
+    for extreme low-light raw denoising", 2020), 12 bits, demosaicing by Malvar, He and Cutler (2004), white
+    balance, sRGB. The clean clip is developed from the same sensor without noise, as the ground truths of
+    SIDD are.
     """
     draw = np.random.default_rng(seed)
-    white, read = np.exp(draw.uniform(np.log(120), np.log(1500))), draw.uniform(1.5, 6)  # electrons of a white pixel, and of the readout
+    white, read = (
+        np.exp(draw.uniform(np.log(120), np.log(1500))),
+        draw.uniform(1.5, 6),
+    )  # electrons of a white pixel, and of the readout
     gains = np.array([draw.uniform(1.5, 2.2), 1.0, draw.uniform(1.4, 2.0)])[:, None, None]
     results: tuple[list[Array], list[Array]] = ([], [])
     for picture in linear(clip):
@@ -238,10 +280,15 @@ def mosaic(picture: Array) -> Array:
     return raw
 
 
-# Malvar et al., Fig. 2, times 8: green at red or blue; red at green in a red row; the same in a red column; red at blue.
+# Malvar et al., Fig. 2, times 8: green at red or blue; red at green in a red row; the same in a red column;
+# red at blue.
 GREEN = np.array([[0, 0, -1, 0, 0], [0, 0, 2, 0, 0], [-1, 2, 4, 2, -1], [0, 0, 2, 0, 0], [0, 0, -1, 0, 0]])
-ALONG = np.array([[0, 0, 0.5, 0, 0], [0, -1, 0, -1, 0], [-1, 4, 5, 4, -1], [0, -1, 0, -1, 0], [0, 0, 0.5, 0, 0]])
-ACROSS = np.array([[0, 0, -1.5, 0, 0], [0, 2, 0, 2, 0], [-1.5, 0, 6, 0, -1.5], [0, 2, 0, 2, 0], [0, 0, -1.5, 0, 0]])
+ALONG = np.array(
+    [[0, 0, 0.5, 0, 0], [0, -1, 0, -1, 0], [-1, 4, 5, 4, -1], [0, -1, 0, -1, 0], [0, 0, 0.5, 0, 0]]
+)
+ACROSS = np.array(
+    [[0, 0, -1.5, 0, 0], [0, 2, 0, 2, 0], [-1.5, 0, 6, 0, -1.5], [0, 2, 0, 2, 0], [0, 0, -1.5, 0, 0]]
+)
 
 
 def demosaiced(raw: Array) -> Array:

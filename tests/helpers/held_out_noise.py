@@ -1,7 +1,9 @@
-"""Noise of real footage to judge `denoise` by, frozen before anything was tuned; shares no code with `vidrestore.degrade`.
+"""Noise of real footage to judge `denoise` by, frozen before anything was tuned; shares no code with
+`vidrestore.degrade`.
 
-Every model takes 8-bit Y, U, V of 4:2:0 (BT.601, studio range) and gives the clean frames that a denoiser should return
-(the phone's are darker than what it was given) and the noisy ones, coded and decoded again with x264 or MJPEG.
+Every model takes 8-bit Y, U, V of 4:2:0 (BT.601, studio range) and gives the clean frames that a denoiser
+should return (the phone's are darker than what it was given) and the noisy ones, coded and decoded again with
+x264 or MJPEG.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def to_planes(rgb: Array) -> Planes:
     red, green, blue = rgb
     y = RED * red + (1 - RED - BLUE) * green + BLUE * blue
     u, v = (blue - y) / (2 * (1 - BLUE)), (red - y) / (2 * (1 - RED))
-    small = [chroma.reshape(chroma.shape[0] // 2, 2, chroma.shape[1] // 2, 2).mean((1, 3)) for chroma in (u, v)]
+    small = [
+        chroma.reshape(chroma.shape[0] // 2, 2, chroma.shape[1] // 2, 2).mean((1, 3)) for chroma in (u, v)
+    ]
     return stored(16 + 219 * y), stored(128 + 224 * small[0]), stored(128 + 224 * small[1])
 
 
@@ -46,7 +50,9 @@ def stored(plane: Array) -> NDArray[np.uint8]:
 
 
 def blurred(noise: Array, rows: float, columns: float) -> Array:
-    """White noise (..., H, W) under a Gaussian of these standard deviations in pixels, of unit variance again."""
+    """White noise (..., H, W) under a Gaussian of these standard deviations in pixels, of unit variance
+    again.
+    """
     height, width = noise.shape[-2:]
     down, across = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)
     response = np.exp(-2 * np.pi**2 * ((rows * down) ** 2 + (columns * across) ** 2))
@@ -81,11 +87,15 @@ def coded(frames: Frames, codec: str, options: dict[str, str], bits: int | None 
 
 
 def x264(frames: Frames, crf: int, preset: str = "medium") -> Frames:
-    return coded(frames, "libx264", {"crf": str(crf), "preset": preset, "threads": "1", "x264-params": "asm=AVX2"})
+    return coded(
+        frames, "libx264", {"crf": str(crf), "preset": preset, "threads": "1", "x264-params": "asm=AVX2"}
+    )
 
 
 def phone(frames: Frames, draw: np.random.Generator) -> Pair:
-    """A phone at night: a third of the light, electrons counted behind a Bayer filter, bilinear demosaicing, x264 crf 26."""
+    """A phone at night: a third of the light, electrons counted behind a Bayer filter, bilinear demosaicing,
+    x264 crf 26.
+    """
     clean, noisy = [], []
     gains = np.array([2.0, 1.0, 1.7])[:, None, None]
     for planes in frames:
@@ -126,7 +136,9 @@ def bilinear(raw: Array) -> Array:
 def box(plane: Array, side: int) -> Array:
     padded = np.pad(plane, side // 2, mode="edge")
     height, width = plane.shape
-    moved: Array = np.mean([padded[y : y + height, x : x + width] for y in range(side) for x in range(side)], axis=0)
+    moved: Array = np.mean(
+        [padded[y : y + height, x : x + width] for y in range(side) for x in range(side)], axis=0
+    )
     return moved
 
 
@@ -136,7 +148,10 @@ def grain(frames: Frames, draw: np.random.Generator) -> Pair:
     for planes in frames:
         rgb = to_rgb(planes)
         height, width = rgb.shape[1:]
-        common, own = blurred(draw.normal(size=(1, height, width)), 0.9, 0.9), blurred(draw.normal(size=rgb.shape), 0.9, 0.9)
+        common, own = (
+            blurred(draw.normal(size=(1, height, width)), 0.9, 0.9),
+            blurred(draw.normal(size=rgb.shape), 0.9, 0.9),
+        )
         tone = np.clip(rgb, 0, 1)
         strength = 0.02 + 0.055 * 4 * tone * (1 - tone)
         noisy.append(to_planes(rgb + strength * (0.7 * common + 0.7 * own)))
@@ -181,11 +196,17 @@ def white(frames: Frames, draw: np.random.Generator) -> Pair:
 
 
 def blotches(frames: Frames, draw: np.random.Generator) -> Pair:
-    """A camera at its highest ISO: chroma in blotches of several sizes, luma noise that its own filter has smoothed, x264 crf 20."""
+    """A camera at its highest ISO: chroma in blotches of several sizes, luma noise that its own filter has
+    smoothed, x264 crf 20.
+    """
     noisy = []
     for y, u, v in frames:
         luma = blurred(draw.normal(size=y.shape), 0.6, 0.6) * (9 + 0.02 * (255 - y))
-        colour = [8 * blurred(draw.normal(size=u.shape), 1.2, 1.2) + 6 * blurred(draw.normal(size=u.shape), 3.5, 3.5) for _ in range(2)]
+        colour = [
+            8 * blurred(draw.normal(size=u.shape), 1.2, 1.2)
+            + 6 * blurred(draw.normal(size=u.shape), 3.5, 3.5)
+            for _ in range(2)
+        ]
         noisy.append((stored(y + luma), stored(u + colour[0]), stored(v + colour[1])))
     return frames, x264(noisy, 20)
 
@@ -216,5 +237,7 @@ def rgb_psnr(clean: Frames, other: Frames) -> float:
 
 
 def plane_psnr(clean: Frames, other: Frames, plane: int) -> float:
-    errors = [np.mean((np.asarray(a[plane], float) - b[plane]) ** 2) for a, b in zip(clean, other, strict=True)]
+    errors = [
+        np.mean((np.asarray(a[plane], float) - b[plane]) ** 2) for a, b in zip(clean, other, strict=True)
+    ]
     return float(np.mean(10 * np.log10(255**2 / np.maximum(errors, 1e-9))))

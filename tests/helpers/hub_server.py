@@ -1,4 +1,6 @@
-"""A server on this machine that answers as the Hugging Face Hub does for the files of one repository; what it serves can be damaged."""
+"""A server on this machine that answers as the Hugging Face Hub does for the files of one repository; what it
+serves can be damaged.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def answer(self, send_body: bool) -> None:
         prefix = f"/{REPOSITORY}/resolve/{COMMIT}/"
-        content = self.server.files.get(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else None
+        content = (
+            self.server.files.get(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else None
+        )
         if content is None:
             self.send_response(404)
             self.send_header("X-Error-Code", "EntryNotFound")

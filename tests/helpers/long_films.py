@@ -1,4 +1,6 @@
-"""A film of 27 s that is tiny all the same: frames of varying length, sound of noise, and what else is asked for."""
+"""A film of 27 s that is tiny all the same: frames of varying length, sound of noise, and what else is asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,43 @@ import numpy as np
 from av.stream import Disposition
 from sample_videos import sample_planes, video_frame
 
-LONG = [0, 700, 1400, 2000, 2600, 3500, 4000, 9000, 12100, 12300, 12900, 13300, 14000, 15000, 16000, 23000, 26000]  # ms
+LONG = [
+    0,
+    700,
+    1400,
+    2000,
+    2600,
+    3500,
+    4000,
+    9000,
+    12100,
+    12300,
+    12900,
+    13300,
+    14000,
+    15000,
+    16000,
+    23000,
+    26000,
+]  # ms
 
 
 def film(
-    path: Path, *, times: list[int] = LONG, sound: str = "pcm_s16le", text: str | None = None, angle: bool = False, cover: bool = False
+    path: Path,
+    *,
+    times: list[int] = LONG,
+    sound: str = "pcm_s16le",
+    text: str | None = None,
+    angle: bool = False,
+    cover: bool = False,
 ) -> Path:
-    """A tiny film of varying rate with sound (and more), three chapters that meet at 5 and 12.5 s, and figures about its streams."""
+    """A tiny film of varying rate with sound (and more), three chapters that meet at 5 and 12.5 s, and
+    figures about its streams.
+    """
     with av.open(str(path), "w") as output:
-        video = output.add_stream("libx264", rate=25, options={"qp": "0", "preset": "ultrafast", "g": "4", "bf": "2"})
+        video = output.add_stream(
+            "libx264", rate=25, options={"qp": "0", "preset": "ultrafast", "g": "4", "bf": "2"}
+        )
         video.width, video.height, video.pix_fmt = 32, 16, "yuv420p"
         video.time_base = video.codec_context.time_base = Fraction(1, 1000)
         audio = output.add_stream(sound, rate=16000, layout="mono")
@@ -55,7 +85,13 @@ def film(
         packets += second.encode(None) if second else []
         for start, duration in ((500, 12000), (13000, 500), (15500, 3000)) if texts else ():
             packet = av.Packet(b"\0\5hello" if text == "mov_text" else b"hello")
-            packet.stream, packet.time_base, packet.pts, packet.dts, packet.duration = texts, Fraction(1, 1000), start, start, duration
+            packet.stream, packet.time_base, packet.pts, packet.dts, packet.duration = (
+                texts,
+                Fraction(1, 1000),
+                start,
+                start,
+                duration,
+            )
             packets.append(packet)
         if cover:
             packets += cover_packets(output)

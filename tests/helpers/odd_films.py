@@ -1,4 +1,6 @@
-"""Films with much beside their picture: sound that comes late or lasts, several of everything, fonts, time codes, strange times."""
+"""Films with much beside their picture: sound that comes late or lasts, several of everything, fonts, time
+codes, strange times.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,11 @@ class Sound:
 
 @dataclass(frozen=True)
 class Film:
-    """What is in a film. `times` in ticks of `time_base`; `first` puts the sound before the picture; `data`: a stream of unknown data.
+    """What is in a film. `times` in ticks of `time_base`; `first` puts the sound before the picture; `data`:
+    a stream of unknown data.
 
-    `settings` are attributes of the video encoder, `turned` its rotation in degrees and whether it is mirrored.
+    `settings` are attributes of the video encoder, `turned` its rotation in degrees and whether it is
+    mirrored.
     """
 
     sounds: tuple[Sound, ...] = ()
@@ -77,7 +81,10 @@ def write_film(path: Path, film: Film) -> Path:
         if film.font:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
         if film.chapters:
-            marks = [{"id": n, "start": a, "end": b, "metadata": {"title": f"part {n}"}} for n, a, b in ((1, 0, 200), (2, 200, 480))]
+            marks = [
+                {"id": n, "start": a, "end": b, "metadata": {"title": f"part {n}"}}
+                for n, a, b in ((1, 0, 200), (2, 200, 480))
+            ]
             output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
         packets += cover_packets(output) if film.cover else []
         for stream, sound in zip(sounds, film.sounds, strict=True):
@@ -93,7 +100,13 @@ def write_film(path: Path, film: Film) -> Path:
 
 
 def _video(output: Any, film: Film) -> list[Any]:
-    options = {"preset": "ultrafast", "g": "6", "bf": "2"} if film.codec == "libx264" else {"level": "1"} if film.codec == "ffv1" else {}
+    options = (
+        {"preset": "ultrafast", "g": "6", "bf": "2"}
+        if film.codec == "libx264"
+        else {"level": "1"}
+        if film.codec == "ffv1"
+        else {}
+    )
     stream = output.add_stream(film.codec, rate=25, options=options)
     stream.width, stream.height, stream.pix_fmt = *film.size, film.pix_fmt
     stream.time_base = stream.codec_context.time_base = film.time_base
@@ -146,7 +159,10 @@ def _texts(output: Any, codec: str) -> Any:
 
 def _lines(stream: Any, codec: str) -> list[Any]:
     if codec != "ass":
-        return [_packet(stream, b"\0\5hello" if codec == "mov_text" else b"hello", start, 100) for start in (50, 300)]
+        return [
+            _packet(stream, b"\0\5hello" if codec == "mov_text" else b"hello", start, 100)
+            for start in (50, 300)
+        ]
     with av.open(io.BytesIO(ASS.encode()), format="ass") as written:
         packets = [packet for packet in written.demux() if packet.size]
     for packet in packets:

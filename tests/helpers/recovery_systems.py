@@ -1,4 +1,6 @@
-"""The systems that DUST is held against, small, with weights moved off their symmetric start; and patches to try them on."""
+"""The systems that DUST is held against, small, with weights moved off their symmetric start; and patches to
+try them on.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ LEARNING = [family for family in SIZES if family not in ("algorithm1", "sista")]
 
 
 def config(family: str, measurements: int | None = None, **changes: object) -> dict[str, Any]:
-    return {"patch": PATCH, **SIZES[family], **({"measurements": measurements} if measurements else {}), **changes}
+    return {
+        "patch": PATCH,
+        **SIZES[family],
+        **({"measurements": measurements} if measurements else {}),
+        **changes,
+    }
 
 
 def system(family: str, measurements: int | None = None, seed: int = 0, **changes: object) -> Any:

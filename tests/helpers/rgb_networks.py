@@ -54,15 +54,31 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
     """The path of a file that holds the network; `parameters` for its card."""
     path = folder / f"{task}-{len(list(folder.glob('*.safetensors')))}.safetensors"
     if isinstance(network, MBTaylorFormer):
-        save_model(path, network, family="mb-taylorformer", config=settings_of(network.config), task=task, parameters=parameters)
+        save_model(
+            path,
+            network,
+            family="mb-taylorformer",
+            config=settings_of(network.config),
+            task=task,
+            parameters=parameters,
+        )
     else:
         assert isinstance(network, VsrTransformer)
-        save_model(path, network, family="vsr-transformer", config=config_of(network), task=task, parameters=parameters)
+        save_model(
+            path,
+            network,
+            family="vsr-transformer",
+            config=config_of(network),
+            task=task,
+            parameters=parameters,
+        )
     return str(path)
 
 
 def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> ImageRestorer:
-    return ImageRestorer("dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **options))
+    return ImageRestorer(
+        "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **options)
+    )
 
 
 def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRestorer:

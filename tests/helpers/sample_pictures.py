@@ -12,7 +12,9 @@ import numpy as np
 def write_rgb(path: Path, picture: np.ndarray) -> None:
     """A PNG of (3, height, width) uint8, exactly; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_frame(path, "png", av.VideoFrame.from_ndarray(np.ascontiguousarray(picture.transpose(1, 2, 0)), "rgb24"))
+    write_frame(
+        path, "png", av.VideoFrame.from_ndarray(np.ascontiguousarray(picture.transpose(1, 2, 0)), "rgb24")
+    )
 
 
 def write_frame(path: Path, encoder: str, frame: av.VideoFrame) -> None:
@@ -24,7 +26,12 @@ def write_frame(path: Path, encoder: str, frame: av.VideoFrame) -> None:
     path.write_bytes(b"".join(bytes(packet) for packet in packets))
 
 
-ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24"), ".webp": ("libwebp", "yuv420p")}
+ENCODERS = {
+    ".png": ("png", "rgb24"),
+    ".jpg": ("mjpeg", "yuvj444p"),
+    ".tiff": ("tiff", "rgb24"),
+    ".webp": ("libwebp", "yuv420p"),
+}
 
 
 def write_picture(path: Path, colour: tuple[int, int, int], kind: str | None = None) -> None:

@@ -1,4 +1,6 @@
-"""Tiny videos for the tests of media, made with PyAV; the planes that go in are returned, to hold what comes out against."""
+"""Tiny videos for the tests of media, made with PyAV; the planes that go in are returned, to hold what comes
+out against.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Planes = tuple[NDArray[Any], ...]
 
 
 def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) -> Planes:
-    """Planes of a planar little-endian format, in FFmpeg's own order: a moving gradient with noise that uses the whole range."""
+    """Planes of a planar little-endian format, in FFmpeg's own order: a moving gradient with noise that uses
+    the whole range.
+    """
     description = av.VideoFormat(pix_fmt, width, height)
     noise = np.random.default_rng(number)
     planes = []
@@ -26,7 +30,9 @@ def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) 
             planes.append(((rows + columns + number) / 128 + index).astype(np.float32))
         else:
             top = 2**part.bits
-            values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256) + noise.integers(0, top // 4, rows.shape)
+            values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256) + noise.integers(
+                0, top // 4, rows.shape
+            )
             planes.append((values % top).astype(np.uint8 if part.bits <= 8 else np.uint16))
     return tuple(planes)
 
@@ -37,7 +43,9 @@ def video_frame(pix_fmt: str, planes: Planes, pts: int | None = None) -> av.Vide
     frame = av.VideoFrame(width, height, pix_fmt)
     for plane, values in zip(frame.planes, planes, strict=True):
         rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
-        rows[: values.shape[0], : values.shape[1] * values.itemsize] = np.ascontiguousarray(values).view(np.uint8)
+        rows[: values.shape[0], : values.shape[1] * values.itemsize] = np.ascontiguousarray(values).view(
+            np.uint8
+        )
     frame.pts = pts
     return frame
 
@@ -61,7 +69,9 @@ def write_video(
     file: Any = None,
     format: str | None = None,
 ) -> list[Planes]:
-    """Write one video stream (and `sound` seconds of silence); `times` in `time_base`, by default one per frame at `rate`."""
+    """Write one video stream (and `sound` seconds of silence); `times` in `time_base`, by default one per
+    frame at `rate`.
+    """
     pictures = [sample_planes(pix_fmt, number, *size) for number in range(frames)]
     base = time_base or Fraction(1, rate)
     times = times or range(frames)
@@ -78,7 +88,11 @@ def write_video(
         for number, planes in enumerate(pictures):
             frame = video_frame(pix_fmt, planes, times[number])
             frame.time_base = base
-            frame.duration = times[number + 1] - times[number] if number + 1 < frames else last_duration or round(1 / (rate * base))
+            frame.duration = (
+                times[number + 1] - times[number]
+                if number + 1 < frames
+                else last_duration or round(1 / (rate * base))
+            )
             for name, value in (frame_settings or {}).items():
                 setattr(frame, name, value)
             output.mux(stream.encode(frame))

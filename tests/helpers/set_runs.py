@@ -11,7 +11,15 @@ from sample_pictures import write_rgb
 from training_runs import CONFIG, write_config
 
 FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
-CLIP_MODEL = {"size": "t", "features": 4, "blocks": 1, "extraction": 0, "propagation": 0, "reconstruction": 0, "flow": FLOW}
+CLIP_MODEL = {
+    "size": "t",
+    "features": 4,
+    "blocks": 1,
+    "extraction": 0,
+    "propagation": 0,
+    "reconstruction": 0,
+    "flow": FLOW,
+}
 PAIR_MODEL = {
     "size": "t",
     "widths": [4, 8, 8, 8],
@@ -55,7 +63,9 @@ def write_reds(root: Path, size: tuple[int, int] = (40, 56), frames: int = 3, sm
             large = noise(*size, seed=10 * seed + number)
             write_rgb(root / "train_sharp" / clip / f"{number:08d}.png", large)
             if small:
-                write_rgb(root / "train_sharp_bicubic" / "X4" / clip / f"{number:08d}.png", large[:, ::4, ::4])
+                write_rgb(
+                    root / "train_sharp_bicubic" / "X4" / clip / f"{number:08d}.png", large[:, ::4, ::4]
+                )
 
 
 def configured(folder: Path, kind: str, **changes: Mapping[str, Any]) -> Path:
@@ -64,6 +74,7 @@ def configured(folder: Path, kind: str, **changes: Mapping[str, Any]) -> Path:
         (write_rain if kind == "pairs" else write_reds)(folder / "sets")
     sections = RUNS[kind] | {"training": TRAINING}
     merged = {
-        name: dict.fromkeys(CONFIG[name] if name else (), None) | values | dict(changes.get(name, {})) for name, values in sections.items()
+        name: dict.fromkeys(CONFIG[name] if name else (), None) | values | dict(changes.get(name, {}))
+        for name, values in sections.items()
     }
     return write_config(folder, merged)

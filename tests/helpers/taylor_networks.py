@@ -22,7 +22,9 @@ INPUTS = ("", "_odd", "_batch2")
 
 @cache
 def golden(branches: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The constructor's arguments and parameter count; weights (`w/<name>`), inputs and outputs of the released code."""
+    """The constructor's arguments and parameter count; weights (`w/<name>`), inputs and outputs of the
+    released code.
+    """
     name = GOLDEN / f"mbt_tiny_{branches}branch"
     return json.loads(name.with_suffix(".json").read_text()), load_file(name.with_suffix(".safetensors"))
 
@@ -40,7 +42,9 @@ def released(branches: int, dtype: torch.dtype = torch.float32, **changes: Any) 
 
 
 def restored(network: MBTaylorFormer, images: Tensor) -> Tensor:
-    """As the released tests run it: reflected on the right and at the bottom to multiples of 8, and cut again."""
+    """As the released tests run it: reflected on the right and at the bottom to multiples of 8, and cut
+    again.
+    """
     height, width = images.shape[2:]
     padded = F.pad(images.to(network.head.dtype), (0, -width % 8, 0, -height % 8), mode="reflect")
     with torch.no_grad():
@@ -50,7 +54,12 @@ def restored(network: MBTaylorFormer, images: Tensor) -> Tensor:
 def small(**changes: Any) -> MBTaylorFormer:
     """A tiny network whose weights are far from their symmetric start."""
     torch.manual_seed(5)
-    sizes = {"widths": [4, 8, 12, 16], "blocks": [1, 1, 1, 1], "branches": [1, 2, 2, 2], "heads": [1, 2, 4, 8]}
+    sizes = {
+        "widths": [4, 8, 12, 16],
+        "blocks": [1, 1, 1, 1],
+        "branches": [1, 2, 2, 2],
+        "heads": [1, 2, 4, 8],
+    }
     network = build(sizes | changes).eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():

@@ -23,7 +23,14 @@ class Told(list[Any]):
 CONFIG: dict[str, dict[str, object]] = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
     "model": {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "degree": 1},
-    "data": {"clips": "clips", "validation": ["held.mkv"], "strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2},
+    "data": {
+        "clips": "clips",
+        "validation": ["held.mkv"],
+        "strides": [4],
+        "groups_per_window": 40,
+        "pool": 200,
+        "reuse": 2,
+    },
     "training": {
         "steps": 12,
         "sigma": [10.0, 40.0],
@@ -37,7 +44,9 @@ CONFIG: dict[str, dict[str, object]] = {
 
 
 def write_config(folder: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> Path:
-    """A configuration in `folder` with values added or changed by section ("" is the top); None takes a value away."""
+    """A configuration in `folder` with values added or changed by section ("" is the top); None takes a value
+    away.
+    """
     sections = {name: values | dict((changes or {}).get(name, {})) for name, values in CONFIG.items()}
     sections |= {name: dict(values) for name, values in (changes or {}).items() if name not in sections}
     lines = []
@@ -52,7 +61,11 @@ def write_config(folder: Path, changes: Mapping[str, Mapping[str, object]] | Non
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
-    return str(value).lower() if isinstance(value, bool) else repr(list(value) if isinstance(value, tuple) else value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(list(value) if isinstance(value, tuple) else value)
+    )
 
 
 def write_clips(folder: Path) -> None:

@@ -24,17 +24,28 @@ ARGUMENTS: dict[str, Any] = json.loads((GOLDEN / "vsr_tiny.json").read_text())["
 @cache
 def golden(name: str) -> dict[str, Tensor]:
     """The tensors of a golden file; weights ("w/...") are halves that are exact in single precision."""
-    return {key: tensor.float() if tensor.dtype == torch.float16 else tensor for key, tensor in load_file(GOLDEN / name).items()}
+    return {
+        key: tensor.float() if tensor.dtype == torch.float16 else tensor
+        for key, tensor in load_file(GOLDEN / name).items()
+    }
 
 
 def spynet_tensors() -> dict[str, Tensor]:
     """Weights of a SPyNet as mmediting names them."""
-    return {key.removeprefix("w/"): tensor for key, tensor in golden("spynet_tiny.safetensors").items() if key.startswith("w/")}
+    return {
+        key.removeprefix("w/"): tensor
+        for key, tensor in golden("spynet_tiny.safetensors").items()
+        if key.startswith("w/")
+    }
 
 
 def released_tensors() -> dict[str, Tensor]:
     """A state dict of the release, with few channels and blocks."""
-    own = {key.removeprefix("w/"): tensor for key, tensor in golden("vsr_tiny.safetensors").items() if key.startswith("w/")}
+    own = {
+        key.removeprefix("w/"): tensor
+        for key, tensor in golden("vsr_tiny.safetensors").items()
+        if key.startswith("w/")
+    }
     return own | {f"spynet.spynet.{key}": tensor for key, tensor in spynet_tensors().items()}
 
 
@@ -48,8 +59,20 @@ def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:
 
 def compact(**changes: Any) -> VsrTransformer:
     """A small network of the compact form in double precision, with weights that let every part be seen."""
-    settings: dict[str, Any] = {"features": 8, "blocks": 2, "heads": 2, "patch": 4, "extraction": 1, "propagation": 1, "reconstruction": 1}
-    settings |= {"tail": 0, "local": Locality(window=3, reach=1), "flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)}
+    settings: dict[str, Any] = {
+        "features": 8,
+        "blocks": 2,
+        "heads": 2,
+        "patch": 4,
+        "extraction": 1,
+        "propagation": 1,
+        "reconstruction": 1,
+    }
+    settings |= {
+        "tail": 0,
+        "local": Locality(window=3, reach=1),
+        "flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3),
+    }
     torch.manual_seed(0)
     network = VsrTransformer(VsrConfig(**(settings | changes))).double().eval()
     with torch.no_grad():

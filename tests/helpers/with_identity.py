@@ -6,7 +6,10 @@ from pathlib import Path
 
 import av
 
-WITH_IDENTITY = "from vidrestore.restorers.base import TASKS; TASKS['denoise'] = TASKS['<identity>']; from vidrestore.cli import main; "
+WITH_IDENTITY = (
+    "from vidrestore.restorers.base import TASKS; TASKS['denoise'] = TASKS['<identity>']; from "
+    "vidrestore.cli import main; "
+)
 
 
 def frames_of(path: Path) -> int:

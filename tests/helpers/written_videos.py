@@ -1,4 +1,6 @@
-"""Sources that exist only as a description, frames for them, and what a written file says when FFmpeg reads it."""
+"""Sources that exist only as a description, frames for them, and what a written file says when FFmpeg reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from vidrestore.media.probe import SourceInfo, VideoInfo, probe
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
 
-FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast", "libsvtav1": "12", "libvpx-vp9": "8"}
+FAST = {
+    "libx264": "veryfast",
+    "libx264rgb": "ultrafast",
+    "libx265": "ultrafast",
+    "libsvtav1": "12",
+    "libvpx-vp9": "8",
+}
 CONSTANT = tuple((number * 1001, 1001) for number in range(6))
 VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
 
@@ -31,7 +39,9 @@ def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **fac
     return SourceInfo(path="-", container="test", video=video, streams=())
 
 
-def made_frames(source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT, scale: int = 1) -> list[Frame]:
+def made_frames(
+    source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT, scale: int = 1
+) -> list[Frame]:
     """Frames of noise over the whole range, one for each (pts, duration)."""
     pixels, (height, width) = source.video.format, (source.video.height * scale, source.video.width * scale)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
@@ -63,7 +73,9 @@ def write(
     choice: EncoderChoice | None = None,
     **more: Any,
 ) -> EncoderChoice:
-    """Write frames through a VideoWriter; `more` goes to it. Without a `choice`, a fast one is made from the options."""
+    """Write frames through a VideoWriter; `more` goes to it. Without a `choice`, a fast one is made from the
+    options.
+    """
     choice = choice or fast_choice(source, output, options)
     with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
         for frame in pictures:
@@ -84,15 +96,20 @@ def read(path: Path) -> Found:
     info = probe(str(path))
     with av.open(str(path)) as container:
         stream = container.streams.video[info.video.index]
-        frames = [Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration) for each in container.decode(stream)]
-        end = float(container.duration / 1_000_000) + float(max(0, (stream.start_time or 0)) * stream.time_base) * (
-            stream.duration is not None
-        )
+        frames = [
+            Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration)
+            for each in container.decode(stream)
+        ]
+        end = float(container.duration / 1_000_000) + float(
+            max(0, (stream.start_time or 0)) * stream.time_base
+        ) * (stream.duration is not None)
     return Found(info, frames, end)
 
 
 def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
-    """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that FFmpeg adds to mov_text."""
+    """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that
+    FFmpeg adds to mov_text.
+    """
     found: dict[int, list[tuple[bytes, Fraction | None]]] = {}
     with av.open(str(path)) as container:
         for packet in container.demux():
@@ -114,9 +131,13 @@ class Extras:
 
 
 def rich_video(path: Path, extras: Extras) -> SourceInfo:
-    """Half a second of H.264 at 24 frames per second with sound, subtitles and the rest, two chapters, titles and languages."""
+    """Half a second of H.264 at 24 frames per second with sound, subtitles and the rest, two chapters, titles
+    and languages.
+    """
     keep_keys = path.suffix in (".mp4", ".mov") and not extras.cover
-    with av.open(str(path), "w", container_options={"movflags": "+use_metadata_tags"} if keep_keys else {}) as output:
+    with av.open(
+        str(path), "w", container_options={"movflags": "+use_metadata_tags"} if keep_keys else {}
+    ) as output:
         output.metadata.update(dict(extras.metadata))
         video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
         video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)

@@ -1,4 +1,6 @@
-"""The fault suite, `pytest -m faults`: the real command killed, stopped, starved and misled makes in the end what it always makes."""
+"""The fault suite, `pytest -m faults`: the real command killed, stopped, starved and misled makes in the end
+what it always makes.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,18 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 frames at varying times with sound and subtitles."""
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
-    return long_film(tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip")
+    return long_film(
+        tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
+    )
 
 
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 frames of noise: half a megabyte in segments, and as much again when joined."""
     path = tmp_path_factory.mktemp("noise") / "film.mkv"
-    write_video(path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)])
+    write_video(
+        path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)]
+    )
     return path
 
 
@@ -64,13 +70,18 @@ class Content:
     @classmethod
     def of(cls, path: Path) -> Content:
         with VideoReader(str(path)) as reader:
-            frames = [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+            frames = [
+                (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
+                for frame in reader.frames()
+            ]
         return cls(frames, packets(path))
 
 
 @dataclass
 class Undisturbed:
-    """A run that nothing happened to: what it made, the seconds that its work took, and when in them it began to join."""
+    """A run that nothing happened to: what it made, the seconds that its work took, and when in them it began
+    to join.
+    """
 
     path: Path
     content: Content
@@ -131,7 +142,9 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_film_of_an_undisturbed_one(
         if not output.exists() or work_of(output).exists():
             code, said = commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
             assert code == 0, said
-        whole.check(f"SIGKILL, {encoder}, while it {'joins or names' if stage == 'join' else 'restores'}", output)
+        whole.check(
+            f"SIGKILL, {encoder}, while it {'joins or names' if stage == 'join' else 'restores'}", output
+        )
         assert left(tmp_path) == [output.name]
         output.unlink()
     assert joining >= 10
@@ -175,7 +188,12 @@ def test_a_run_killed_again_and_again_gets_there(
 @BOTH
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_stopped_goes_on(
-    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str, number: signal.Signals
+    commands: Commands,
+    film: Path,
+    undisturbed: dict[str, Undisturbed],
+    tmp_path: Path,
+    encoder: str,
+    number: signal.Signals,
 ) -> None:
     output = tmp_path / "out.mkv"
     for count in (1, 3):
@@ -194,7 +212,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("needs permission to mount")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -253,7 +273,9 @@ def test_a_target_that_cannot_be_written_to_is_said_and_its_work_is_kept(
 
 
 @BOTH
-def test_a_source_that_changed_between_runs_is_refused(commands: Commands, film: Path, noise: Path, tmp_path: Path, encoder: str) -> None:
+def test_a_source_that_changed_between_runs_is_refused(
+    commands: Commands, film: Path, noise: Path, tmp_path: Path, encoder: str
+) -> None:
     source, output = tmp_path / "film.mkv", tmp_path / "out.mkv"
     command = ("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])
     source.write_bytes(film.read_bytes())
@@ -283,11 +305,18 @@ def test_of_two_processes_at_one_job_the_second_is_refused(
 @BOTH
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
 def test_what_a_shard_on_a_lost_machine_was_at_is_done_when_its_lease_is_over(
-    commands: Commands, film: Path, undisturbed: dict[str, Undisturbed], tmp_path: Path, encoder: str, share: float
+    commands: Commands,
+    film: Path,
+    undisturbed: dict[str, Undisturbed],
+    tmp_path: Path,
+    encoder: str,
+    share: float,
 ) -> None:
     output, whole = tmp_path / "out.mkv", undisturbed[encoder]
     command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
-    lost, other = (commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", lease=1, **SLOW) for n in (1, 2))
+    lost, other = (
+        commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", lease=1, **SLOW) for n in (1, 2)
+    )
     wait_for(lambda: work_of(output).exists() or lost.is_done())
     time.sleep(share * whole.seconds)
     assert not lost.is_done()
@@ -306,4 +335,7 @@ def test_two_machines_with_folders_of_their_own_make_the_film_of_one(
     started = [commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", **SLOW) for n in (1, 2)]
     assert [each.wait() for each in started] == [0, 0], started[0].said + started[1].said
     assert started[0].folder != started[1].folder and sum(each.own_frames for each in started) == 150
-    assert Content.of(output) == undisturbed[encoder].content and output.read_bytes() == undisturbed[encoder].path.read_bytes()
+    assert (
+        Content.of(output) == undisturbed[encoder].content
+        and output.read_bytes() == undisturbed[encoder].path.read_bytes()
+    )

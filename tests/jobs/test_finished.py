@@ -1,4 +1,6 @@
-"""The same run again: what is finished is not restored again, and an output that is there for another reason is never replaced."""
+"""The same run again: what is finished is not restored again, and an output that is there for another reason
+is never replaced.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def test_a_video_that_is_finished_is_not_restored_again(films: Path) -> None:
     assert [summary.before for summary in restore_all(films)] == [False, False]
     before = {path.name: path.read_bytes() for path in films.iterdir()}
     again = restore_all(films)
-    assert [(summary.before, summary.exit_code, summary.frames) for summary in again] == [(True, 0, 6), (True, 0, 9)]
+    assert [(summary.before, summary.exit_code, summary.frames) for summary in again] == [
+        (True, 0, 6),
+        (True, 0, 9),
+    ]
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before
 
 
@@ -96,7 +101,11 @@ def test_a_film_that_was_done_before_is_told_as_done(films: Path) -> None:
     told: list[Event] = []
     batch = Batch([str(films)], None, IDENTITY, RestoreOptions())
     batch.restore(batch.sources[0], told.append)
-    assert [event.name for event in told] == ["start", "done"] and isinstance(told[1], Finished) and told[1].before
+    assert (
+        [event.name for event in told] == ["start", "done"]
+        and isinstance(told[1], Finished)
+        and told[1].before
+    )
 
 
 def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
@@ -130,11 +139,15 @@ def interrupted(folder: WorkFolder) -> None:
 
 
 def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
-    whole, same, other = (Request("in.mkv", "out.mkv", "denoise", RestoreOptions(sigma=sigma)).name for sigma in (20, 20.0, 21))
+    whole, same, other = (
+        Request("in.mkv", "out.mkv", "denoise", RestoreOptions(sigma=sigma)).name for sigma in (20, 20.0, 21)
+    )
     assert whole == same != other
 
 
-def test_a_work_folder_that_never_comes_to_be_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_work_folder_that_never_comes_to_be_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def vanishes(path: Path, **options: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
@@ -146,7 +159,12 @@ def test_a_work_folder_that_never_comes_to_be_is_an_error(tmp_path: Path, monkey
         pass
 
 
-def test_the_work_folder_elsewhere_is_the_same_however_the_output_is_spelt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_folder_elsewhere_is_the_same_however_the_output_is_spelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert WorkFolder("../out.mkv", str(tmp_path)).path == WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path)).path
+    assert (
+        WorkFolder("../out.mkv", str(tmp_path)).path
+        == WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path)).path
+    )

@@ -44,7 +44,9 @@ def test_an_array_of_bytes_gives_the_frames_of_the_command(video: Path) -> None:
     assert frames.shape == (4, 48, 64, 3) and frames.dtype == np.uint8
     np.testing.assert_array_equal(vidrestore.restore_frames(frames), restored_by_command(video, "denoise"))
     expected = restored_by_command(video, "denoise", "--sigma", "20", "--fast", "--strength", "0.5")
-    np.testing.assert_array_equal(vidrestore.restore_frames(frames, sigma=20, quality="fast", strength=0.5), expected)
+    np.testing.assert_array_equal(
+        vidrestore.restore_frames(frames, sigma=20, quality="fast", strength=0.5), expected
+    )
 
 
 def test_floats_are_not_rounded(video: Path) -> None:
@@ -78,6 +80,11 @@ def test_what_are_no_frames_is_refused(frames: NDArray[Any], options: dict[str, 
 def test_the_package_offers_its_parts_lazily() -> None:
     assert {"restore", "restore_frames", "weights"} <= set(dir(vidrestore))
     assert not loaded_by("import vidrestore; dir(vidrestore)") & HEAVY
-    code = "import vidrestore; print(vidrestore.weights.read_manifest()['dust-denoise'].task, vidrestore.weights.load_model.__name__)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    code = (
+        "import vidrestore; print(vidrestore.weights.read_manifest()['dust-denoise'].task, "
+        "vidrestore.weights.load_model.__name__)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert result.stdout == "denoise load_model\n"

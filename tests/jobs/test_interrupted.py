@@ -35,7 +35,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 def content(path: Path) -> tuple[Any, Any]:
     with VideoReader(str(path)) as reader:
-        frames = [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+        frames = [
+            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
+            for frame in reader.frames()
+        ]
     return frames, packets(path)
 
 
@@ -80,7 +83,9 @@ MOMENTS: list[Callable[[Path], object]] = [
     lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
     lambda output: len(segments(output)) == 2,
     lambda output: len(segments(output)) == 4,
-    lambda output: len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial")),  # while it joins
+    lambda output: (
+        len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial"))
+    ),  # while it joins
 ]
 
 
@@ -90,7 +95,9 @@ def test_a_run_killed_again_and_again_ends_with_the_file_of_an_undisturbed_one(
 ) -> None:
     output, options = tmp_path / "out.mkv", ENCODERS[encoder]
     for moment in MOMENTS:
-        begin(commands, film, "-o", output, *options, slow_clip=0.05, slow_join=0.05).until(partial(moment, output)).kill()
+        begin(commands, film, "-o", output, *options, slow_clip=0.05, slow_join=0.05).until(
+            partial(moment, output)
+        ).kill()
         assert not output.exists()
     code, said = denoise(commands, film, "-o", output, *options)
     assert code == 0 and "(150 of them earlier)" in said
@@ -123,7 +130,9 @@ def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path:
     assert command.wait(seconds=10) == 130
 
 
-def test_two_processes_on_one_job_are_one_too_many(commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path) -> None:
+def test_two_processes_on_one_job_are_one_too_many(
+    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     first = begin(commands, film, "-o", output, "--lossless", slow_clip=0.2).until(lambda: segments(output))
     code, said = denoise(commands, film, "-o", output, "--lossless")
@@ -132,7 +141,9 @@ def test_two_processes_on_one_job_are_one_too_many(commands: Commands, film: Pat
     assert output.read_bytes() == undisturbed["lossless"].read_bytes()
 
 
-def test_other_arguments_than_those_that_began_are_refused(commands: Commands, film: Path, tmp_path: Path) -> None:
+def test_other_arguments_than_those_that_began_are_refused(
+    commands: Commands, film: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output)).kill()
     other = (film, "-o", output, "--lossless", "--strength", "0.5")
@@ -149,7 +160,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("needs permission to mount")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -159,12 +172,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 frames of noise: 0.55 MB in segments, and as much again when joined."""
     path = tmp_path_factory.mktemp("large") / "film.mkv"
-    write_video(path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)])
+    write_video(
+        path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)]
+    )
     return path
 
 
-@pytest.mark.parametrize("room", [300_000, 700_000], ids=["for a segment", "for all segments but not for the film too"])
-def test_a_full_disk_leaves_work_to_go_on_with(commands: Commands, small_disk: Path, large: Path, tmp_path: Path, room: int) -> None:
+@pytest.mark.parametrize(
+    "room", [300_000, 700_000], ids=["for a segment", "for all segments but not for the film too"]
+)
+def test_a_full_disk_leaves_work_to_go_on_with(
+    commands: Commands, small_disk: Path, large: Path, tmp_path: Path, room: int
+) -> None:
     output, filler = small_disk / "out.mkv", small_disk / "filler"
     free = os.statvfs(small_disk)
     filler.write_bytes(bytes(free.f_bavail * free.f_frsize - room))
@@ -178,13 +197,17 @@ def test_a_full_disk_leaves_work_to_go_on_with(commands: Commands, small_disk: P
     assert output.read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_too_little_room_is_said_before_the_work(commands: Commands, small_disk: Path, tmp_path: Path) -> None:
+def test_too_little_room_is_said_before_the_work(
+    commands: Commands, small_disk: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "film.mkv"
     write_video(source, 300, "libx264", size=(320, 240), options={"preset": "ultrafast"})
     free = os.statvfs(small_disk)
     (small_disk / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - 50_000))
     code, said = denoise(commands, source, "-o", small_disk / "out.mkv", "--lossless")
-    assert code == 1 and "free, but at least" in said and "joining needs twice the output's size" in said, said
+    assert code == 1 and "free, but at least" in said and "joining needs twice the output's size" in said, (
+        said
+    )
     assert "--work-dir" in said
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
@@ -200,7 +223,9 @@ def test_a_file_size_limit_leaves_work_to_go_on_with(commands: Commands, large: 
 # Many inputs
 
 
-def test_a_folder_is_restored_with_all_below_it_and_one_bad_film_stops_nothing(commands: Commands, tmp_path: Path) -> None:
+def test_a_folder_is_restored_with_all_below_it_and_one_bad_film_stops_nothing(
+    commands: Commands, tmp_path: Path
+) -> None:
     for name in ("a.mkv", "below/b.mkv", "below/deeper/c.mkv"):
         (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
         write_video(tmp_path / "films" / name, 3)
@@ -210,7 +235,10 @@ def test_a_folder_is_restored_with_all_below_it_and_one_bad_film_stops_nothing(c
     made = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.mkv"))
     assert made == ["a.denoised.mkv", "below/b.denoised.mkv", "below/deeper/c.denoised.mkv"]
     (tmp_path / "films" / "below" / "bad.mkv").unlink()
-    assert denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive", "--skip-existing")[0] == 0
+    assert (
+        denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive", "--skip-existing")[0]
+        == 0
+    )
 
 
 def test_inputs_come_from_a_list(commands: Commands, tmp_path: Path) -> None:
@@ -219,8 +247,15 @@ def test_inputs_come_from_a_list(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(f"{tmp_path}/a b.mkv\n\n{tmp_path}/-c.mkv\n")
     code, said = denoise(commands, "--from-list", tmp_path / "list", "-o", f"{tmp_path}/out/", "--json")
     assert code == 0
-    done = [json.loads(line) for line in said.splitlines() if line.startswith("{") and json.loads(line)["event"] == "done"]
-    assert [event["output"] for event in done] == [f"{tmp_path}/out/a b.denoised.mkv", f"{tmp_path}/out/-c.denoised.mkv"]
+    done = [
+        json.loads(line)
+        for line in said.splitlines()
+        if line.startswith("{") and json.loads(line)["event"] == "done"
+    ]
+    assert [event["output"] for event in done] == [
+        f"{tmp_path}/out/a b.denoised.mkv",
+        f"{tmp_path}/out/-c.denoised.mkv",
+    ]
 
 
 def test_without_any_input_the_command_says_what_it_takes(commands: Commands) -> None:
@@ -228,13 +263,22 @@ def test_without_any_input_the_command_says_what_it_takes(commands: Commands) ->
     assert code == 2 and "--from-list FILE" in " ".join(said.replace("│", " ").split())
 
 
-def test_a_run_stopped_in_a_folder_goes_on_with_the_film_it_was_at(commands: Commands, tmp_path: Path, large: Path) -> None:
+def test_a_run_stopped_in_a_folder_goes_on_with_the_film_it_was_at(
+    commands: Commands, tmp_path: Path, large: Path
+) -> None:
     folder = tmp_path / "films"
     folder.mkdir()
     for name in ("a.mkv", "b.mkv"):
         (folder / name).write_bytes(large.read_bytes())
-    begin(commands, folder, "--lossless", slow_clip=0.1).until(lambda: segments(folder / "b.denoised.mkv")).kill()
+    begin(commands, folder, "--lossless", slow_clip=0.1).until(
+        lambda: segments(folder / "b.denoised.mkv")
+    ).kill()
     code, said = denoise(commands, folder, "--lossless", "--skip-existing")
     assert code == 0 and "b.denoised.mkv: 60 frames (" in said
     assert (folder / "a.denoised.mkv").read_bytes() == (folder / "b.denoised.mkv").read_bytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["a.denoised.mkv", "a.mkv", "b.denoised.mkv", "b.mkv"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "a.denoised.mkv",
+        "a.mkv",
+        "b.denoised.mkv",
+        "b.mkv",
+    ]

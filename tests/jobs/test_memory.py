@@ -18,7 +18,8 @@ encoder = EncoderOptions(encoder="libx264", preset="ultrafast")
 vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder)
 print(peak_memory())
 """
-TOLERANCE = 0.1  # 100 small frames don't quite fill what runs ahead: 0.05 to 0.065 seen; keeping every frame would be 0.25
+# 100 small frames don't quite fill what runs ahead: 0.05 to 0.065 seen; keeping every frame would be 0.25
+TOLERANCE = 0.1
 
 
 def peak(folder: Path, frames: int) -> int:

@@ -15,7 +15,15 @@ from vidrestore.options import RestoreOptions
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.mp4", "a.mkv", "a.denoised.mkv", "a.preview.mkv", ".b.mp4.partial", "notes.txt", "odd[1].mp4"):
+    for name in (
+        "b.mp4",
+        "a.mkv",
+        "a.denoised.mkv",
+        "a.preview.mkv",
+        ".b.mp4.partial",
+        "notes.txt",
+        "odd[1].mp4",
+    ):
         (tmp_path / name).touch()
     (tmp_path / "below.mp4").mkdir()
     return tmp_path
@@ -98,7 +106,14 @@ def test_several_inputs_do_not_go_into_one_file(output: str) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("a.mp4", "one/a.mp4", "one/two/b.avi", "one/two/b.denoised.mkv", ".hidden/c.mp4", "a.mp4.vidrestore/d.mp4"):
+    for name in (
+        "a.mp4",
+        "one/a.mp4",
+        "one/two/b.avi",
+        "one/two/b.denoised.mkv",
+        ".hidden/c.mp4",
+        "a.mp4.vidrestore/d.mp4",
+    ):
         (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "films" / name).touch()
     return tmp_path / "films"
@@ -112,10 +127,16 @@ def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(t
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_the_folders_of_the_inputs_are_made_again_in_the_output(tree: Path, tmp_path: Path, slash: str) -> None:
+def test_the_folders_of_the_inputs_are_made_again_in_the_output(
+    tree: Path, tmp_path: Path, slash: str
+) -> None:
     batch = Batch([str(tree)], f"{tmp_path}/out{slash}", "denoise", RestoreOptions(), recursive=True)
     out = f"{tmp_path}/out"
-    assert list(batch.outputs.values()) == [f"{out}/a.denoised.mp4", f"{out}/one/a.denoised.mp4", f"{out}/one/two/b.denoised.mkv"]
+    assert list(batch.outputs.values()) == [
+        f"{out}/a.denoised.mp4",
+        f"{out}/one/a.denoised.mp4",
+        f"{out}/one/two/b.denoised.mkv",
+    ]
     assert (tmp_path / "out" / "one" / "two").is_dir()
 
 

@@ -1,4 +1,6 @@
-"""Whole restorations: what comes out is the source with other pixels and nothing else changed, or there is no output at all."""
+"""Whole restorations: what comes out is the source with other pixels and nothing else changed, or there is no
+output at all.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Overflowing(Fake):
         super().__init__()
         self.hopeless = hopeless
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))
         if len(self.calls) == 2 or (self.hopeless and precision == "fp32"):
             return tuple(plane * torch.nan for plane in clip)
@@ -58,7 +62,9 @@ def read(path: Path) -> list[tuple[int, list[np.ndarray]]]:
         return [(frame.pts, list(frame.planes)) for frame in reader.frames()]
 
 
-def assert_same(found: list[tuple[int, list[np.ndarray]]], expected: list[tuple[int, list[np.ndarray]]]) -> None:
+def assert_same(
+    found: list[tuple[int, list[np.ndarray]]], expected: list[tuple[int, list[np.ndarray]]]
+) -> None:
     assert [pts for pts, _ in found] == [pts for pts, _ in expected]
     for (_, planes), (_, others) in zip(found, expected, strict=True):
         for plane, other in zip(planes, others, strict=True):
@@ -67,7 +73,9 @@ def assert_same(found: list[tuple[int, list[np.ndarray]]], expected: list[tuple[
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
 @pytest.mark.parametrize("times", [None, [0, 40, 41, 200, 233, 500, 501, 900]], ids=["steady", "varying"])
-def test_identity_keeps_every_sample_and_every_time(tmp_path: Path, suffix: str, times: list[int] | None) -> None:
+def test_identity_keeps_every_sample_and_every_time(
+    tmp_path: Path, suffix: str, times: list[int] | None
+) -> None:
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     settings: dict[str, Any] = {"codec": "libx264", "options": {"qp": "0"}}
     write_video(source, 8, times=times, time_base=Fraction(1, 1000) if times else None, **settings)
@@ -93,7 +101,13 @@ def test_identity_keeps_rotation_and_sound(tmp_path: Path) -> None:
     packets = []
     for path in (source, output):
         with av.open(str(path)) as container:
-            packets.append([(packet.pts, bytes(packet)) for packet in container.demux(container.streams.audio[0]) if packet.size])
+            packets.append(
+                [
+                    (packet.pts, bytes(packet))
+                    for packet in container.demux(container.streams.audio[0])
+                    if packet.size
+                ]
+            )
     assert packets[0] == packets[1] != []
 
 
@@ -102,7 +116,18 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, pix_fmt="gray10le")
     restore_with(Fake(), source, output, sigma=5, threads=threads)
-    expected = [0, 1, 2, 3, 2, 3, 2, 3, 4, 5]  # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
+    expected = [
+        0,
+        1,
+        2,
+        3,
+        2,
+        3,
+        2,
+        3,
+        4,
+        5,
+    ]  # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
     for index, ((_, after), (_, before)) in enumerate(zip(read(output), read(source), strict=True)):
         added = np.minimum(before[0].astype(int) + 4 * expected[index], 1023) if index not in (4, 5) else None
         if added is not None:
@@ -131,7 +156,10 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     write_video(source, 23)
     plans = []
     request = Request(str(source), str(tmp_path / "out.mkv"), "denoise")
-    for work in (jobs.plan_source, lambda job: list(jobs.restored_frames(job, job.frames(), job.clip_restorer()))):
+    for work in (
+        jobs.plan_source,
+        lambda job: list(jobs.restored_frames(job, job.frames(), job.clip_restorer())),
+    ):
         with open_job(request, Fake) as job:
             work(job)
             plans.append(job.plan)
@@ -176,13 +204,17 @@ def test_a_clip_beyond_half_precision_is_restored_again_in_fp32_and_counted(tmp_
 def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
-    with pytest.raises(VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"):
+    with pytest.raises(
+        VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"
+    ):
         restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
     assert threading.active_count() == before
 
 
-def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_video(tmp_path / "in.mkv", 30)
     before, writes = threading.active_count(), iter(range(5))
 
@@ -224,7 +256,9 @@ def test_the_source_is_never_the_output(tmp_path: Path) -> None:
         restore_with(None, tmp_path / "in.mkv", tmp_path / "in.mkv", overwrite=True)
 
 
-@pytest.mark.parametrize("content", [b"", b"ffconcat version 1.0\nfile other.mkv\n", b"\0" * 5000], ids=["empty", "text", "zeros"])
+@pytest.mark.parametrize(
+    "content", [b"", b"ffconcat version 1.0\nfile other.mkv\n", b"\0" * 5000], ids=["empty", "text", "zeros"]
+)
 def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "in.mp4").write_bytes(content)
     with pytest.raises(MediaError, match=r"in\.mp4"):
@@ -249,7 +283,9 @@ def test_a_constant_rate_for_a_file_is_refused(tmp_path: Path) -> None:
         restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", cfr=Fraction(25))
 
 
-def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_tell_the_job_from_its_start_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_video(tmp_path / "in.mkv", 5)
     monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
     events: list[Event] = []
@@ -259,12 +295,16 @@ def test_events_tell_the_job_from_its_start_to_its_end(tmp_path: Path, monkeypat
     assert stages == [(stage, done) for stage in ("restore", "join") for done in (0, 1, 2, 3, 4, 5)]
 
 
-def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_loads_its_model_once_and_names_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, loaded = tmp_path / "films", list[str]()
     folder.mkdir()
     for name in ("a.mkv", "b.mkv", "old.denoised.mkv"):
         write_video(folder / name, 3)
-    monkeypatch.setattr("vidrestore.jobs.batch.load_restorer", lambda task, options: loaded.append(task) or Fake())
+    monkeypatch.setattr(
+        "vidrestore.jobs.batch.load_restorer", lambda task, options: loaded.append(task) or Fake()
+    )
     batch = Batch([str(folder)], f"{tmp_path}/out/", "denoise", RestoreOptions())
     assert [batch.restore(source).frames for source in batch.sources] == [3, 3]
     assert loaded == ["denoise"]
@@ -290,7 +330,10 @@ def test_sound_that_an_edit_list_hides_is_not_heard_in_the_result(tmp_path: Path
         for packet in source.demux():
             if packet.size:
                 early = round(hidden / packet.time_base)
-                packet.pts, packet.dts = packet.pts - early, (packet.pts if packet.dts is None else packet.dts) - early
+                packet.pts, packet.dts = (
+                    packet.pts - early,
+                    (packet.pts if packet.dts is None else packet.dts) - early,
+                )
                 packet.stream = streams[packet.stream_index]
                 output.mux(packet)
     vidrestore.restore(tmp_path / "in.mp4", tmp_path / name, task=IDENTITY)

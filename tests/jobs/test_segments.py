@@ -1,4 +1,6 @@
-"""Films restored in segments: whatever the length of a segment and whatever ends a run, the film is the one of an undisturbed run."""
+"""Films restored in segments: whatever the length of a segment and whatever ends a run, the film is the one
+of an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,12 @@ class Stopped(Exception):
     """What ends a run in these tests."""
 
 
-def restore(source: Path, output: Path, told: list[Event] | None = None, **options: Any) -> vidrestore.Summary:
-    """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join shows."""
+def restore(
+    source: Path, output: Path, told: list[Event] | None = None, **options: Any
+) -> vidrestore.Summary:
+    """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join
+    shows.
+    """
     chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
     request = Request(str(source), str(output), "denoise", chosen)
     return restore_request(request, Fake, ignore if told is None else told.append)
@@ -88,7 +94,10 @@ def stop_run(source: Path, output: Path, segments: int, **options: Any) -> Path:
 
 def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
     with VideoReader(str(path)) as reader:
-        return [(frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+        return [
+            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
+            for frame in reader.frames()
+        ]
 
 
 def everything(path: Path) -> tuple[Any, Any]:
@@ -112,7 +121,9 @@ def source(tmp_path: Path) -> Path:
         sound = output.add_stream("pcm_s16le", rate=16000, layout="mono")
         made = []
         for time, frame in zip(times, scenes, strict=True):
-            shown = av.VideoFrame.from_ndarray(np.concatenate([plane.reshape(-1, 64) for plane in frame.planes]), "yuv420p")
+            shown = av.VideoFrame.from_ndarray(
+                np.concatenate([plane.reshape(-1, 64) for plane in frame.planes]), "yuv420p"
+            )
             shown.pts, shown.time_base = time, Fraction(1, 1000)
             made += stream.encode(shown)
         made += stream.encode(None)
@@ -140,19 +151,31 @@ def test_a_segment_ends_with_the_clip_that_makes_it_long_enough() -> None:
 
 
 def test_a_segment_ends_with_a_scene_that_makes_it_half_as_long() -> None:
-    assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6, 14]), 12)] == [6, 14, 22]
+    assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6, 14]), 12)] == [
+        6,
+        14,
+        22,
+    ]
     assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6]), 13)] == [14, 22]
 
 
 def test_where_a_segment_ends_is_known_when_its_last_clip_is() -> None:
     whole = timeline([6, 10, 14, 18, 22, 26], cuts=[10, 18])
     for segment in list(segments_of(whole, 8))[:-1]:
-        known = timeline([6, 10, 14, 18, 22, 26][: segment.stop_clip], cuts=[cut for cut in whole.cuts if cut <= segment.stop])
+        known = timeline(
+            [6, 10, 14, 18, 22, 26][: segment.stop_clip],
+            cuts=[cut for cut in whole.cuts if cut <= segment.stop],
+        )
         assert ends_segment(known, segment.first, segment.stop_clip - 1, 8)
 
 
 def test_segments_of_large_frames_are_shorter() -> None:
-    assert [usual_length(*size) for size in ((48, 64), (480, 854), (1080, 1920), (2160, 3840))] == [240, 240, 241 - 1, 96]
+    assert [usual_length(*size) for size in ((48, 64), (480, 854), (1080, 1920), (2160, 3840))] == [
+        240,
+        240,
+        241 - 1,
+        96,
+    ]
 
 
 def test_runs_are_segments_that_follow_each_other() -> None:
@@ -164,16 +187,25 @@ def test_runs_are_segments_that_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 7, 12, 23])
-def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(tmp_path: Path, source: Path, length: int) -> None:
+def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(
+    tmp_path: Path, source: Path, length: int
+) -> None:
     restore(source, tmp_path / "whole.mkv", segment_frames=1000)
     restore(source, tmp_path / "cut.mkv", segment_frames=length)
-    assert everything(tmp_path / "cut.mkv") == (pictures(tmp_path / "whole.mkv"), packets(tmp_path / "cut.mkv"))
+    assert everything(tmp_path / "cut.mkv") == (
+        pictures(tmp_path / "whole.mkv"),
+        packets(tmp_path / "cut.mkv"),
+    )
     assert packets(tmp_path / "cut.mkv")[1] == packets(tmp_path / "whole.mkv")[1] != []
     assert names(tmp_path) == ["cut.mkv", "in.mkv", "whole.mkv"]
 
 
 @pytest.mark.parametrize("sigma", [5, "auto"])
-@pytest.mark.parametrize("encoder, name", [(FFV1, "out.mkv"), (X264, "out.mkv"), (X264, "out.mp4")], ids=["ffv1", "x264-mkv", "x264-mp4"])
+@pytest.mark.parametrize(
+    "encoder, name",
+    [(FFV1, "out.mkv"), (X264, "out.mkv"), (X264, "out.mp4")],
+    ids=["ffv1", "x264-mkv", "x264-mp4"],
+)
 def test_a_run_that_was_stopped_goes_on_to_the_file_of_an_undisturbed_one(
     tmp_path: Path, source: Path, encoder: EncoderOptions, name: str, sigma: Any
 ) -> None:
@@ -188,13 +220,17 @@ def test_a_run_that_was_stopped_goes_on_to_the_file_of_an_undisturbed_one(
     assert names(tmp_path) == sorted(["in.mkv", name, f"whole.{name}"])
 
 
-def test_only_what_is_missing_is_restored_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_restored_again(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = stop_run(source, tmp_path / "out.mkv", 4)
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.segment")}
     (folder / "000001.segment").unlink()
     made: list[int] = []
     finish = SegmentWriter.finish
-    monkeypatch.setattr(SegmentWriter, "finish", lambda self, label: made.append(int(self.path.stem)) or finish(self, label))
+    monkeypatch.setattr(
+        SegmentWriter, "finish", lambda self, label: made.append(int(self.path.stem)) or finish(self, label)
+    )
     restore(source, tmp_path / "out.mkv")
     assert len(before) == 4 and made[0] == 1 and not {0, 2, 3} & {*made}
 
@@ -211,7 +247,11 @@ def test_encoders_hear_the_plans_durations_whatever_a_decoder_says_after_a_jump(
             yield frame
 
     monkeypatch.setattr(VideoReader, "frames", odd)
-    monkeypatch.setattr(SegmentWriter, "write", lambda self, frame: heard.update({frame.pts: frame.duration}) or write(self, frame))
+    monkeypatch.setattr(
+        SegmentWriter,
+        "write",
+        lambda self, frame: heard.update({frame.pts: frame.duration}) or write(self, frame),
+    )
     restore(source, tmp_path / "out.mkv")
     expected = {pts: duration for pts, duration, _ in pictures(source)}
     assert 20 < len(heard) < 46 and heard.items() <= expected.items()
@@ -252,7 +292,10 @@ def test_a_stopped_run_leaves_its_finished_segments_and_says_where(tmp_path: Pat
     folder = tmp_path / "out.mkv.vidrestore"
     assert names(folder) == ["000000.segment", "000001.segment", "job.json", "lock"]
     assert isinstance(told[-1], Warned)
-    assert told[-1].message == f"stopped; 2 finished segments are kept in {folder}, and the same command goes on from there"
+    assert (
+        told[-1].message
+        == f"stopped; 2 finished segments are kept in {folder}, and the same command goes on from there"
+    )
 
 
 def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path: Path, source: Path) -> None:
@@ -305,7 +348,9 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
 
 
 @pytest.mark.parametrize("changes", [{"threads": 3}, {"overwrite": True}, {"device": "cpu"}], ids=str)
-def test_what_alters_no_pixel_does_not_make_it_another_job(tmp_path: Path, source: Path, changes: dict[str, Any]) -> None:
+def test_what_alters_no_pixel_does_not_make_it_another_job(
+    tmp_path: Path, source: Path, changes: dict[str, Any]
+) -> None:
     stop_run(source, tmp_path / "out.mkv", 2)
     assert restore(source, tmp_path / "out.mkv", **changes).reused > 0
 
@@ -317,7 +362,9 @@ def test_a_source_that_has_changed_is_another_job(tmp_path: Path, source: Path) 
         restore(source, tmp_path / "out.mkv")
 
 
-def test_a_source_that_changes_under_way_is_not_joined(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_changes_under_way_is_not_joined(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = SegmentedWork.run
     monkeypatch.setattr(SegmentedWork, "run", lambda self: (run(self), os.utime(source, (0, 0))))
     with pytest.raises(PlanError, match="the source has changed since the work began"):
@@ -342,7 +389,9 @@ def test_a_segment_that_is_cut_short_is_made_anew(tmp_path: Path, source: Path, 
     told: list[Event] = []
     restore(source, tmp_path / "out.mkv", told)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
-    assert any(isinstance(event, Warned) and "000001.segment: not a whole segment" in event.message for event in told)
+    assert any(
+        isinstance(event, Warned) and "000001.segment: not a whole segment" in event.message for event in told
+    )
 
 
 def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -> None:
@@ -355,7 +404,9 @@ def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_broken_file_of_the_job_costs_work_but_no_film(tmp_path: Path, source: Path, name: str, content: str) -> None:
+def test_a_broken_file_of_the_job_costs_work_but_no_film(
+    tmp_path: Path, source: Path, name: str, content: str
+) -> None:
     restore(source, tmp_path / "whole.mkv")
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     (folder / name).write_text(content)
@@ -363,7 +414,9 @@ def test_a_broken_file_of_the_job_costs_work_but_no_film(tmp_path: Path, source:
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_while_it_joined_only_joins_again(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     restore(source, tmp_path / "whole.mkv")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
@@ -404,18 +457,42 @@ def test_the_rest_of_a_work_folder_that_was_being_removed_goes_too(tmp_path: Pat
 
 
 @pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
-def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_networks_restore_is_the_same_whatever_the_segments(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "in.mkv"
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
     write_video(path, {"denoise": 45, "sr": 20, "dehaze": 5}[task], size=(64, 48))
     model = {"sr": ("sr", compact()), "dehaze": ("dehaze", small())}.get(task)
-    more: dict[str, Any] = {"model": write_weights(tmp_path, model[1].float(), model[0])} if model else {"sigma": 20, "quality": "fast"}
+    more: dict[str, Any] = (
+        {"model": write_weights(tmp_path, model[1].float(), model[0])}
+        if model
+        else {"sigma": 20, "quality": "fast"}
+    )
     for name, length in (("whole.mkv", 1000), ("cut.mkv", 3), ("out.mkv", 3)):
         if name == "out.mkv":
             with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
                 stop_after(patch, 1, frames=1)
-                vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
-        vidrestore.restore(path, tmp_path / name, task=task, encoder=FFV1, segment_frames=length, device="cpu", threads=1, **more)
+                vidrestore.restore(
+                    path,
+                    tmp_path / name,
+                    task=task,
+                    encoder=FFV1,
+                    segment_frames=length,
+                    device="cpu",
+                    threads=1,
+                    **more,
+                )
+        vidrestore.restore(
+            path,
+            tmp_path / name,
+            task=task,
+            encoder=FFV1,
+            segment_frames=length,
+            device="cpu",
+            threads=1,
+            **more,
+        )
     assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
     assert (tmp_path / "cut.mkv").read_bytes() == (tmp_path / "out.mkv").read_bytes()
 
@@ -425,7 +502,10 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path: Path,
 
 def test_a_second_process_is_refused_and_hears_who_works(tmp_path: Path, source: Path) -> None:
     folder = WorkFolder(str(tmp_path / "out.mkv"))
-    with folder.locked(), pytest.raises(BusyError, match=rf"process {os.getpid()} on \S+ works on this already") as refused:
+    with (
+        folder.locked(),
+        pytest.raises(BusyError, match=rf"process {os.getpid()} on \S+ works on this already") as refused,
+    ):
         restore(source, tmp_path / "out.mkv")
     assert refused.value.exit_code == 1
     assert names(tmp_path) == ["in.mkv"]
@@ -438,12 +518,16 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, source: Path) 
 
 
 @pytest.mark.parametrize("silent, busy", [(5, True), (locks.LEASE + 5, False)])
-def test_a_process_on_another_machine_counts_as_dead_when_it_is_silent_for_long(tmp_path: Path, silent: float, busy: bool) -> None:
+def test_a_process_on_another_machine_counts_as_dead_when_it_is_silent_for_long(
+    tmp_path: Path, silent: float, busy: bool
+) -> None:
     path = tmp_path / "lock"
     path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"}))
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - silent))
     if busy:
-        with pytest.raises(BusyError, match="process 7 on elsewhere works on this already; last sign of life 5 s ago"):
+        with pytest.raises(
+            BusyError, match="process 7 on elsewhere works on this already; last sign of life 5 s ago"
+        ):
             Lock(path)
     else:
         Lock(path).release()
@@ -486,7 +570,12 @@ def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:
 
 def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: Path, source: Path) -> None:
     restore(source, tmp_path / "whole.mkv")
-    request = Request(str(source), str(tmp_path / "out.mkv"), "denoise", RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8))
+    request = Request(
+        str(source),
+        str(tmp_path / "out.mkv"),
+        "denoise",
+        RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8),
+    )
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, Fake) as job:

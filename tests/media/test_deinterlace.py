@@ -30,7 +30,9 @@ STILL = 24  # columns on the left where nothing moves
 
 
 def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
-    """A noise that stands still, and over its right part a bright bar that moves two columns from moment to moment."""
+    """A noise that stands still, and over its right part a bright bar that moves two columns from moment to
+    moment.
+    """
     planes = [plane // 2 for plane in sample_planes(pix_fmt, 0, *size)]
     height, width = planes[0].shape
     bar = (np.arange(width) - STILL - 4 - 2 * time) % (width - STILL)
@@ -51,14 +53,21 @@ def woven(pix_fmt: str, number: int, size: tuple[int, int], top_first: bool) -> 
 MARKED = ("libx264", {"qp": "0", "x264-params": "tff=1", "preset": "ultrafast"})
 CODECS = {
     "marked, top first": (*MARKED, "yuv420p", True),
-    "marked, bottom first": ("libx264", {"qp": "0", "x264-params": "bff=1", "preset": "ultrafast"}, "yuv420p", False),
+    "marked, bottom first": (
+        "libx264",
+        {"qp": "0", "x264-params": "bff=1", "preset": "ultrafast"},
+        "yuv420p",
+        False,
+    ),
     "marked, 10 bits": (*MARKED, "yuv420p10le", True),
     "the stream says it, top first": ("ffv1", {"field_order": "tt"}, "yuv422p", True),
     "the stream says it, bottom first": ("ffv1", {"field_order": "bb"}, "yuv422p10le", False),
 }
 
 
-def interlaced_film(path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE) -> None:
+def interlaced_film(
+    path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE
+) -> None:
     with av.open(str(path), "w") as output:
         stream = output.add_stream(codec, rate=25, options=options)
         stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
@@ -71,8 +80,12 @@ def interlaced_film(path: Path, codec: str, options: dict[str, str], pix_fmt: st
 def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
     """The frame with flags that say interlaced and which field is first; x264 writes those of the frame."""
     graph, frame.time_base = Graph(), Fraction(1, 25)
-    source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base)
-    graph.link_nodes(source, graph.add("setfield", "tff" if top else "bff"), graph.add("buffersink")).configure()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base
+    )
+    graph.link_nodes(
+        source, graph.add("setfield", "tff" if top else "bff"), graph.add("buffersink")
+    ).configure()
     graph.vpush(frame)
     return graph.vpull()
 
@@ -84,7 +97,10 @@ def read(path: Path, start: int | None = None, deinterlace: bool = True) -> list
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
     """Mean distance of luma from the moments at which the frames' first fields were seen."""
-    differences = [np.abs(frame.planes[0] - moment(pix_fmt, 2 * at, size)[0].astype(float)) for at, frame in enumerate(planes)]
+    differences = [
+        np.abs(frame.planes[0] - moment(pix_fmt, 2 * at, size)[0].astype(float))
+        for at, frame in enumerate(planes)
+    ]
     return float(np.mean(differences) / planes[0].planes[0].max())
 
 
@@ -93,7 +109,9 @@ def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_pat
     path, pix_fmt = tmp_path / "film.mkv", CODECS[kind][2]
     interlaced_film(path, *CODECS[kind])
     before, after = read(path, deinterlace=False), read(path)
-    assert [(frame.pts, frame.duration) for frame in after] == [(frame.pts, frame.duration) for frame in before]
+    assert [(frame.pts, frame.duration) for frame in after] == [
+        (frame.pts, frame.duration) for frame in before
+    ]
     assert not any(frame.interlaced for frame in after)
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(new.planes[0][:, : STILL - 4], old.planes[0][:, : STILL - 4])
@@ -133,7 +151,9 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path: Path,
     write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
     assert probe(str(source)).video.interlaced
     events: list[Event] = []
-    summary = vidrestore.restore(source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append)
+    summary = vidrestore.restore(
+        source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append
+    )
     assert (summary.frames, summary.exit_code) == (6, 0)
     assert not [event for event in events if isinstance(event, Warned)]
     assert not probe(str(output)).video.interlaced
@@ -146,8 +166,12 @@ def test_a_progressive_film_passes_untouched_and_is_said_to(tmp_path: Path) -> N
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4)
     events: list[Event] = []
-    vidrestore.restore(source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append)
-    assert ["--deinterlace changed nothing" in event.message for event in events if isinstance(event, Warned)] == [True]
+    vidrestore.restore(
+        source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append
+    )
+    assert [
+        "--deinterlace changed nothing" in event.message for event in events if isinstance(event, Warned)
+    ] == [True]
     for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])
 
@@ -166,7 +190,13 @@ def turning_film(path: Path) -> None:
                 packets += stream.encode(None)
                 target = target or output.add_stream_from_template(stream)
         for number, packet in enumerate(packets):
-            packet.stream, packet.pts, packet.dts, packet.duration, packet.time_base = target, number * 40, number * 40, 40, TICK
+            packet.stream, packet.pts, packet.dts, packet.duration, packet.time_base = (
+                target,
+                number * 40,
+                number * 40,
+                40,
+                TICK,
+            )
             output.mux(packet)
 
 
@@ -176,12 +206,18 @@ def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path)
     assert not probe(str(source)).video.interlaced
     events: list[Event] = []
     vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>", on_event=events.append)
-    assert [(event.frame, "see --deinterlace" in event.message) for event in events if isinstance(event, Warned)] == [(6, True)]
+    assert [
+        (event.frame, "see --deinterlace" in event.message) for event in events if isinstance(event, Warned)
+    ] == [(6, True)]
     events.clear()
-    vidrestore.restore(source, tmp_path / "other.mkv", task="<identity>", deinterlace=True, on_event=events.append)
+    vidrestore.restore(
+        source, tmp_path / "other.mkv", task="<identity>", deinterlace=True, on_event=events.append
+    )
     assert not [event for event in events if isinstance(event, Warned)]
     before, after = read(source, deinterlace=False), read(source)
-    assert [bool((old.planes[0] != new.planes[0]).any()) for old, new in zip(before, after, strict=True)] == [False] * 6 + [True] * 6
+    assert [bool((old.planes[0] != new.planes[0]).any()) for old, new in zip(before, after, strict=True)] == [
+        False
+    ] * 6 + [True] * 6
 
 
 @pytest.mark.parametrize(
@@ -191,7 +227,9 @@ def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path)
         ("gray10le", (64, 48), "gray10le can't be deinterlaced without a loss"),
     ],
 )
-def test_what_the_filter_cannot_do_is_refused_before_any_work(tmp_path: Path, pix_fmt: str, size: tuple[int, int], message: str) -> None:
+def test_what_the_filter_cannot_do_is_refused_before_any_work(
+    tmp_path: Path, pix_fmt: str, size: tuple[int, int], message: str
+) -> None:
     path = tmp_path / "film.mkv"
     write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
     with pytest.raises(MediaError, match=message):
@@ -205,7 +243,9 @@ def test_an_interlaced_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
 
     monkeypatch.setattr("sys.stdin", Stdin)
-    with pytest.raises(MediaError, match="an interlaced pipe can't be deinterlaced here; do it before: ffmpeg"):
+    with pytest.raises(
+        MediaError, match="an interlaced pipe can't be deinterlaced here; do it before: ffmpeg"
+    ):
         VideoReader("-", deinterlace=True)
 
 

@@ -117,7 +117,10 @@ def packet(data: bytes, pts: int) -> av.Packet:
 
 @pytest.mark.parametrize(
     "codec, hidden",
-    [("vp8", b"\x00" + bytes(20)), ("mpeg4", b"\x00\x00\x01\xb6\x10")],  # an alternate reference frame; a picture that was not coded
+    [
+        ("vp8", b"\x00" + bytes(20)),
+        ("mpeg4", b"\x00\x00\x01\xb6\x10"),
+    ],  # an alternate reference frame; a picture that was not coded
 )
 def test_packets_without_a_picture_of_their_own_are_not_missed(codec, hidden):
     count = PictureCount(codec)
@@ -178,7 +181,9 @@ def test_a_recording_that_begins_between_key_frames_is_not_damage(tmp_path):
 
 
 def flip(path: Path, count: int, where: float = 0.3) -> None:
-    """Flip single bits of the coded pictures, from the part `where` of an MP4 file with its index in front (or an MKV) on."""
+    """Flip single bits of the coded pictures, from the part `where` of an MP4 file with its index in front
+    (or an MKV) on.
+    """
     data = bytearray(path.read_bytes())
     begin = max(data.find(b"mdat"), 0)
     begin += int((len(data) - begin) * where)
@@ -190,12 +195,24 @@ def flip(path: Path, count: int, where: float = 0.3) -> None:
 
 
 @pytest.mark.parametrize(
-    "codec, options", [("libx264", B_FRAMES), ("libx265", {"x265-params": "log-level=none", "preset": "ultrafast"}), ("mpeg4", {})]
+    "codec, options",
+    [
+        ("libx264", B_FRAMES),
+        ("libx265", {"x265-params": "log-level=none", "preset": "ultrafast"}),
+        ("mpeg4", {}),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
     path = tmp_path / f"flipped.{suffix}"
-    write_video(path, 60, codec, options=options, size=(160, 120), container={"movflags": "faststart"} if suffix == "mp4" else None)
+    write_video(
+        path,
+        60,
+        codec,
+        options=options,
+        size=(160, 120),
+        container={"movflags": "faststart"} if suffix == "mp4" else None,
+    )
     flip(path, 200)
     _, damage = read(path)
     assert damage.found
@@ -204,7 +221,14 @@ def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
 
 def test_frames_of_damaged_packets_are_marked(tmp_path):
     path = tmp_path / "flipped.mp4"
-    write_video(path, 60, "libx264", options={"g": "10", "bf": "0", "slices": "4"}, size=(160, 120), container={"movflags": "faststart"})
+    write_video(
+        path,
+        60,
+        "libx264",
+        options={"g": "10", "bf": "0", "slices": "4"},
+        size=(160, 120),
+        container={"movflags": "faststart"},
+    )
     flip(path, 60)
     with VideoReader(str(path), threads=2) as reader:
         marked = [frame.pts for frame in reader.frames() if frame.corrupt]
@@ -270,7 +294,11 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
     write_video(path, 12, "mpeg2video", options={"bf": "0"})
     data = bytearray(path.read_bytes())
-    video = [at for at in range(0, len(data), 188) if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == 0x100]
+    video = [
+        at
+        for at in range(0, len(data), 188)
+        if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == 0x100
+    ]
     data[video[40] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
     path.write_bytes(data)
     times, damage = read(path)
@@ -289,7 +317,14 @@ def test_another_film_behind_a_damaged_one_is_not_left_out_as_late(tmp_path):
 
 def test_a_fragmented_file_cut_short_is_found(tmp_path):
     path = tmp_path / "short.mp4"
-    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "frag_keyframe+empty_moov"})
+    write_video(
+        path,
+        60,
+        "libx264",
+        options=B_FRAMES,
+        size=(160, 120),
+        container={"movflags": "frag_keyframe+empty_moov"},
+    )
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 2 // 3])
     times, damage = read(path)

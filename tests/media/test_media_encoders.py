@@ -1,4 +1,6 @@
-"""The table of encoders: each cell really encodes what it promises, each hole is a refusal that names a way which works."""
+"""The table of encoders: each cell really encodes what it promises, each hole is a refusal that names a way
+which works.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from vidrestore.media.encoders import ENCODERS, MUXERS, SUFFIXES, TABLE, choose_
 from vidrestore.media.encoding import try_encoder
 from vidrestore.options import EncoderOptions
 
-CELLS = [(row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats]
+CELLS = [
+    (row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats
+]
 ORDINARY = [
     "yuv420p",
     "yuv422p",
@@ -105,7 +109,9 @@ def test_lossless_output_has_every_sample_of_its_input(encoder, tmp_path):
         frames = made_frames(source, CONSTANT[:3])
         write(source, output, frames, EncoderOptions(encoder=encoder, lossless=True))
         for made, found in zip(frames, read(output).frames, strict=True):
-            assert all((ours == theirs).all() for ours, theirs in zip(made.planes, found.planes, strict=True)), pix_fmt
+            assert all(
+                (ours == theirs).all() for ours, theirs in zip(made.planes, found.planes, strict=True)
+            ), pix_fmt
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
@@ -121,13 +127,43 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
 @pytest.mark.parametrize(
     "name, options, pix_fmt, message",
     [
-        ("a.webm", EncoderOptions(encoder="libx264"), "yuv420p", r"libx264: .webm can't hold h264; --encoder libsvtav1 can"),
-        ("a.mp4", EncoderOptions(encoder="libsvtav1"), "yuv444p", "can't keep the pixel format yuv444p; --encoder libx264 can"),
+        (
+            "a.webm",
+            EncoderOptions(encoder="libx264"),
+            "yuv420p",
+            r"libx264: .webm can't hold h264; --encoder libsvtav1 can",
+        ),
+        (
+            "a.mp4",
+            EncoderOptions(encoder="libsvtav1"),
+            "yuv444p",
+            "can't keep the pixel format yuv444p; --encoder libx264 can",
+        ),
         ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; --encoder libx264 can"),
-        ("a.mov", EncoderOptions(encoder="prores_ks", lossless=True), "yuv422p10le", "no lossless mode; --encoder libx264 can"),
-        ("a.mp4", EncoderOptions(encoder="h265"), "yuv420p", "no encoder 'h265'; this version has: libx264, .*libx265"),
-        ("a.webm", EncoderOptions(), "yuv420p12le", r"no encoder for yuv420p12le at 64x48; -o NAME.mkv works \(with libx265\)"),
-        ("a.avi", EncoderOptions(), "yuv420p", "the suffix '.avi' is not one that can be written; expected .mp4, .mkv, .mov or .webm"),
+        (
+            "a.mov",
+            EncoderOptions(encoder="prores_ks", lossless=True),
+            "yuv422p10le",
+            "no lossless mode; --encoder libx264 can",
+        ),
+        (
+            "a.mp4",
+            EncoderOptions(encoder="h265"),
+            "yuv420p",
+            "no encoder 'h265'; this version has: libx264, .*libx265",
+        ),
+        (
+            "a.webm",
+            EncoderOptions(),
+            "yuv420p12le",
+            r"no encoder for yuv420p12le at 64x48; -o NAME.mkv works \(with libx265\)",
+        ),
+        (
+            "a.avi",
+            EncoderOptions(),
+            "yuv420p",
+            "the suffix '.avi' is not one that can be written; expected .mp4, .mkv, .mov or .webm",
+        ),
         ("a", EncoderOptions(), "yuv420p", "no suffix to say the container"),
         ("-", EncoderOptions(), "gbrp", "a y4m pipe can't hold gbrp; write a file instead"),
         ("-", EncoderOptions(encoder="libx264"), "yuv420p", "a y4m pipe holds raw frames only"),
@@ -139,17 +175,24 @@ def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, m
 
 
 def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
-    with pytest.raises(MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; --encoder libsvtav1 can"):
+    with pytest.raises(
+        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; --encoder libsvtav1 can"
+    ):
         choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
 
 
 @pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64)])
 def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
-    with pytest.raises(MediaError, match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can"):
+    with pytest.raises(
+        MediaError,
+        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can",
+    ):
         choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 300), (4, 4), (2, 4098), (4098, 2), (8, 15), (67, 48), (67, 67), (447, 319)])
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 300), (4, 4), (2, 4098), (4098, 2), (8, 15), (67, 48), (67, 67), (447, 319)]
+)
 @pytest.mark.parametrize("pix_fmt", ["gray16le", "yuv410p", "yuv420p", "yuv422p", "yuv444p10le", "gbrp"])
 def test_ffv1_holds_every_size(pix_fmt, size):
     choice = choose_encoder(described(pix_fmt, *size), "a.mkv", EncoderOptions(lossless=True))
@@ -158,7 +201,12 @@ def test_ffv1_holds_every_size(pix_fmt, size):
 
 
 def test_an_odd_source_is_even_at_twice_its_size():
-    assert choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(preset="ultrafast"), scale=2).encoder == "libx264"
+    assert (
+        choose_encoder(
+            described("yuv420p", 33, 25), "a.mp4", EncoderOptions(preset="ultrafast"), scale=2
+        ).encoder
+        == "libx264"
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,14 +240,18 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
 @pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
 def test_options_that_the_encoder_does_not_know_are_named(encoder):
     options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
-    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"):
+    with pytest.raises(
+        MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"
+    ):
         choose_encoder(described(), "a.mkv", options)
 
 
 @pytest.mark.parametrize("settings", [{"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"}])
 def test_lossless_output_stays_lossless(settings):
     with pytest.raises(OptionError, match="sets a quality, and lossless output has none"):
-        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", lossless=True, options=settings))
+        choose_encoder(
+            described(), "a.mp4", EncoderOptions(encoder="libx264", lossless=True, options=settings)
+        )
 
 
 def test_the_pixel_format_is_no_option():
@@ -224,23 +276,33 @@ def test_hevc_in_mp4_is_tagged_for_apple_players():
 
 
 def moving_frames(source, count):
-    """A blurred texture that moves under fresh noise: frames that an encoder predicts from each other, as pure noise is not."""
+    """A blurred texture that moves under fresh noise: frames that an encoder predicts from each other, as
+    pure noise is not.
+    """
     rows, columns = np.mgrid[0 : source.video.height, 0 : source.video.width]
     frames = made_frames(source, [(number * 1001, 1001) for number in range(count)])
     for number, frame in enumerate(frames):
-        luma = 128 + 60 * np.sin((columns + number) / 9) * np.cos((rows - 2 * number) / 13) + frame.planes[0] / 16
+        luma = (
+            128
+            + 60 * np.sin((columns + number) / 9) * np.cos((rows - 2 * number) / 13)
+            + frame.planes[0] / 16
+        )
         frame.planes = (luma.astype(np.uint8), *(plane // 32 + 112 for plane in frame.planes[1:]))
     return frames
 
 
-@pytest.mark.parametrize("name, rounds", [("libx264", 8), ("libx265", 3), ("libsvtav1", 3), ("libvpx-vp9", 3), ("ffv1", 2)])
+@pytest.mark.parametrize(
+    "name, rounds", [("libx264", 8), ("libx265", 3), ("libsvtav1", 3), ("libvpx-vp9", 3), ("ffv1", 2)]
+)
 def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
     source = described("yuv420p", 320, 192)
     frames = moving_frames(source, 20 if name == "libx264" else 8)
     output = tmp_path / named(ENCODERS[name].containers[0])
     files = set()
     for _ in range(rounds):
-        choice = choose_encoder(source, str(output), EncoderOptions(encoder=name)) if name == "libx264" else None
+        choice = (
+            choose_encoder(source, str(output), EncoderOptions(encoder=name)) if name == "libx264" else None
+        )
         write(source, output, frames, EncoderOptions(encoder=name), overwrite=True, choice=choice)
         files.add(output.read_bytes())
     assert len(files) == 1

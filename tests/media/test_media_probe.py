@@ -26,14 +26,34 @@ def test_a_plain_file_is_described_completely(tmp_path):
     assert (info.path, info.container, info.size) == (str(path), "matroska,webm", path.stat().st_size)
     assert [(stream.kind, stream.codec) for stream in info.streams] == [("video", "h264"), ("audio", "aac")]
     video = info.video
-    assert (video.codec, video.width, video.height, video.pix_fmt, video.format.name) == ("h264", 64, 48, "yuv420p", "yuv420p")
-    assert (video.time_base, video.rate, video.rotation, video.interlaced) == (Fraction(1, 1000), 25, 0, False)
+    assert (video.codec, video.width, video.height, video.pix_fmt, video.format.name) == (
+        "h264",
+        64,
+        48,
+        "yuv420p",
+        "yuv420p",
+    )
+    assert (video.time_base, video.rate, video.rotation, video.interlaced) == (
+        Fraction(1, 1000),
+        25,
+        0,
+        False,
+    )
     assert (video.start, video.duration, video.end) == (0, 480, 480)
     assert video.sample_aspect_ratio is None
 
 
 @pytest.mark.parametrize(
-    "name", ['it\'s "quoted".mkv', " two  spaces .mkv", "новое 動画.mkv", "-dash.mkv", "line\nbreak.mkv", "100%d.mkv", "a:b.mkv"]
+    "name",
+    [
+        'it\'s "quoted".mkv',
+        " two  spaces .mkv",
+        "новое 動画.mkv",
+        "-dash.mkv",
+        "line\nbreak.mkv",
+        "100%d.mkv",
+        "a:b.mkv",
+    ],
 )
 def test_any_file_name_can_be_opened(tmp_path, monkeypatch, name):
     write_video(tmp_path / "plain.mkv", 2)
@@ -64,7 +84,11 @@ def test_what_is_no_video_is_refused_by_name(tmp_path, content, message):
 
 
 @pytest.mark.parametrize(
-    "playlist", ["ffconcat version 1.0\nfile '{}'\n", "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"]
+    "playlist",
+    [
+        "ffconcat version 1.0\nfile '{}'\n",
+        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n",
+    ],
 )
 @pytest.mark.parametrize("name", ["list.mp4", "list.txt", "list.m3u8"])
 def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
@@ -77,7 +101,13 @@ def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
 
 
 @pytest.mark.parametrize(
-    "url", ["concat:{0}|{0}", "subfile,,start,0,end,100,,:{0}", "http://127.0.0.1:9/x.mp4", "data:video/mp4;base64,AAAA"]
+    "url",
+    [
+        "concat:{0}|{0}",
+        "subfile,,start,0,end,100,,:{0}",
+        "http://127.0.0.1:9/x.mp4",
+        "data:video/mp4;base64,AAAA",
+    ],
 )
 def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     path = tmp_path / "plain.mkv"
@@ -105,7 +135,10 @@ def test_sound_alone_is_refused(tmp_path):
 def jpeg() -> bytes:
     encoder = av.CodecContext.create("mjpeg", "w")
     encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 32, 32, "yuvj420p", Fraction(1)
-    return b"".join(bytes(packet) for packet in encoder.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0)))
+    return b"".join(
+        bytes(packet)
+        for packet in encoder.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0))
+    )
 
 
 @pytest.mark.parametrize("video", [True, False])
@@ -129,7 +162,9 @@ def test_a_cover_picture_is_not_the_video(tmp_path, video):
             probe(str(path))
 
 
-@pytest.mark.parametrize("suffix, options", [("mkv", {}), ("mp4", {"movflags": "empty_moov+frag_keyframe"}), ("avi", {})])
+@pytest.mark.parametrize(
+    "suffix, options", [("mkv", {}), ("mp4", {"movflags": "empty_moov+frag_keyframe"}), ("avi", {})]
+)
 def test_a_video_without_frames_is_refused(tmp_path, suffix, options):
     path = tmp_path / f"none.{suffix}"
     with av.open(str(path), "w", container_options=options) as output:
@@ -151,11 +186,15 @@ def test_a_palette_is_refused_with_a_way_out(tmp_path):
         frame.pts = 0
         output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
-    with pytest.raises(MediaError, match=r"palette\.mov: pixel format pal8 \(palette\) is not supported; convert first"):
+    with pytest.raises(
+        MediaError, match=r"palette\.mov: pixel format pal8 \(palette\) is not supported; convert first"
+    ):
         probe(str(path))
 
 
-@pytest.mark.parametrize("name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb565le", "x2rgb10le", "rgbaf16le"])
+@pytest.mark.parametrize(
+    "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb565le", "x2rgb10le", "rgbaf16le"]
+)
 def test_unsupported_pixel_formats_say_what_to_do(name):
     with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
         layout_of(name)
@@ -177,13 +216,26 @@ def test_rotation_and_mirroring_are_read(tmp_path, suffix, degrees, hflip):
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 def test_colour_and_shape_are_read(tmp_path, suffix):
     path = tmp_path / f"tagged.{suffix}"
-    settings = {"sample_aspect_ratio": Fraction(16, 11), "colorspace": 5, "color_primaries": 5, "color_trc": 1, "color_range": 1}
+    settings = {
+        "sample_aspect_ratio": Fraction(16, 11),
+        "colorspace": 5,
+        "color_primaries": 5,
+        "color_trc": 1,
+        "color_range": 1,
+    }
     write_video(
-        path, 2, "libx264", settings=settings, options={"x264-params": "chromaloc=2"}, frame_settings={"colorspace": 5, "color_range": 1}
+        path,
+        2,
+        "libx264",
+        settings=settings,
+        options={"x264-params": "chromaloc=2"},
+        frame_settings={"colorspace": 5, "color_range": 1},
     )
     video = probe(str(path)).video
     assert video.sample_aspect_ratio == Fraction(16, 11)
-    assert video.colour == ColourTags(matrix=5, primaries=5, transfer=1, range=1, chroma_location=3)  # x264 counts locations from 0
+    assert video.colour == ColourTags(
+        matrix=5, primaries=5, transfer=1, range=1, chroma_location=3
+    )  # x264 counts locations from 0
 
 
 def test_full_range_of_an_old_style_format_becomes_a_tag(tmp_path):
@@ -201,12 +253,19 @@ def test_interlaced_is_seen(tmp_path):
 
 def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
     path = tmp_path / "camera.mov"
-    order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)  # a TIFF that says: turned by 90 degrees
+    order = b"II*\0" + struct.pack(
+        "<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0
+    )  # a TIFF that says: turned by 90 degrees
     exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
-        for packet in [*stream.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)), *stream.encode(None)]:
-            made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])  # where cameras put it: behind the first marker
+        for packet in [
+            *stream.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)),
+            *stream.encode(None),
+        ]:
+            made = av.Packet(
+                bytes(packet)[:2] + exif + bytes(packet)[2:]
+            )  # where cameras put it: behind the first marker
             made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
             output.mux_one(made)
     with av.open(str(path)) as source, pytest.raises(ValueError):
@@ -234,7 +293,9 @@ def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
 
 
 def with_stream_type(data: bytes, old: int, new: int) -> bytes:
-    """An MPEG transport stream whose program maps (PID 0x1000) list another type for the streams of type `old`."""
+    """An MPEG transport stream whose program maps (PID 0x1000) list another type for the streams of type
+    `old`.
+    """
     packets = [bytearray(data[at : at + 188]) for at in range(0, len(data), 188)]
     for packet in packets:
         if packet[1] & 0x1F == 0x10 and packet[2] == 0x00:
@@ -262,15 +323,24 @@ def mpeg_crc(data: bytes) -> bytes:
 def test_hdr_metadata_is_read(tmp_path):
     path = tmp_path / "hdr.mkv"
     display = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
-    params = (
-        f"log-level=none:master-display={display}:max-cll=1000,400:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:chromaloc=2"
-    )
+    params = f"log-level=none:master-display={display}:max-cll=1000,400:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:chromaloc=2"
     write_video(path, 3, "libx265", "yuv420p10le", options={"x265-params": params, "preset": "ultrafast"})
     video = probe(str(path)).video
     assert (video.colour.matrix, video.colour.primaries, video.colour.transfer) == (9, 9, 16)
     assert video.content_light == (1000, 400)
     assert video.mastering_display is not None
-    assert [float(value) for value in video.mastering_display] == [0.68, 0.32, 0.265, 0.69, 0.15, 0.06, 0.3127, 0.329, 0.0001, 1000]
+    assert [float(value) for value in video.mastering_display] == [
+        0.68,
+        0.32,
+        0.265,
+        0.69,
+        0.15,
+        0.06,
+        0.3127,
+        0.329,
+        0.0001,
+        1000,
+    ]
 
 
 PLANAR = {
@@ -282,15 +352,21 @@ PLANAR = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("planar, stored", [(planar, stored) for planar, names in PLANAR.items() for stored in names])
+@pytest.mark.parametrize(
+    "planar, stored", [(planar, stored) for planar, names in PLANAR.items() for stored in names]
+)
 @pytest.mark.parametrize("size", [(64, 48), (38, 26), (30, 6)])
 def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     planes = sample_planes(planar, 1, *size)
-    packed = video_frame(planar, planes).reformat(format=stored)  # FFmpeg's scaler only moves the samples here
+    packed = video_frame(planar, planes).reformat(
+        format=stored
+    )  # FFmpeg's scaler only moves the samples here
     layout = layout_of(stored)
     assert layout.format.name == planar
     found = planes_of(packed, layout)
-    wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes  # FFmpeg keeps them as G, B, R
+    wanted = (
+        (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
+    )  # FFmpeg keeps them as G, B, R
     for plane, expected in zip(found, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)

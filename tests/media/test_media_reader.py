@@ -112,7 +112,9 @@ def test_irregular_times_and_durations_are_exact(tmp_path, suffix, codec, option
     if (suffix, codec) == ("nut", "libx264"):
         pytest.skip("FFmpeg's NUT writer can't hold irregular times with B-frames")
     path = tmp_path / f"irregular.{suffix}"
-    write_video(path, 12, codec, times=IRREGULAR, time_base=Fraction(1, 1000), last_duration=77, options=options)
+    write_video(
+        path, 12, codec, times=IRREGULAR, time_base=Fraction(1, 1000), last_duration=77, options=options
+    )
     with VideoReader(str(path)) as reader:
         base = reader.info.video.time_base
         frames = list(reader.frames())
@@ -137,14 +139,18 @@ def test_a_late_start_is_kept(tmp_path, suffix, start):
     assert {frame.duration * base * 25 for frame in frames} == {1}
 
 
-@pytest.mark.parametrize("codec, options", [("libx264", {"bf": "0"}), ("mpeg4", {"bf": "2"}), ("mpeg4", {}), ("ffv1", {})])
+@pytest.mark.parametrize(
+    "codec, options", [("libx264", {"bf": "0"}), ("mpeg4", {"bf": "2"}), ("mpeg4", {}), ("ffv1", {})]
+)
 def test_avi_frames_are_timed_by_their_number(tmp_path, codec, options):
     path = tmp_path / "numbered.avi"
     pictures = write_video(path, 12, codec, options=options)
     frames = read(path)
     assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(12)]
     for frame, planes in zip(frames, pictures, strict=True):
-        assert np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40  # the right picture, as lossy as it is
+        assert (
+            np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40
+        )  # the right picture, as lossy as it is
 
 
 GROUPS = {
@@ -164,7 +170,10 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
     full = read(path)
     with VideoReader(str(path)) as reader:
         for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
-            for early in {0, int(full[1].pts - full[0].pts > 1)}:  # the exact time of a frame, and one tick before
+            for early in {
+                0,
+                int(full[1].pts - full[0].pts > 1),
+            }:  # the exact time of a frame, and one tick before
                 found = list(reader.frames(full[index].pts - early))
                 assert not reader.damage.found, reader.damage.summary()
                 assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
@@ -176,7 +185,10 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
 
 @pytest.mark.parametrize(
     "codec, options",
-    [("libx265", {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "fast"}), ("mpeg2video", {"g": "8", "bf": "2"})],
+    [
+        ("libx265", {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "fast"}),
+        ("mpeg2video", {"g": "8", "bf": "2"}),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["mkv", "ts"])
 def test_open_groups_of_other_codecs_seek_exactly(tmp_path, codec, options, suffix):
@@ -204,27 +216,46 @@ def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
     """One mjpeg stream whose pictures have any size, pixel format and time."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=25)
-        stream.width, stream.height, stream.pix_fmt, stream.time_base = *sizes[0], "yuvj420p", Fraction(1, 1000)
+        stream.width, stream.height, stream.pix_fmt, stream.time_base = (
+            *sizes[0],
+            "yuvj420p",
+            Fraction(1, 1000),
+        )
         for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
             pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
             encoder = av.CodecContext.create("mjpeg", "w")
-            encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = *size, pix_fmt, Fraction(1, 25)
+            encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
+                *size,
+                pix_fmt,
+                Fraction(1, 25),
+            )
             for packet in encoder.encode(video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)):
-                packet.stream, packet.pts, packet.dts, packet.time_base = stream, time, number, Fraction(1, 1000)
+                packet.stream, packet.pts, packet.dts, packet.time_base = (
+                    stream,
+                    time,
+                    number,
+                    Fraction(1, 1000),
+                )
                 output.mux(packet)
 
 
 def test_a_change_of_size_names_the_frame_and_both_sizes(tmp_path):
     path = tmp_path / "sizes.mkv"
     mux_jpegs(path, [(64, 48)] * 7 + [(32, 48)] * 2, range(0, 360, 40))
-    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"sizes\.mkv, frame 7: 32x48, but the stream began at 64x48"):
+    with (
+        VideoReader(str(path)) as reader,
+        pytest.raises(MediaError, match=r"sizes\.mkv, frame 7: 32x48, but the stream began at 64x48"),
+    ):
         list(reader.frames())
 
 
 def test_a_change_of_pixel_format_names_the_frame(tmp_path):
     path = tmp_path / "formats.mkv"
     mux_jpegs(path, [(64, 48)] * 8, range(0, 320, 40), ["yuvj420p"] * 6 + ["yuvj444p"] * 2)
-    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame 6: yuvj444p, but the stream began in yuvj420p"):
+    with (
+        VideoReader(str(path)) as reader,
+        pytest.raises(MediaError, match=r"frame 6: yuvj444p, but the stream began in yuvj420p"),
+    ):
         list(reader.frames())
 
 
@@ -233,7 +264,9 @@ def test_a_time_that_does_not_increase_names_the_frame(tmp_path):
     mux_jpegs(path, [(64, 48)] * 6, [0, 40, 80, 120, 100, 200])
     with (
         VideoReader(str(path)) as reader,
-        pytest.raises(MediaError, match=r"frame 4: its time \(pts 100\) is not after the one before it \(120\)"),
+        pytest.raises(
+            MediaError, match=r"frame 4: its time \(pts 100\) is not after the one before it \(120\)"
+        ),
     ):
         list(reader.frames())
 
@@ -247,7 +280,10 @@ def test_frames_without_times_are_never_given_made_up_ones(tmp_path):
             if packet.size:
                 packet.stream = stream
                 output.mux(packet)
-    with VideoReader(str(path)) as reader, pytest.raises(MediaError, match=r"frame \d+: it has no time stamp, .*remux"):
+    with (
+        VideoReader(str(path)) as reader,
+        pytest.raises(MediaError, match=r"frame \d+: it has no time stamp, .*remux"),
+    ):
         list(reader.frames())
 
 
@@ -345,7 +381,12 @@ def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
 def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
     stdin(f"YUV4MPEG2 W2 H2 F30000:1001 {words}\nFRAME\n".encode() + bytes(24))
     video = VideoReader("-").info.video
-    assert (video.pix_fmt, video.colour, video.interlaced, video.time_base) == (pix_fmt, colour, interlaced, Fraction(1001, 30000))
+    assert (video.pix_fmt, video.colour, video.interlaced, video.time_base) == (
+        pix_fmt,
+        colour,
+        interlaced,
+        Fraction(1001, 30000),
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The same film: what VideoWriter writes, VideoReader reads, with every time, tag and (without loss) every sample as it was."""
+"""The same film: what VideoWriter writes, VideoReader reads, with every time, tag and (without loss) every
+sample as it was.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ from vidrestore.media.encoders import ENCODERS, SUFFIXES, obstacle
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions
 
-FORMATS = ["yuv420p", "yuv422p", "yuv444p", "gray", "yuv420p10le", "yuv422p10le", "yuv444p10le", "gray10le", "gbrp"]
+FORMATS = [
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "gray",
+    "yuv420p10le",
+    "yuv422p10le",
+    "yuv444p10le",
+    "gray10le",
+    "gbrp",
+]
 TAGS = ColourTags(matrix=9, primaries=9, transfer=16, range=1, chroma_location=3)
 QUARTER_TURN = (0, -65536, 0, 65536, 0, 0, 0, 0, 1 << 30)
 MIRRORED = (-65536, 0, 0, 0, 65536, 0, 0, 0, 1 << 30)
@@ -37,7 +49,13 @@ GRID = [
 
 @pytest.mark.parametrize("pix_fmt, container, size", GRID)
 def test_identity_keeps_every_sample_time_and_tag(pix_fmt, container, size, tmp_path):
-    source = described(pix_fmt, *size, base_rate=Fraction(30), sample_aspect_ratio=Fraction(64, 45), display_matrix=QUARTER_TURN)
+    source = described(
+        pix_fmt,
+        *size,
+        base_rate=Fraction(30),
+        sample_aspect_ratio=Fraction(64, 45),
+        display_matrix=QUARTER_TURN,
+    )
     frames = made_frames(source, VARYING)
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, frames, LOSSLESS)
@@ -46,7 +64,9 @@ def test_identity_keeps_every_sample_time_and_tag(pix_fmt, container, size, tmp_
         video = reader.info.video
     assert [frame.pts for frame in found] == nearest_ticks([pts for pts, _ in VARYING], video.time_base)
     end = (found[-1].pts + found[-1].duration) * video.time_base
-    assert abs(end - Fraction(sum(VARYING[-1]), 24000)) <= (0 if container in ("mp4", "mov") else Fraction(2, 1000))
+    assert abs(end - Fraction(sum(VARYING[-1]), 24000)) <= (
+        0 if container in ("mp4", "mov") else Fraction(2, 1000)
+    )
     assert (video.width, video.height, video.format) == (*size, source.video.format)
     assert (video.sample_aspect_ratio, video.display_matrix) == (Fraction(64, 45), QUARTER_TURN)
     for made, decoded in zip(frames, found, strict=True):
@@ -60,7 +80,9 @@ def nearest_ticks(times, time_base):
 LOSSY = [(row.name, container) for row in ENCODERS.values() for container in row.containers]
 
 
-@pytest.mark.parametrize("times", [CONSTANT, VARYING, tuple((pts + 5555, duration) for pts, duration in VARYING)])
+@pytest.mark.parametrize(
+    "times", [CONSTANT, VARYING, tuple((pts + 5555, duration) for pts, duration in VARYING)]
+)
 @pytest.mark.parametrize("encoder, container", LOSSY)
 def test_each_encoder_keeps_times_in_each_container(encoder, container, times, tmp_path):
     pix_fmt = next(iter(ENCODERS[encoder].formats))
@@ -68,9 +90,13 @@ def test_each_encoder_keeps_times_in_each_container(encoder, container, times, t
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source, times), EncoderOptions(encoder=encoder))
     found = read(output)
-    assert [frame.pts for frame in found.frames] == nearest_ticks([pts for pts, _ in times], found.info.video.time_base)
+    assert [frame.pts for frame in found.frames] == nearest_ticks(
+        [pts for pts, _ in times], found.info.video.time_base
+    )
     assert found.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
-    if container in ("mp4", "mov") and encoder != "libvpx-vp9":  # FFmpeg's parser gives VP9 the average duration
+    if (
+        container in ("mp4", "mov") and encoder != "libvpx-vp9"
+    ):  # FFmpeg's parser gives VP9 the average duration
         assert [frame.duration for frame in found.frames] == [duration for _, duration in times]
 
 
@@ -90,7 +116,9 @@ def test_each_encoder_keeps_tags_in_each_container(encoder, container, matrix, t
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(output).info.video
-    sited = (container == "matroska" or encoder in ("libx264", "libx265", "libsvtav1") or container == "webm") and pix_fmt != "gbrp"
+    sited = (
+        container == "matroska" or encoder in ("libx264", "libx265", "libsvtav1") or container == "webm"
+    ) and pix_fmt != "gbrp"
     assert replace(video.colour, chroma_location=0) == replace(tags, chroma_location=0)
     assert video.colour.chroma_location == (TAGS.chroma_location if sited else video.colour.chroma_location)
     assert (video.sample_aspect_ratio, video.display_matrix) == (Fraction(4, 3), matrix)
@@ -113,7 +141,8 @@ def test_full_range_is_a_tag_not_another_pixel_format(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "time_base", [Fraction(1, 90000), Fraction(1, 1000), Fraction(1001, 30000), Fraction(1, 25), Fraction(1, 10_000_000)]
+    "time_base",
+    [Fraction(1, 90000), Fraction(1, 1000), Fraction(1001, 30000), Fraction(1, 25), Fraction(1, 10_000_000)],
 )
 def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     step = max(1, round(1 / (25 * time_base)))
@@ -122,20 +151,27 @@ def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     write(source, tmp_path / "a.mp4", made_frames(source, times))
     found = read(tmp_path / "a.mp4")
     assert found.info.video.time_base == Fraction(1, time_base.denominator)
-    assert [frame.pts * found.info.video.time_base for frame in found.frames] == [pts * time_base for pts, _ in times]
+    assert [frame.pts * found.info.video.time_base for frame in found.frames] == [
+        pts * time_base for pts, _ in times
+    ]
 
 
 CHROMATICITIES = (34_000, 16_000, 13_250, 34_500, 7_500, 3_000, 15_635, 16_450)
 MASTERING = (*(Fraction(value, 50_000) for value in CHROMATICITIES), Fraction(1, 200), Fraction(1000))
 
 
-@pytest.mark.parametrize("encoder, name", [("libx265", "a.mp4"), ("libx265", "a.mkv"), ("libx264", "a.mp4"), ("libsvtav1", "a.webm")])
+@pytest.mark.parametrize(
+    "encoder, name",
+    [("libx265", "a.mp4"), ("libx265", "a.mkv"), ("libx264", "a.mp4"), ("libsvtav1", "a.webm")],
+)
 def test_hdr_metadata_is_kept(encoder, name, tmp_path):
     source = described("yuv420p10le", mastering_display=MASTERING, content_light=(1000, 400))
     write(source, tmp_path / name, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(tmp_path / name).info.video
     assert video.content_light == (1000, 400)
-    assert [float(value) for value in video.mastering_display] == pytest.approx([float(value) for value in MASTERING], rel=1e-3, abs=1e-4)
+    assert [float(value) for value in video.mastering_display] == pytest.approx(
+        [float(value) for value in MASTERING], rel=1e-3, abs=1e-4
+    )
 
 
 def test_hdr_metadata_that_an_encoder_cannot_write_is_said(tmp_path):
@@ -161,5 +197,7 @@ def test_the_shape_is_written_beside_copied_streams(tmp_path):
     info = read(path).info
     shaped = replace(info, video=replace(info.video, sample_aspect_ratio=Fraction(4, 3)))
     times = [(frame.pts, frame.duration) for frame in read(path).frames]
-    write(shaped, tmp_path / "a.mkv", made_frames(shaped, times), LOSSLESS, copy=check_streams(shaped, "a.mkv"))
+    write(
+        shaped, tmp_path / "a.mkv", made_frames(shaped, times), LOSSLESS, copy=check_streams(shaped, "a.mkv")
+    )
     assert read(tmp_path / "a.mkv").info.video.sample_aspect_ratio == Fraction(4, 3)

@@ -12,7 +12,18 @@ from typing import Any
 
 import av
 import pytest
-from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, made_frames, packets, read, rich_video, write
+from written_videos import (
+    CONSTANT,
+    VARYING,
+    Extras,
+    described,
+    fast_choice,
+    made_frames,
+    packets,
+    read,
+    rich_video,
+    write,
+)
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
@@ -21,30 +32,46 @@ from vidrestore.media.encoding import Encoder, EncoderChoice
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.probe import SourceInfo
-from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, StoredPacket, check_segment, read_packets
+from vidrestore.media.segment_file import (
+    SegmentFacts,
+    SegmentWriter,
+    StoredPacket,
+    check_segment,
+    read_packets,
+)
 from vidrestore.media.streams import check_streams
 from vidrestore.options import EncoderOptions
 
 LONG = [(number * 1001, 1001) for number in range(14)]
 NAMES = ["libx264", "libx265", "libsvtav1", "libvpx-vp9", "ffv1"]
-HOMES = [(name, SUFFIXES[container]) for name in [*NAMES, "prores_ks"] for container in ENCODERS[name].containers]
+HOMES = [
+    (name, SUFFIXES[container]) for name in [*NAMES, "prores_ks"] for container in ENCODERS[name].containers
+]
 
 
-def segment(path: Path, source: SourceInfo, choice: EncoderChoice, frames: list[Frame], first: int = 0) -> SegmentFacts:
+def segment(
+    path: Path, source: SourceInfo, choice: EncoderChoice, frames: list[Frame], first: int = 0
+) -> SegmentFacts:
     writer = SegmentWriter(path, source, choice, first=first)
     for frame in frames:
         writer.write(frame)
     return writer.finish({"first": first})
 
 
-def join(output: Path, source: SourceInfo, choice: EncoderChoice, frames: list[Frame], cuts: list[int], **more: Any) -> None:
+def join(
+    output: Path, source: SourceInfo, choice: EncoderChoice, frames: list[Frame], cuts: list[int], **more: Any
+) -> None:
     """Encode the frames in segments that begin at 0 and at `cuts`, and join them."""
     edges = [0, *cuts, len(frames)]
     paths = [output.with_name(f"{first}.segment") for first in edges[:-1]]
     spans = list(zip(paths, edges, edges[1:], strict=False))
     facts = [segment(path, source, choice, frames[first:stop], first) for path, first, stop in spans]
     joined = JoinedFile(Muxer(str(output), source, choice, **({"copy": ()} | more)))
-    joined.begin([frame.pts for frame in frames], [frame.duration for frame in frames], max(fact.delay for fact in facts))
+    joined.begin(
+        [frame.pts for frame in frames],
+        [frame.duration for frame in frames],
+        max(fact.delay for fact in facts),
+    )
     for (path, first, _), fact in zip(spans, facts, strict=True):
         joined.check_head(path, fact)
         for packet in read_packets(path):
@@ -56,20 +83,31 @@ def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
     return [(frame.pts, [plane.tobytes() for plane in frame.planes]) for frame in read(path).frames]
 
 
-@pytest.mark.parametrize("times", [LONG, [*VARYING, *((20000 + 1500 * number, 1500) for number in range(7))]], ids=["steady", "varying"])
+@pytest.mark.parametrize(
+    "times",
+    [LONG, [*VARYING, *((20000 + 1500 * number, 1500) for number in range(7))]],
+    ids=["steady", "varying"],
+)
 @pytest.mark.parametrize("encoder, suffix", HOMES)
-def test_a_joined_film_has_every_frame_at_its_time(tmp_path: Path, encoder: str, suffix: str, times: list[tuple[int, int]]) -> None:
-    source = described("yuv422p10le" if encoder == "prores_ks" else "yuv420p", base_rate=Fraction(30) if times != LONG else None)
+def test_a_joined_film_has_every_frame_at_its_time(
+    tmp_path: Path, encoder: str, suffix: str, times: list[tuple[int, int]]
+) -> None:
+    source = described(
+        "yuv422p10le" if encoder == "prores_ks" else "yuv420p",
+        base_rate=Fraction(30) if times != LONG else None,
+    )
     choice = fast_choice(source, Path(f"x{suffix}"), EncoderOptions(encoder=encoder))
     frames = made_frames(source, times)
     join(tmp_path / f"joined{suffix}", source, choice, frames, [5, 6, 12])
     write(source, tmp_path / f"whole{suffix}", frames, choice=choice)
     joined, whole = read(tmp_path / f"joined{suffix}"), read(tmp_path / f"whole{suffix}")
-    assert [(frame.pts, frame.duration) for frame in joined.frames] == [(frame.pts, frame.duration) for frame in whole.frames]
+    assert [(frame.pts, frame.duration) for frame in joined.frames] == [
+        (frame.pts, frame.duration) for frame in whole.frames
+    ]
     assert joined.end == whole.end
-    assert replace(joined.info, path="", size=0, metadata={}, video=replace(joined.info.video, bit_rate=0)) == replace(
-        whole.info, path="", size=0, metadata={}, video=replace(whole.info.video, bit_rate=0)
-    )
+    assert replace(
+        joined.info, path="", size=0, metadata={}, video=replace(joined.info.video, bit_rate=0)
+    ) == replace(whole.info, path="", size=0, metadata={}, video=replace(whole.info.video, bit_rate=0))
 
 
 @pytest.mark.parametrize("encoder", NAMES)
@@ -78,17 +116,25 @@ def test_without_loss_a_joined_film_is_what_went_in(tmp_path: Path, encoder: str
     choice = fast_choice(source, Path("x.mkv"), EncoderOptions(encoder=encoder, lossless=True))
     frames = made_frames(source, LONG)
     join(tmp_path / "a.mkv", source, choice, frames, [1, 8])
-    assert [planes for _, planes in pictures(tmp_path / "a.mkv")] == [[plane.tobytes() for plane in frame.planes] for frame in frames]
+    assert [planes for _, planes in pictures(tmp_path / "a.mkv")] == [
+        [plane.tobytes() for plane in frame.planes] for frame in frames
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 @pytest.mark.parametrize("encoder", ["libx264", "libx265"])
-def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(tmp_path: Path, encoder: str, name: str) -> None:
+def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(
+    tmp_path: Path, encoder: str, name: str
+) -> None:
     source = described()
     choice = fast_choice(source, Path(name), EncoderOptions(encoder=encoder, options={"bf": "3"}))
     join(tmp_path / name, source, choice, made_frames(source, LONG), [5, 6])
     with av.open(str(tmp_path / name)) as container:
-        times = [(packet.dts, packet.pts) for packet in container.demux(video=0) if packet.size and packet.dts is not None]
+        times = [
+            (packet.dts, packet.pts)
+            for packet in container.demux(video=0)
+            if packet.size and packet.dts is not None
+        ]
     assert all(dts <= pts for dts, pts in times)
     assert [dts for dts, _ in times] == sorted({dts for dts, _ in times})
     assert any(dts < pts for dts, pts in times)  # there are B-frames
@@ -102,8 +148,12 @@ def test_one_segment_is_the_film_that_is_encoded_in_one_go(tmp_path: Path) -> No
     assert (tmp_path / "joined.mp4").read_bytes() == (tmp_path / "whole.mp4").read_bytes()
 
 
-@pytest.mark.parametrize("origin, target", [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mov", "out.mkv")])
-def test_other_streams_are_those_of_a_film_encoded_in_one_go(tmp_path: Path, origin: str, target: str) -> None:
+@pytest.mark.parametrize(
+    "origin, target", [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mov", "out.mkv")]
+)
+def test_other_streams_are_those_of_a_film_encoded_in_one_go(
+    tmp_path: Path, origin: str, target: str
+) -> None:
     source = rich_video(tmp_path / origin, Extras(audio=("aac", "aac")))
     times = [(frame.pts, frame.duration) for frame in read(tmp_path / origin).frames]
     output, whole = tmp_path / target, tmp_path / f"whole.{target}"
@@ -112,13 +162,21 @@ def test_other_streams_are_those_of_a_film_encoded_in_one_go(tmp_path: Path, ori
     write(source, whole, made_frames(source, times), choice=choice, copy=copy)
     for index in copy:
         assert packets(output)[index] == packets(whole)[index] != []
-    assert [(frame.pts, frame.duration) for frame in read(output).frames] == [(frame.pts, frame.duration) for frame in read(whole).frames]
+    assert [(frame.pts, frame.duration) for frame in read(output).frames] == [
+        (frame.pts, frame.duration) for frame in read(whole).frames
+    ]
 
 
 def test_a_film_that_begins_before_0_is_moved_to_0(tmp_path: Path) -> None:
     source = described()
     choice = fast_choice(source, Path("a.mp4"))
-    join(tmp_path / "a.mp4", source, choice, made_frames(source, [(pts - 2400, duration) for pts, duration in LONG]), [5])
+    join(
+        tmp_path / "a.mp4",
+        source,
+        choice,
+        made_frames(source, [(pts - 2400, duration) for pts, duration in LONG]),
+        [5],
+    )
     assert [frame.pts for frame in read(tmp_path / "a.mp4").frames] == [pts for pts, _ in LONG]
 
 
@@ -168,7 +226,9 @@ def test_a_segment_with_a_picture_less_is_found(written: Path) -> None:
     data = written.read_bytes()
     size = int.from_bytes(data[5:9], "big")
     second = 13 + size
-    written.write_bytes(data[:second] + data[second + 13 + int.from_bytes(data[second + 5 : second + 9], "big") :])
+    written.write_bytes(
+        data[:second] + data[second + 13 + int.from_bytes(data[second + 5 : second + 9], "big") :]
+    )
     assert zlib.crc32(written.read_bytes()) != zlib.crc32(data)
     with pytest.raises(MediaError, match="13 of 14 pictures are there"):
         check_segment(written)
@@ -187,7 +247,9 @@ def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path: Path)
     writer = SegmentWriter(tmp_path / "0.segment", source, fast_choice(source, Path("x.mkv")), first=70)
     frames = made_frames(source, [(0, 10), (10, 1001)])
     writer.write(frames[0])
-    with pytest.raises(MediaError, match=r"frame 71: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts"):
+    with pytest.raises(
+        MediaError, match=r"frame 71: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts"
+    ):
         writer.write(frames[1])
     writer.abort()
 
@@ -217,8 +279,12 @@ def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: st
     frames = [replace(frame, pts=frame.pts - early) for frame in read(tmp_path / "in.mkv").frames]
     join(tmp_path / name, source, fast_choice(source, Path(name)), frames, [5], first=frames[0].pts)
     with av.open(str(tmp_path / name)) as after:
-        times = [[chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()]
-    begins = Fraction(0 if name.endswith("mp4") else 1, 10)  # MP4's chapters are a track that begins with the film
+        times = [
+            [chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()
+        ]
+    begins = Fraction(
+        0 if name.endswith("mp4") else 1, 10
+    )  # MP4's chapters are a track that begins with the film
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
     assert read(tmp_path / name).frames[0].pts == 0
 
@@ -231,7 +297,9 @@ def test_segments_are_encoded_without_a_container(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("encoder, suffix", HOMES)
-def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(tmp_path: Path, encoder: str, suffix: str) -> None:
+def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(
+    tmp_path: Path, encoder: str, suffix: str
+) -> None:
     source = described("yuv422p10le" if encoder == "prores_ks" else "yuv420p")
     choice = fast_choice(source, Path(f"x{suffix}"), EncoderOptions(encoder=encoder))
     muxer = Muxer(str(tmp_path / f"x{suffix}"), source, choice, ())
@@ -242,5 +310,7 @@ def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(tmp_path: 
 
 
 def packets_of(encoder: Encoder, frames: list[Frame]) -> Iterator[tuple[Any, ...]]:
-    for packet in chain(*(encoder.encode(frame, frame.pts, frame.duration) for frame in frames), encoder.flush()):
+    for packet in chain(
+        *(encoder.encode(frame, frame.pts, frame.duration) for frame in frames), encoder.flush()
+    ):
         yield packet.pts, packet.dts, packet.duration, packet.is_keyframe, bytes(packet)

@@ -1,4 +1,6 @@
-"""VideoWriter: whole or not at all, the picture's times exact, everything else of the source copied packet for packet."""
+"""VideoWriter: whole or not at all, the picture's times exact, everything else of the source copied packet
+for packet.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from written_videos import CONSTANT, VARYING, Extras, described, fast_choice, made_frames, packets, read, rich_video, write
+from written_videos import (
+    CONSTANT,
+    VARYING,
+    Extras,
+    described,
+    fast_choice,
+    made_frames,
+    packets,
+    read,
+    rich_video,
+    write,
+)
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.frames import Frame
@@ -31,7 +44,9 @@ from vidrestore.options import EncoderOptions
 
 def writer_for(output, source=None, **more):
     source = source or described()
-    return VideoWriter(str(output), source=source, encoder=fast_choice(source, Path("x.mp4")), **({"copy": ()} | more))
+    return VideoWriter(
+        str(output), source=source, encoder=fast_choice(source, Path("x.mp4")), **({"copy": ()} | more)
+    )
 
 
 def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
@@ -68,7 +83,10 @@ def test_an_existing_output_is_replaced_when_asked(tmp_path):
 
 def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
     output = tmp_path / "a.mp4"
-    with pytest.raises(OutputExistsError, match="appeared while it was being made"), writer_for(output) as writer:
+    with (
+        pytest.raises(OutputExistsError, match="appeared while it was being made"),
+        writer_for(output) as writer,
+    ):
         writer.write(made_frames(described())[0])
         output.write_text("theirs")
     assert output.read_text() == "theirs"
@@ -117,7 +135,9 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("count, message", [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")])
+@pytest.mark.parametrize(
+    "count, message", [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")]
+)
 def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
     with pytest.raises(MediaError, match=message):
         write(described(), tmp_path / "a.mp4", made_frames(described())[:count], frames=6)
@@ -148,8 +168,14 @@ def test_a_file_that_ends_before_what_was_written_is_discarded(tmp_path, monkeyp
 @pytest.mark.parametrize(
     "frame, message",
     [
-        (Frame((np.zeros((48, 32), np.uint8),) + (np.zeros((24, 32), np.uint8),) * 2, 0), r"frame 0: planes of .*\(48, 32\).* expected"),
-        (Frame((np.zeros((48, 64), np.uint16),) + (np.zeros((24, 32), np.uint16),) * 2, 0), "frame 0: samples of uint16, .* 8 bits"),
+        (
+            Frame((np.zeros((48, 32), np.uint8),) + (np.zeros((24, 32), np.uint8),) * 2, 0),
+            r"frame 0: planes of .*\(48, 32\).* expected",
+        ),
+        (
+            Frame((np.zeros((48, 64), np.uint16),) + (np.zeros((24, 32), np.uint16),) * 2, 0),
+            "frame 0: samples of uint16, .* 8 bits",
+        ),
     ],
 )
 def test_a_frame_that_does_not_fit_is_named(frame, message, tmp_path):
@@ -160,7 +186,9 @@ def test_a_frame_that_does_not_fit_is_named(frame, message, tmp_path):
 def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
     frames = made_frames(described(), [(0, 10), (10, 1001), (1011, 1001)])
     with pytest.raises(
-        MediaError, match="frame 1: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts 1/1000 s, use -o"
+        MediaError,
+        match="frame 1: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts 1/1000 s, "
+        "use -o",
     ):
         write(described(), tmp_path / "a.mkv", frames)
     write(described(), tmp_path / "a.mp4", frames)
@@ -174,7 +202,9 @@ def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
     with VideoWriter(str(tmp_path / name), source=source, encoder=choice, copy=()) as writer:
         for frame in made_frames(source, [(pts - 2400, duration) for pts, duration in CONSTANT]):
             writer.write(frame)
-    assert writer.warnings == [f"{tmp_path / name}: the video begins 0.100 s before 0, so all times were moved by 0.100 s"]
+    assert writer.warnings == [
+        f"{tmp_path / name}: the video begins 0.100 s before 0, so all times were moved by 0.100 s"
+    ]
     found = read(tmp_path / name)
     assert found.frames[0].pts == 0
     assert len(found.frames) == len(CONSTANT)
@@ -213,12 +243,23 @@ def copied(source, output, drop=frozenset()):
     with av.open(source.path) as container:
         stream = container.streams[source.video.index]
         times = [(frame.pts, frame.duration) for frame in container.decode(stream)]
-    write(source, output, made_frames(source, times), copy=check_streams(source, str(output), drop), overwrite=True)
+    write(
+        source,
+        output,
+        made_frames(source, times),
+        copy=check_streams(source, str(output), drop),
+        overwrite=True,
+    )
     return packets(Path(source.path)), packets(output)
 
 
 PLAIN = Extras(audio=("aac", "flac"))
-LETTERS = Extras(audio=("aac", "libopus"), subtitles=("subrip",), attachment=True, metadata=(("title", "A film"), ("ODDITY", "kept")))
+LETTERS = Extras(
+    audio=("aac", "libopus"),
+    subtitles=("subrip",),
+    attachment=True,
+    metadata=(("title", "A film"), ("ODDITY", "kept")),
+)
 
 
 @pytest.mark.parametrize(
@@ -240,22 +281,37 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     tick = 0 if target.endswith(("mp4", "mov")) else Fraction(1, 2000)
     for index in [info.index for info in source.streams if info.kind in ("audio", "subtitle")]:
         assert [data for data, _ in before[index]] == [data for data, _ in after[index]]
-        assert all(abs(old - new) <= tick for (_, old), (_, new) in zip(before[index], after[index], strict=True))
+        assert all(
+            abs(old - new) <= tick for (_, old), (_, new) in zip(before[index], after[index], strict=True)
+        )
 
 
-@pytest.mark.parametrize("origin, target", [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")])
+@pytest.mark.parametrize(
+    "origin, target",
+    [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")],
+)
 def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
-    source = rich_video(tmp_path / origin, Extras(metadata=(("title", "A film"), ("artist", "Somebody"), ("com.example.key", "odd"))))
+    source = rich_video(
+        tmp_path / origin,
+        Extras(metadata=(("title", "A film"), ("artist", "Somebody"), ("com.example.key", "odd"))),
+    )
     copied(source, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
         metadata = {key.lower(): value for key, value in container.metadata.items()}
         assert [chapter["metadata"]["title"] for chapter in container.chapters()] == ["one", "two"]
-        ends = [(chapter["start"] * chapter["time_base"], chapter["end"] * chapter["time_base"]) for chapter in container.chapters()]
+        ends = [
+            (chapter["start"] * chapter["time_base"], chapter["end"] * chapter["time_base"])
+            for chapter in container.chapters()
+        ]
         sound = container.streams.audio[0]
         assert sound.metadata["language"] == "ita"
         assert sound.metadata.get("title", sound.metadata.get("name")) == "Suono"
     assert ends == [(0, Fraction(1, 5)), (Fraction(1, 5), Fraction(1, 2))]
-    assert (metadata["title"], metadata["artist"], metadata["com.example.key"]) == ("A film", "Somebody", "odd")
+    assert (metadata["title"], metadata["artist"], metadata["com.example.key"]) == (
+        "A film",
+        "Somebody",
+        "odd",
+    )
 
 
 @pytest.mark.parametrize("targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")])
@@ -293,21 +349,39 @@ def test_attachments_are_kept_in_mkv(tmp_path):
             "in.mkv",
             LETTERS,
             "out.mp4",
-            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use -o .*out.mkv or --drop subtitles,att",
+            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use -o "
+            r".*out.mkv or --drop subtitles,att",
         ),
-        ("in.mkv", PLAIN, "out.webm", r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*use -o .*out.mkv or --drop audio"),
+        (
+            "in.mkv",
+            PLAIN,
+            "out.webm",
+            r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*use -o .*out.mkv or --drop audio",
+        ),
         (
             "in.mp4",
             Extras(subtitles=("mov_text",)),
             "out.mkv",
             r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use --drop subtitles",
         ),
-        ("in.mkv", Extras(audio=("libopus",), attachment=True), "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),
+        (
+            "in.mkv",
+            Extras(audio=("libopus",), attachment=True),
+            "out.webm",
+            r".webm can't hold stream 2 \(attachment: letters.ttf\)",
+        ),
         ("in.mp4", Extras(audio=("libopus",)), "out.mov", r".mov can't hold stream 1 \(audio: opus"),
-        ("in.mp4", Extras(cover=True), "out.mov", r".mov can't hold stream 3 \(cover: mjpeg\); use -o .*out.mkv or --drop cover"),
+        (
+            "in.mp4",
+            Extras(cover=True),
+            "out.mov",
+            r".mov can't hold stream 3 \(cover: mjpeg\); use -o .*out.mkv or --drop cover",
+        ),
     ],
 )
-def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(origin, extras, target, message, tmp_path):
+def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(
+    origin, extras, target, message, tmp_path
+):
     source = rich_video(tmp_path / origin, extras)
     with pytest.raises(MediaError, match=message):
         check_streams(source, str(tmp_path / target))
@@ -324,7 +398,9 @@ def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
         frame = av.VideoFrame(64, 48, "yuv420p")
         frame.pts = 0
         output.mux([*video.encode(frame), *video.encode(None), *silence(sound)])
-    with pytest.raises(MediaError, match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use -o .*out.mkv or --drop audio"):
+    with pytest.raises(
+        MediaError, match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use -o .*out.mkv or --drop audio"
+    ):
         check_streams(probe(str(path)), str(tmp_path / "out.mp4"))
 
 
@@ -367,7 +443,18 @@ def piped(source, frames, **more):
 
 
 @pytest.mark.parametrize(
-    "pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "gray", "yuv420p10le", "yuv422p10le", "yuv444p12le", "gray10le", "gray16le"]
+    "pix_fmt",
+    [
+        "yuv420p",
+        "yuv422p",
+        "yuv444p",
+        "gray",
+        "yuv420p10le",
+        "yuv422p10le",
+        "yuv444p12le",
+        "gray10le",
+        "gray16le",
+    ],
 )
 @pytest.mark.parametrize("size", [(64, 48), (33, 25)])
 def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
@@ -385,7 +472,9 @@ def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
             assert (rows == plane).all()
 
 
-@pytest.mark.parametrize("location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")])
+@pytest.mark.parametrize(
+    "location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")]
+)
 def test_the_pipes_header_says_where_chroma_lies_and_its_range(location, name):
     from vidrestore.frames import ColourTags
 
@@ -411,11 +500,16 @@ def test_a_rate_that_is_known_to_vary_is_refused_before_any_frame():
 
 def test_a_pipe_says_once_what_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert pipe_warning(source) == f"{source.path}: a y4m pipe holds the picture only; left out: attachments, audio, chapters, subtitles"
+    assert (
+        pipe_warning(source)
+        == f"{source.path}: a y4m pipe holds the picture only; left out: attachments, audio, chapters, "
+        "subtitles"
+    )
     assert pipe_warning(described()) is None
     turned = described(rotation=-90, content_light=(1000, 400))
     assert pipe_warning(turned) == (
-        f"{turned.path}: a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn it behind the pipe, "
+        f"{turned.path}: a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn "
+        "it behind the pipe, "
         "HDR's mastering display and light level"
     )
 
@@ -476,8 +570,18 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
     copier.sound = {1: hides}
-    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]  # stream, and whether it is hidden
+    order = [
+        (0, True),
+        (1, True),
+        (1, True),
+        (2, True),
+        (1, False),
+        (1, True),
+        (1, False),
+        (1, True),
+    ]  # stream, and whether it is hidden
     packets = [
-        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden) for number, (stream, hidden) in enumerate(order)
+        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
+        for number, (stream, hidden) in enumerate(order)
     ]
     assert [packet.number for packet in copier._heard(iter(packets))] == expected

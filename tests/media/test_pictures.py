@@ -14,7 +14,9 @@ from vidrestore.media.pictures import SUFFIXES, read_picture, read_rgb
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
-@pytest.mark.parametrize(("colour", "luma"), [((255, 255, 255), 235), ((0, 0, 0), 16), ((128, 128, 128), 126)])
+@pytest.mark.parametrize(
+    ("colour", "luma"), [((255, 255, 255), 235), ((0, 0, 0), 16), ((128, 128, 128), 126)]
+)
 def test_every_format_gives_three_full_planes_in_the_range_of_video(
     tmp_path: Path, suffix: str, colour: tuple[int, int, int], luma: int
 ) -> None:
@@ -90,7 +92,9 @@ def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(t
     write_frame(tmp_path / "a.jpg", "mjpeg", frame)
     row = read_rgb(tmp_path / "a.jpg")[0, 8].astype(float)
     step = 64 * 1.402
-    expected = np.concatenate([[0] * 15, [step / 4, 3 * step / 4], [step] * 15])  # between samples at 14.5 and 16.5
+    expected = np.concatenate(
+        [[0] * 15, [step / 4, 3 * step / 4], [step] * 15]
+    )  # between samples at 14.5 and 16.5
     assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
 
 

@@ -29,7 +29,9 @@ FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
 
 
 def captioned_film(path: Path) -> Path:
-    """H.264 whose first picture carries closed captions: an SEI message of ITU-T T.35 user data, as ATSC A/53 has it."""
+    """H.264 whose first picture carries closed captions: an SEI message of ITU-T T.35 user data, as ATSC A/53
+    has it.
+    """
     captions = bytes.fromhex("b50031") + b"GA94" + bytes.fromhex("03 41 ff fc 94 2c ff")
     message = bytes([6, 4, len(captions)]) + captions + b"\x80"
     with av.open(str(path), "w") as output:
@@ -41,13 +43,21 @@ def captioned_film(path: Path) -> Path:
         for packet in [*made, *stream.encode(None)]:
             if packet.pts == 0:
                 first = av.Packet(b"\0\0\0\1" + message + bytes(packet))
-                first.stream, first.pts, first.dts, first.time_base, first.is_keyframe = stream, 0, packet.dts, packet.time_base, True
+                first.stream, first.pts, first.dts, first.time_base, first.is_keyframe = (
+                    stream,
+                    0,
+                    packet.dts,
+                    packet.time_base,
+                    True,
+                )
                 packet = first
             output.mux(packet)
     return path
 
 
-def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_are_warned_about_once_and_refused_when_strict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, output = captioned_film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     assert "A53_CC" in probe(str(source)).video.side_data
     events: list[Event] = []
@@ -97,7 +107,11 @@ def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path: Path)
     source = tmp_path / "in.ts"
     film(source, sound="mp2", times=list(range(0, 2000, 500)))
     data = bytearray(source.read_bytes())
-    continued = [at for at in range(0, len(data), 188) if int.from_bytes(data[at + 1 : at + 3], "big") & 0x5FFF == 0x101]
+    continued = [
+        at
+        for at in range(0, len(data), 188)
+        if int.from_bytes(data[at + 1 : at + 3], "big") & 0x5FFF == 0x101
+    ]
     data[continued[9] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
     source.write_bytes(data)
     summary = vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>")
@@ -115,4 +129,6 @@ def test_other_streams_that_break_off_are_damage(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(StreamCopier, "_seek", broken)
     summary = vidrestore.restore(source, output, task="<identity>")
     assert summary.exit_code == 4 and output.exists()
-    assert summary.damage and summary.damage.startswith("the source is damaged: the sound and other streams break off")
+    assert summary.damage and summary.damage.startswith(
+        "the source is damaged: the sound and other streams break off"
+    )

@@ -1,4 +1,6 @@
-"""A part of a film: exactly the frames that begin in it, and all else that the film carries cut to the same moments."""
+"""A part of a film: exactly the frames that begin in it, and all else that the film carries cut to the same
+moments.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ def frames_of(path: Path) -> list[Frame]:
 
 
 def packets_of(path: Path, kind: str, number: int = 0) -> list[tuple[bytes, Fraction, Fraction]]:
-    """(bytes, begin, duration) in seconds of the packets of the `number`-th stream of a kind; without MP4's empty subtitles."""
+    """(bytes, begin, duration) in seconds of the packets of the `number`-th stream of a kind; without MP4's
+    empty subtitles.
+    """
     with av.open(str(path)) as container:
         stream = [each for each in container.streams if each.type == kind][number]
         found = [packet for packet in container.demux(stream) if packet.size > 2]
-        return [(bytes(each), each.pts * each.time_base, (each.duration or 0) * each.time_base) for each in found]
+        return [
+            (bytes(each), each.pts * each.time_base, (each.duration or 0) * each.time_base) for each in found
+        ]
 
 
 def part(source: Path, output: Path, **options: Any) -> vidrestore.Summary:
@@ -55,7 +61,9 @@ def assert_same_pixels(found: list[Frame], expected: list[Frame]) -> None:
 
 @pytest.mark.parametrize("start, stop", [("12.2", "15"), ("12.3", "15.001"), ("0.5", "3"), ("23", "40")])
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
-def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path: Path, suffix: str, start: str, stop: str) -> None:
+def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(
+    tmp_path: Path, suffix: str, start: str, stop: str
+) -> None:
     codec = {".mkv": "pcm_s16le", ".mp4": "flac", ".mov": "alac"}[suffix]
     source, output = film(tmp_path / f"in{suffix}", sound=codec), tmp_path / f"out{suffix}"
     first, last = Fraction(start), Fraction(stop)
@@ -76,7 +84,10 @@ def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path: Pat
 
 
 def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
-    source, output = film(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500))), tmp_path / "out.mkv"
+    source, output = (
+        film(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500))),
+        tmp_path / "out.mkv",
+    )
     part(source, output, start=Fraction(13), duration=Fraction(2))
     whole, found = frames_of(source), frames_of(output)
     assert_same_pixels(found, whole[26:30])
@@ -84,15 +95,23 @@ def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
     sound = [(data, time - begin) for data, time, _ in packets_of(source, "audio") if begin <= time < end]
     heard = packets_of(output, "audio")
     assert [data for data, _, _ in heard] == [data for data, _ in sound]
-    assert all(abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(heard, sound, strict=True))  # Matroska's tick
+    assert all(
+        abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(heard, sound, strict=True)
+    )  # Matroska's tick
 
 
 @pytest.mark.parametrize("suffix, text", [(".mkv", "subrip"), (".mp4", "mov_text")])
-def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(tmp_path: Path, suffix: str, text: str) -> None:
+def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(
+    tmp_path: Path, suffix: str, text: str
+) -> None:
     source, output = film(tmp_path / f"in{suffix}", text=text), tmp_path / f"out{suffix}"
     part(source, output, start=Fraction(12), duration=Fraction(6))
     texts = [(float(begin), float(length)) for _, begin, length in packets_of(output, "subtitle")]
-    assert texts == [(0, 0.4), (0.9, 0.5), (3.4, 2.5)]  # the part begins with the frame at 12.1 s and ends at 18 s
+    assert texts == [
+        (0, 0.4),
+        (0.9, 0.5),
+        (3.4, 2.5),
+    ]  # the part begins with the frame at 12.1 s and ends at 18 s
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
@@ -101,17 +120,22 @@ def test_chapters_are_cut_and_count_from_its_beginning(tmp_path: Path, suffix: s
     part(source, output, start=Fraction("12.1"), duration=Fraction("3.9"))
     with av.open(str(output)) as container:
         found = [
-            (each["start"] * each["time_base"], each["end"] * each["time_base"], each["metadata"]["title"]) for each in container.chapters()
+            (each["start"] * each["time_base"], each["end"] * each["time_base"], each["metadata"]["title"])
+            for each in container.chapters()
         ]
     assert found == [(0, Fraction(4, 10), "1"), (Fraction(4, 10), Fraction(39, 10), "2")]
 
 
 def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path: Path) -> None:
     source, output = film(tmp_path / "in.mkv", angle=True), tmp_path / "out.mkv"
-    part(source, output, start=Fraction("12.1"), duration=Fraction("10.9"))  # up to 23 s; the picture at 22 s needs the one at 24 s
+    part(
+        source, output, start=Fraction("12.1"), duration=Fraction("10.9")
+    )  # up to 23 s; the picture at 22 s needs the one at 24 s
     with av.open(str(source)) as before, av.open(str(output)) as after:
         wanted = {frame.pts: frame.to_ndarray() for frame in before.decode(before.streams.video[1])}
-        found = [(frame.pts, frame.to_ndarray(), frame.key_frame) for frame in after.decode(after.streams.video[1])]
+        found = [
+            (frame.pts, frame.to_ndarray(), frame.key_frame) for frame in after.decode(after.streams.video[1])
+        ]
     assert found[0][2] and [pts + 12100 for pts, _, _ in found][:5] == [18000, 19000, 20000, 21000, 22000]
     for pts, picture, _ in found:
         np.testing.assert_array_equal(picture, wanted[pts + 12100])
@@ -150,7 +174,12 @@ def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path: Path,
 
 def time_codes(path: Path) -> set[str]:
     with av.open(str(path)) as container:
-        return {value for each in container.streams for key, value in each.metadata.items() if key.lower() == "timecode"}
+        return {
+            value
+            for each in container.streams
+            for key, value in each.metadata.items()
+            if key.lower() == "timecode"
+        }
 
 
 def test_a_duration_alone_leaves_the_beginning_as_it_is(tmp_path: Path) -> None:
@@ -169,7 +198,9 @@ def test_times_count_from_the_first_frame(tmp_path: Path) -> None:
     assert_same_pixels(frames_of(output), frames_of(source)[2:])
 
 
-def test_seeking_finds_the_packets_that_reading_all_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeking_finds_the_packets_that_reading_all_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = film(tmp_path / "in.mkv")
 
     def copied() -> list[tuple[bytes, int | None]]:
@@ -207,11 +238,19 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"start": Fraction(30)}, r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier --start"),
-        ({"start": Fraction(5), "duration": Fraction(1)}, "no frame begins in the part asked for, the next one at 9.000 s"),
+        (
+            {"start": Fraction(30)},
+            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier --start",
+        ),
+        (
+            {"start": Fraction(5), "duration": Fraction(1)},
+            "no frame begins in the part asked for, the next one at 9.000 s",
+        ),
     ],
 )
-def test_a_part_without_a_frame_is_refused_before_work(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_a_part_without_a_frame_is_refused_before_work(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     source = film(tmp_path / "in.mkv")
     with pytest.raises(OptionError, match=message):
         part(source, tmp_path / "out.mkv", **options)
@@ -271,7 +310,10 @@ def test_the_command_takes_seconds_and_clock_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("identity")
-@pytest.mark.parametrize("arguments", [("--start", "soon"), ("--start", "-3"), ("--duration", "0"), ("--preview", "5", "--duration", "3")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--start", "soon"), ("--start", "-3"), ("--duration", "0"), ("--preview", "5", "--duration", "3")],
+)
 def test_a_time_that_is_none_ends_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     write_video(tmp_path / "in.mkv", 2)
     assert command(tmp_path / "in.mkv", *arguments) == 2

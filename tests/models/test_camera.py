@@ -28,7 +28,13 @@ def shown(steps: list[tuple[int, int]], height: int = 128, width: int = 160) -> 
 
 
 @pytest.mark.parametrize(
-    "steps", [[(0, 0)] * 4, [(0, 0), (0, 3), (0, 3), (0, 3)], [(0, 0), (-2, 9), (-4, 14), (5, -3)], [(0, 0), (16, -16), (20, -20)]]
+    "steps",
+    [
+        [(0, 0)] * 4,
+        [(0, 0), (0, 3), (0, 3), (0, 3)],
+        [(0, 0), (-2, 9), (-4, 14), (5, -3)],
+        [(0, 0), (16, -16), (20, -20)],
+    ],
 )
 def test_the_motion_of_the_whole_picture_is_found_in_noise(steps):
     noisy = shown(steps)
@@ -68,7 +74,9 @@ def test_patches_of_a_moving_grid_show_the_same_in_every_frame():
     assert inside.sum() > 20
     for slot in inside.nonzero()[:, 0].tolist():
         patches = [clip[t, y : y + 16, x : x + 16] for t, (y, x) in enumerate(places[:, slot].tolist())]
-        if max(abs(places[1:, slot] - places[:-1, slot]).flatten().tolist()) <= 5:  # not one that entered on the other side
+        if (
+            max(abs(places[1:, slot] - places[:-1, slot]).flatten().tolist()) <= 5
+        ):  # not one that entered on the other side
             assert all(torch.equal(patch, patches[0]) for patch in patches)
 
 

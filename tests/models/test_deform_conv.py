@@ -1,4 +1,6 @@
-"""Deformable convolution against its definition, pixel by pixel, and against the ordinary convolution that it is without offsets."""
+"""Deformable convolution against its definition, pixel by pixel, and against the ordinary convolution that it
+is without offsets.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def by_definition(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
     output = torch.zeros_like(maps)
     for b, c, i, j in torch.cartesian_prod(*map(torch.arange, maps.shape)).tolist():
         for k in range(9):
-            y, x = i + k // 3 - 1 + float(offsets[b, 2 * k, i, j]), j + k % 3 - 1 + float(offsets[b, 2 * k + 1, i, j])
+            y, x = (
+                i + k // 3 - 1 + float(offsets[b, 2 * k, i, j]),
+                j + k % 3 - 1 + float(offsets[b, 2 * k + 1, i, j]),
+            )
             output[b, c, i, j] += weight[c, 0, k // 3, k % 3] * sample(maps[b, c], y, x)
     return output
 
@@ -52,14 +57,18 @@ def way(request):
 @pytest.mark.parametrize("reach", [0.4, 3.0, 9.0])
 def test_every_output_pixel_is_the_sum_over_taps_that_the_definition_says(way, reach):
     maps, offsets, weight = problem(reach)
-    torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
+    torch.testing.assert_close(
+        deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight)
+    )
 
 
 def test_whole_numbers_and_places_on_and_beyond_the_border_follow_the_definition(way):
     maps, offsets, weight = problem()
     offsets = offsets.round()
     offsets[:, :4], offsets[:, 4:8] = -40.0, 40.0
-    torch.testing.assert_close(deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight))
+    torch.testing.assert_close(
+        deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight)
+    )
 
 
 def test_without_offsets_it_is_the_ordinary_depthwise_convolution(way):
@@ -79,12 +88,18 @@ def test_a_span_of_rows_is_that_part_of_the_whole(span, reach, promised):
 def test_the_layout_of_maps_and_offsets_does_not_matter(way):
     maps, offsets, weight = problem(dtype=torch.float32)
     other = (values.contiguous(memory_format=torch.channels_last) for values in (maps, offsets))
-    torch.testing.assert_close(deformable_depthwise(*other, weight), deformable_depthwise(maps, offsets, weight))
+    torch.testing.assert_close(
+        deformable_depthwise(*other, weight), deformable_depthwise(maps, offsets, weight)
+    )
 
 
 def test_gradients_to_maps_offsets_and_weight_are_those_of_finite_differences():
     maps, offsets, weight = problem(reach=2.0)
-    parts = (maps[:1, :2], 0.9 * offsets[:1], weight[:2])  # no place where two pixels meet, for there is a kink
+    parts = (
+        maps[:1, :2],
+        0.9 * offsets[:1],
+        weight[:2],
+    )  # no place where two pixels meet, for there is a kink
     inputs = [part.requires_grad_() for part in parts]
     assert torch.autograd.gradcheck(deformable_depthwise, inputs)
 
@@ -122,18 +137,26 @@ def test_torchvisions_kernel_is_asked_on_a_gpu_and_only_there(imitation):
     on_gpu = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float16)
     assert deform_conv._torchvision_kernel(on_gpu) is sys.modules["torchvision.ops"].deform_conv2d
     assert deform_conv._torchvision_kernel(torch.zeros(1)) is None
-    assert deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16)) is None
+    assert (
+        deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16))
+        is None
+    )
 
 
 def test_without_torchvision_a_gpu_does_without(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.delitem(sys.modules, "torchvision.ops", raising=False)
-    assert deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)) is None
+    assert (
+        deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32))
+        is None
+    )
 
 
 def test_torchvisions_kernel_gets_whole_maps_and_never_a_span(imitation, monkeypatch):
     maps, offsets, weight = problem()
-    monkeypatch.setattr(deform_conv, "_torchvision_kernel", lambda maps: sys.modules["torchvision.ops"].deform_conv2d)
+    monkeypatch.setattr(
+        deform_conv, "_torchvision_kernel", lambda maps: sys.modules["torchvision.ops"].deform_conv2d
+    )
     assert torch.equal(deformable_depthwise(maps, offsets, weight), maps + 1)
     deformable_depthwise(maps, offsets[:, :, 1:3], weight, (1, 3))
     assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]

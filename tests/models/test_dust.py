@@ -41,7 +41,9 @@ def test_parameter_counts_are_those_of_the_paper(config, count):
 def test_the_dictionary_is_a_tight_frame_with_equal_columns(patch, atoms):
     dictionary = dct_dictionary(patch, atoms).double()
     torch.testing.assert_close(dictionary @ dictionary.mT, torch.eye(patch**2).double(), atol=1e-4, rtol=0)
-    torch.testing.assert_close(dictionary.norm(dim=0), torch.full((atoms,), patch / atoms**0.5).double(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        dictionary.norm(dim=0), torch.full((atoms,), patch / atoms**0.5).double(), atol=1e-4, rtol=0
+    )
 
 
 def test_an_untrained_denoiser_with_threshold_zero_returns_its_input():
@@ -59,7 +61,11 @@ def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measureme
     patches = 255 * torch.rand(7, 16, dtype=torch.float64)
     sensing = torch.eye(16, dtype=torch.float64) if measurements is None else network.sensing.detach()
     expected = recover(
-        patches @ sensing.mT, sensing, network.dictionary.detach(), iterations=blocks, lambda1=float(network.threshold.detach())
+        patches @ sensing.mT,
+        sensing,
+        network.dictionary.detach(),
+        iterations=blocks,
+        lambda1=float(network.threshold.detach()),
     )
     torch.testing.assert_close(network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0)
 
@@ -75,10 +81,14 @@ def test_soft_threshold_minimises_its_proximal_problem():
     grid = torch.linspace(-4, 4, 80_001, dtype=torch.float64)
     for value in (-2.3, -0.4, 0.0, 0.7, 3.1):
         best = grid[(0.5 * (grid - value) ** 2 + 0.7 * grid.abs()).argmin()]
-        assert float(soft_threshold(torch.tensor(value), torch.tensor(0.7))) == pytest.approx(float(best), abs=2e-4)
+        assert float(soft_threshold(torch.tensor(value), torch.tensor(0.7))) == pytest.approx(
+            float(best), abs=2e-4
+        )
 
 
-@pytest.mark.parametrize("changes", [{}, {"measurements": 6}, {"heads": 3}, {"temperature": True}, {"blocks": 1}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"measurements": 6}, {"heads": 3}, {"temperature": True}, {"blocks": 1}]
+)
 def test_the_fast_form_equals_the_plain_one_to_a_thousandth_of_a_grey_level(changes):
     network = trained_a_little(small(**changes))
     measurements = network.measure(255 * torch.rand(6, 20, 16))

@@ -27,13 +27,17 @@ def trained_a_little(**changes: int) -> SigmaDust:
 def test_the_network_at_one_level_equals_the_equations(changes, sigma, linear):
     network, noisy = trained_a_little(**changes), 255 * torch.rand(3, 7, 16)
     with torch.no_grad():
-        torch.testing.assert_close(network.at(sigma, torch.float32, linear)(noisy), network(noisy, sigma), atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            network.at(sigma, torch.float32, linear)(noisy), network(noisy, sigma), atol=1e-3, rtol=0
+        )
 
 
 def test_gradients_reach_every_parameter_through_the_fast_form():
     network = trained_a_little(heads=2)
     network.at(30.0, torch.float32, PlainLinear)(255 * torch.rand(2, 5, 16)).square().mean().backward()
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters()
+    )
 
 
 def test_brightness_passes_through_unchanged():
@@ -49,7 +53,14 @@ def test_at_one_level_twice_the_contrast_and_twice_the_noise_is_twice_the_output
 
 
 def test_levels_beyond_the_trained_range_use_its_ends():
-    assert noise_level(0.2) == noise_level(1.0) < noise_level(15.0) == 0 < noise_level(75.0) == noise_level(200.0)
+    assert (
+        noise_level(0.2)
+        == noise_level(1.0)
+        < noise_level(15.0)
+        == 0
+        < noise_level(75.0)
+        == noise_level(200.0)
+    )
 
 
 def test_tokens_of_other_content_have_no_say():
@@ -71,7 +82,9 @@ def test_a_configuration_builds_its_network_again():
     assert config_of(again) == config_of(network)
 
 
-@pytest.mark.parametrize("sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str
+)
 def test_sizes_that_no_network_has_are_refused(sizes):
     with pytest.raises(ValueError, match="must be"):
         SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))
@@ -83,6 +96,7 @@ def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one() -> 
     quick, plain = dust_sigma._SoftThreshold.apply(values, threshold), dust.soft_threshold(values, threshold)
     torch.testing.assert_close(quick, plain)
     for mine, expected in zip(
-        *(torch.autograd.grad((form * direction).sum(), (values, threshold)) for form in (quick, plain)), strict=True
+        *(torch.autograd.grad((form * direction).sum(), (values, threshold)) for form in (quick, plain)),
+        strict=True,
     ):
         torch.testing.assert_close(mine, expected)

@@ -15,7 +15,11 @@ def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
     """Smooth random grey levels with detail at several scales."""
     generator = torch.Generator().manual_seed(seed)
     layers = [
-        F.interpolate(torch.rand(1, 1, height // s, width // s, generator=generator), size=(height, width), mode="bicubic")
+        F.interpolate(
+            torch.rand(1, 1, height // s, width // s, generator=generator),
+            size=(height, width),
+            mode="bicubic",
+        )
         for s in (2, 4, 8, 16)
     ]
     return 255 * torch.stack(layers).mean(0)[0, 0].clamp(0, 1)
@@ -25,7 +29,9 @@ def panned(frames: int, dy: int, dx: int, height: int = 96, width: int = 112) ->
     """A camera that moves over a texture by whole pixels a frame."""
     world = texture(height + abs(dy) * frames, width + abs(dx) * frames)
     y, x = (abs(dy) * frames if dy < 0 else 0), (abs(dx) * frames if dx < 0 else 0)
-    return torch.stack([world[y + dy * t : y + dy * t + height, x + dx * t : x + dx * t + width] for t in range(frames)])
+    return torch.stack(
+        [world[y + dy * t : y + dy * t + height, x + dx * t : x + dx * t + width] for t in range(frames)]
+    )
 
 
 @pytest.mark.parametrize("height, width, stride", [(16, 16, 16), (17, 40, 16), (96, 112, 12), (33, 50, 5)])

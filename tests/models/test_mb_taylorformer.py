@@ -1,4 +1,6 @@
-"""MB-TaylorFormer V2: the golden numbers of the release and mistakes that they catch; strips, gradients and half precision."""
+"""MB-TaylorFormer V2: the golden numbers of the release and mistakes that they catch; strips, gradients and
+half precision.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vidrestore.models import mb_taylorformer, patch_embedding
 from vidrestore.models.fast import strips
-from vidrestore.models.mb_taylorformer import SIZES, Attention, FeedForward, MBTaylorFormer, MBTaylorFormerConfig, few_filters
+from vidrestore.models.mb_taylorformer import (
+    SIZES,
+    Attention,
+    FeedForward,
+    MBTaylorFormer,
+    MBTaylorFormerConfig,
+    few_filters,
+)
 from vidrestore.models.mb_taylorformer_family import build, settings_of
 from vidrestore.models.pixel_maps import normalised
 from vidrestore.models.taylor_attention import PRINTED
@@ -26,7 +35,9 @@ from vidrestore.models.taylor_attention import PRINTED
 @pytest.mark.parametrize("branches", [2, 3])
 def test_in_float32_the_released_output_is_met_to_a_ten_thousandth(branches, which):
     _, numbers = golden(branches)
-    torch.testing.assert_close(restored(released(branches), numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        restored(released(branches), numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0
+    )
 
 
 @pytest.mark.parametrize("which", INPUTS)
@@ -44,7 +55,9 @@ def swapped(maps: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     return mb_taylorformer_sampling(maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest)
 
 
-def repeating(maps: Tensor, offsets: Tensor, weight: Tensor, span: tuple[int, int], reach: float | None) -> Tensor:
+def repeating(
+    maps: Tensor, offsets: Tensor, weight: Tensor, span: tuple[int, int], reach: float | None
+) -> Tensor:
     """Sampling of a map that its border continues."""
     padded = F.pad(maps, (8, 8, 8, 8), mode="replicate")
     inner = F.pad(offsets, (8, 8, 8 + span[0], 8 + maps.shape[2] - span[1]))
@@ -85,7 +98,10 @@ def test_parameters_are_as_many_as_in_the_release(size, count):
 
 def test_the_golden_networks_have_the_stored_count():
     for branches in (2, 3):
-        assert sum(parameter.numel() for parameter in released(branches).parameters()) == golden(branches)[0]["params"]
+        assert (
+            sum(parameter.numel() for parameter in released(branches).parameters())
+            == golden(branches)[0]["params"]
+        )
 
 
 def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
@@ -115,7 +131,9 @@ def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, c
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
     for module in (mb_taylorformer, patch_embedding):
-        monkeypatch.setattr(module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], rows))
+        monkeypatch.setattr(
+            module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], rows)
+        )
     with torch.no_grad():
         torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
 
@@ -190,7 +208,9 @@ def test_mixed_precision_trains_with_finite_gradients():
     with torch.autocast("cpu", torch.bfloat16):
         output = network(torch.rand(1, 3, 16, 16))
     output.float().square().mean().backward()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters() if parameter.requires_grad)
+    assert all(
+        torch.isfinite(parameter.grad).all() for parameter in network.parameters() if parameter.requires_grad
+    )
 
 
 def test_mixed_precision_restores_as_it_trains():
@@ -225,9 +245,15 @@ def test_the_feed_forward_is_the_printed_one_whatever_the_vectors_hold():
 # Ablations
 
 
-@pytest.mark.parametrize("settings, millions", [({"embedding": "plain"}, 2.60), ({"attention": {"position": "none"}}, 2.58)], ids=str)
+@pytest.mark.parametrize(
+    "settings, millions",
+    [({"embedding": "plain"}, 2.60), ({"attention": {"position": "none"}}, 2.58)],
+    ids=str,
+)
 def test_networks_of_the_ablations_have_the_parameters_of_the_papers_tables(settings, millions):
-    assert sum(parameter.numel() for parameter in build(settings).parameters()) / 1e6 == pytest.approx(millions, abs=0.01)
+    assert sum(parameter.numel() for parameter in build(settings).parameters()) / 1e6 == pytest.approx(
+        millions, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("kind, dilation", [("plain", 1), ("dilated", 2)])
@@ -235,7 +261,10 @@ def test_fixed_taps_of_the_second_branch_lie_that_far_apart(kind, dilation):
     part = mb_taylorformer.embedding(2, 1, small(embedding=kind).config)
     maps, expected = torch.rand(1, 2, 9, 9), torch.zeros(2)
     for row, column in product(range(3), repeat=2):
-        expected += part.depthwise[:, 0, row, column] * maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
+        expected += (
+            part.depthwise[:, 0, row, column]
+            * maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
+        )
     torch.testing.assert_close(part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected))
 
 
@@ -289,7 +318,9 @@ def test_several_frames_at_half_the_size_are_a_network_on_their_unshuffled_chann
 
 
 def test_the_layer_norm_of_a_pixel_takes_mean_and_deviation_away():
-    maps = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(2)).contiguous(memory_format=torch.channels_last)
+    maps = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(2)).contiguous(
+        memory_format=torch.channels_last
+    )
     expected = (maps - maps.mean(1, keepdim=True)) / (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
     torch.testing.assert_close(normalised(maps, centred=True), expected)
 

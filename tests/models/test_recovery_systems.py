@@ -1,4 +1,6 @@
-"""What all systems of the DUST paper have in common here: sizes, gradients, number formats, files, training, sensing."""
+"""What all systems of the DUST paper have in common here: sizes, gradients, number formats, files, training,
+sensing.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def learned(network: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-@pytest.mark.parametrize(("family", "changes", "count"), COUNTS, ids=[f"{family}{changes or ''}" for family, changes, _ in COUNTS])
+@pytest.mark.parametrize(
+    ("family", "changes", "count"), COUNTS, ids=[f"{family}{changes or ''}" for family, changes, _ in COUNTS]
+)
 def test_parameters_are_as_many_as_in_table_viii(family: str, changes: dict[str, Any], count: int) -> None:
     assert learned(build_network(family, {"measurements": 51} | changes)) == count
 
@@ -63,7 +67,10 @@ def test_every_parameter_has_a_finite_gradient(family: str, measurements: int | 
     groups = patches(frames=6).float()
     network.at(20.0, torch.float32, PlainLinear)(network.measure(groups)).square().mean().backward()
     gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
-    assert all(gradient is not None and gradient.isfinite().all() and gradient.any() for gradient in gradients.values()), gradients
+    assert all(
+        gradient is not None and gradient.isfinite().all() and gradient.any()
+        for gradient in gradients.values()
+    ), gradients
 
 
 @FAMILY
@@ -73,7 +80,12 @@ def test_packed_products_change_nothing_and_16_bits_little(family: str, measurem
     measured = network.measure(groups)
     with torch.no_grad():
         expected, scale = network(measured), float(network(measured).norm())
-        torch.testing.assert_close(network.at(20.0, torch.float32, PackedLinear)(measured), expected, atol=1e-3 + 1e-5 * scale, rtol=0)
+        torch.testing.assert_close(
+            network.at(20.0, torch.float32, PackedLinear)(measured),
+            expected,
+            atol=1e-3 + 1e-5 * scale,
+            rtol=0,
+        )
         rounded = network.at(20.0, torch.bfloat16, PlainLinear)(measured)
     assert rounded.dtype == torch.float32
     assert float((rounded - expected).norm()) < 0.05 * scale
@@ -84,7 +96,9 @@ def test_packed_products_change_nothing_and_16_bits_little(family: str, measurem
 def test_a_file_builds_its_system_again(family: str, measurements: int | None, tmp_path: Path) -> None:
     network = system(family, measurements).float()
     path = tmp_path / "system.safetensors"
-    save_model(path, network, family=family, config=network.config, task="recover" if measurements else "denoise")
+    save_model(
+        path, network, family=family, config=network.config, task="recover" if measurements else "denoise"
+    )
     again = load_model(path).network
     measured = network.measure(patches().float())
     assert torch.equal(again(measured), network(measured))
@@ -93,7 +107,9 @@ def test_a_file_builds_its_system_again(family: str, measurements: int | None, t
 
 @FAMILY
 @pytest.mark.parametrize("task", ["recover", "denoise"])
-def test_every_system_goes_through_train(family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_goes_through_train(
+    family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
     model = config(family, MEASUREMENTS if task == "recover" else None)
     changes = {
@@ -107,7 +123,10 @@ def test_every_system_goes_through_train(family: str, task: str, tmp_path: Path,
     assert [event.step for event in told[1:]] == [1, 2]
     assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in told[1:])
     fresh = loop.Run(run, tmp_path / "fresh", torch.device("cpu")).network.state_dict()
-    unchanged = all(torch.equal(tensor.half().float(), fresh[name].half().float()) for name, tensor in trained.network.state_dict().items())
+    unchanged = all(
+        torch.equal(tensor.half().float(), fresh[name].half().float())
+        for name, tensor in trained.network.state_dict().items()
+    )
     assert unchanged == (family not in LEARNING)
 
 
@@ -131,7 +150,9 @@ def test_every_system_has_a_recipe_named_as_its_file(path: Path) -> None:
     assert recipe.name == path.stem
     name, _, task = path.stem.rpartition("-")
     network: Any = build_network(recipe.family, recipe.model)
-    assert (recipe.task, network.config.measurements) == (("recover", 51) if task == "cs20" else ("denoise", None))
+    assert (recipe.task, network.config.measurements) == (
+        ("recover", 51) if task == "cs20" else ("denoise", None)
+    )
     if task == "cs20":
         assert round(learned(network) / 1e6, 2) == TABLE_VIII.get(name, 0.0)
 
@@ -145,13 +166,17 @@ def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_lear
 
 
 def trained(output: Path, *arguments: str) -> list[str]:
-    """Names of what examples/train_systems.sh trains, with a command in the place of `vidrestore train` that makes the file only."""
+    """Names of what examples/train_systems.sh trains, with a command in the place of `vidrestore train` that
+    makes the file only.
+    """
     fake = output.parent / "fake.sh"
     fake.write_text('touch "${2%.toml}.safetensors"; basename "$2" .toml\n')
     script = SYSTEMS.parents[1] / "train_systems.sh"
     environment = os.environ | {"TRAIN": f"sh {fake}"}
     command = ["bash", str(script), str(output), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout.split()
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment, timeout=120
+    ).stdout.split()
 
 
 def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_path: Path) -> None:
@@ -160,12 +185,17 @@ def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_pa
     for name in names:
         recipe = read_config(tmp_path / "out" / f"{name}.toml")
         assert recipe.name == name
-        assert recipe.data.clips.endswith("/systems/../../../../shared/data/train") and Path(recipe.data.clips).is_absolute()
+        assert (
+            recipe.data.clips.endswith("/systems/../../../../shared/data/train")
+            and Path(recipe.data.clips).is_absolute()
+        )
     assert trained(tmp_path / "out", "all") == []
 
 
 def test_the_script_changes_what_it_says(tmp_path: Path) -> None:
-    assert trained(tmp_path / "out", "sensing", "sista-rnn") == [f"sista-rnn-cs{rate}0" for rate in range(1, 6)]
+    assert trained(tmp_path / "out", "sensing", "sista-rnn") == [
+        f"sista-rnn-cs{rate}0" for rate in range(1, 6)
+    ]
     half = read_config(tmp_path / "out" / "sista-rnn-cs50.toml")
     assert (half.model["measurements"], half.parameters) == (128, {"rate": 0.5})
     assert trained(tmp_path / "out", "denoising", "l1-l1-rnn")[-1] == "l1-l1-rnn-denoise100"
@@ -181,8 +211,15 @@ def test_the_table_takes_every_recipe_as_it_is(tmp_path: Path) -> None:
     names = trained(tmp_path / "out", "table")
     assert sorted(names) == sorted(path.stem for path in SYSTEMS.glob("*.toml"))
     for name in names:
-        changed, recipe = read_config(tmp_path / "out" / f"{name}.toml"), read_config(SYSTEMS / f"{name}.toml")
-        assert (changed.model, changed.training, changed.parameters) == (recipe.model, recipe.training, recipe.parameters)
+        changed, recipe = (
+            read_config(tmp_path / "out" / f"{name}.toml"),
+            read_config(SYSTEMS / f"{name}.toml"),
+        )
+        assert (changed.model, changed.training, changed.parameters) == (
+            recipe.model,
+            recipe.training,
+            recipe.parameters,
+        )
 
 
 def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ TOKENS = pytest.mark.parametrize("normalise", [True, False], ids=["normalised", 
 
 
 def share(tokens: list[Tensor], own: int, other: int, normalise: bool) -> Tensor:
-    """beta_u exp(q_t . q_u), as printed (Eq. 13 and 16), or exp(q_t . q_u) of tokens of zero mean and unit variance."""
+    """beta_u exp(q_t . q_u), as printed (Eq. 13 and 16), or exp(q_t . q_u) of tokens of zero mean and unit
+    variance.
+    """
     if normalise:
         tokens = [(token - token.mean()) / (token.var(correction=0) + 1e-5).sqrt() for token in tokens]
         return torch.exp(tokens[own] @ tokens[other])
@@ -34,10 +36,16 @@ def mixed(tokens: list[Tensor], values: list[Tensor], own: int, normalise: bool)
 def unfolded(network: Any, group: Tensor) -> Tensor:
     """Eq. 9 and 10, token by token."""
     state = {name: value.detach() for name, value in network.named_parameters()}
-    tokens = [state["embedding.weight"] @ (x / 255) + state["embedding.bias"] for x in network.measure(group).detach()]
+    tokens = [
+        state["embedding.weight"] @ (x / 255) + state["embedding.bias"]
+        for x in network.measure(group).detach()
+    ]
     for attend, mapping in zip(state["attending"], state["mapping"], strict=True):
         queries = [attend @ token for token in tokens]
-        tokens = [(mapping @ mixed(queries, tokens, own, network.config.normalise)).clamp(min=0) for own in range(len(tokens))]
+        tokens = [
+            (mapping @ mixed(queries, tokens, own, network.config.normalise)).clamp(min=0)
+            for own in range(len(tokens))
+        ]
     return 255 * torch.stack([state["output.weight"] @ token + state["output.bias"] for token in tokens])
 
 
@@ -52,10 +60,21 @@ def test_the_unfolded_transformer_equals_its_equations(measurements: int | None,
 def library_block(block: Any, width: int, heads: int, hidden: int) -> nn.TransformerEncoderLayer:
     """The same block as torch has it."""
     layer = nn.TransformerEncoderLayer(
-        width, heads, hidden, dropout=0, activation="gelu", batch_first=True, norm_first=True, dtype=torch.float64
+        width,
+        heads,
+        hidden,
+        dropout=0,
+        activation="gelu",
+        batch_first=True,
+        norm_first=True,
+        dtype=torch.float64,
     )
     attention: Any = layer.self_attn
-    for ours, theirs in ((block.norm1, layer.norm1), (block.norm2, layer.norm2), (block.projection, attention.out_proj)):
+    for ours, theirs in (
+        (block.norm1, layer.norm1),
+        (block.norm2, layer.norm2),
+        (block.projection, attention.out_proj),
+    ):
         theirs.load_state_dict(ours.state_dict())
     layer.linear1.load_state_dict(block.expand.state_dict())
     layer.linear2.load_state_dict(block.contract.state_dict())
@@ -92,7 +111,9 @@ def test_the_order_of_frames_matters_to_the_vit_and_not_to_the_unfolded_transfor
 @pytest.mark.parametrize("family", ["unfolded-transformer", "vit"])
 def test_groups_of_any_length_are_recovered(family: str) -> None:
     network = system(family, MEASUREMENTS)
-    assert all(network(network.measure(patches(2, frames))).shape == (2, frames, PIXELS) for frames in (1, 7, 40))
+    assert all(
+        network(network.measure(patches(2, frames))).shape == (2, frames, PIXELS) for frames in (1, 7, 40)
+    )
 
 
 def printed_algorithm(network: Any, group: Tensor, c: float) -> Tensor:
@@ -110,8 +131,13 @@ def printed_algorithm(network: Any, group: Tensor, c: float) -> Tensor:
 
 @BOTH
 @TOKENS
-def test_algorithm_1_equals_its_lines_with_the_step_that_is_sure_to_converge(measurements: int | None, normalise: bool) -> None:
-    network, groups = system("algorithm1", measurements, normalise=normalise, lambda1=0.1), patches() / 40  # exp doesn't overflow
+def test_algorithm_1_equals_its_lines_with_the_step_that_is_sure_to_converge(
+    measurements: int | None, normalise: bool
+) -> None:
+    network, groups = (
+        system("algorithm1", measurements, normalise=normalise, lambda1=0.1),
+        patches() / 40,
+    )  # exp doesn't overflow
     A = torch.eye(PIXELS, dtype=torch.float64) if measurements is None else network.sensing
     c = float(torch.linalg.eigvalsh((A @ network.dictionary).T @ (A @ network.dictionary)).max())
     expected = torch.stack([printed_algorithm(network, group, c) for group in groups])
@@ -132,16 +158,24 @@ def test_dust_without_normalisation_begins_as_algorithm_1_with_the_weighted_soft
     network = Dust(DustConfig(4, ATOMS, blocks, measurements=MEASUREMENTS, normalise=False)).double()
     (group,) = patches(1) / 40
     A, threshold = network.sensing.detach(), float(network.threshold.detach())
-    expected = recover(group @ A.mT, A, network.dictionary.detach(), iterations=blocks, lambda1=threshold, normalise=False)
+    expected = recover(
+        group @ A.mT, A, network.dictionary.detach(), iterations=blocks, lambda1=threshold, normalise=False
+    )
     torch.testing.assert_close(network(network.measure(group)[None])[0], expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_matrix_f_is_a_change_of_the_dictionaries_that_attention_compares_by(heads: int) -> None:
     """Appendix B of the paper: D' = F D. With one head, too, only the attention sees it."""
-    network, plain = dust(heads=heads, correlation=True, temperature=True), dust(heads=max(heads, 2), temperature=True)
+    network, plain = (
+        dust(heads=heads, correlation=True, temperature=True),
+        dust(heads=max(heads, 2), temperature=True),
+    )
     state = network.state_dict()
-    matrix, dictionaries = state.pop("correlation"), state.pop("head_dictionaries", state["dictionary"].expand(2, -1, -1))
+    matrix, dictionaries = (
+        state.pop("correlation"),
+        state.pop("head_dictionaries", state["dictionary"].expand(2, -1, -1)),
+    )
     plain.load_state_dict(state | {"head_dictionaries": matrix @ dictionaries})
     torch.testing.assert_close(network(patches()), plain(patches()))
     assert (matrix - torch.eye(PIXELS)).abs().max() > 0.01
@@ -155,11 +189,18 @@ def test_an_untrained_f_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("linear", [PackedLinear, PlainLinear])
-@pytest.mark.parametrize("changes", [{"normalise": False}, {"normalise": False, "heads": 3, "correlation": True}, {"correlation": True}])
-def test_the_fast_form_of_the_variants_equals_the_plain_one(changes: dict[str, Any], linear: type[PlainLinear]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"normalise": False}, {"normalise": False, "heads": 3, "correlation": True}, {"correlation": True}],
+)
+def test_the_fast_form_of_the_variants_equals_the_plain_one(
+    changes: dict[str, Any], linear: type[PlainLinear]
+) -> None:
     network, groups = dust(**changes).float(), patches(frames=20).float()
     with torch.no_grad():
-        torch.testing.assert_close(network.at(0.0, torch.float32, linear)(groups), network(groups), atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            network.at(0.0, torch.float32, linear)(groups), network(groups), atol=1e-3, rtol=0
+        )
 
 
 def test_the_values_that_learning_starts_from_are_as_configured() -> None:

@@ -39,7 +39,12 @@ def test_a_level_speaks_in_its_own_pixels(height, width, finest):
     network.levels[-1][-1].bias.data = torch.tensor([1.0, -2.0], dtype=torch.float64)
     frames = torch.rand(2, 3, height, width, dtype=torch.float64)
     level_height, level_width = -(-height // 8) * 8 >> finest, -(-width // 8) * 8 >> finest
-    expected = torch.tensor([width / level_width, -2 * height / level_height]).double().view(1, 2, 1, 1).expand(2, 2, height, width)
+    expected = (
+        torch.tensor([width / level_width, -2 * height / level_height])
+        .double()
+        .view(1, 2, 1, 1)
+        .expand(2, 2, height, width)
+    )
     torch.testing.assert_close(network(frames, frames), expected, atol=1e-6, rtol=0)
 
 
@@ -49,9 +54,12 @@ def test_warping_moves_maps_by_whole_and_half_pixels():
     flow[:, 0], flow[:, 1] = 1.5, -2
     moved = warp(maps, flow)
     torch.testing.assert_close(moved[..., 2:, :5], (maps[..., :4, 1:6] + maps[..., :4, 2:]) / 2)
-    torch.testing.assert_close(moved[..., :2, :], torch.zeros(1, 2, 2, 7), atol=1e-6, rtol=0)  # from above the first row
     torch.testing.assert_close(
-        warp(maps, flow, border="border")[..., :2, :5], ((maps[..., :1, 1:6] + maps[..., :1, 2:]) / 2).expand(1, 2, 2, 5)
+        moved[..., :2, :], torch.zeros(1, 2, 2, 7), atol=1e-6, rtol=0
+    )  # from above the first row
+    torch.testing.assert_close(
+        warp(maps, flow, border="border")[..., :2, :5],
+        ((maps[..., :1, 1:6] + maps[..., :1, 2:]) / 2).expand(1, 2, 2, 5),
     )
 
 
@@ -61,7 +69,9 @@ def test_half_precision_is_warped_to_the_position_of_single():
     assert torch.equal(warp(maps, flow), expected)
 
 
-@pytest.mark.parametrize("settings", [{"finest": 6}, {"kernel": 4}, {"widths": (0,)}, {"widths": ()}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"finest": 6}, {"kernel": 4}, {"widths": (0,)}, {"widths": ()}], ids=str
+)
 def test_sizes_that_no_network_has_are_refused(settings):
     with pytest.raises(ValueError, match="must be"):
         SpynetConfig(**settings)

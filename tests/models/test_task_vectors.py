@@ -41,7 +41,9 @@ def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form: dict[
     network, images = small(tasks=TASKS, **form), pictures(form)
     for part in vectors(network):
         nn.init.zeros_(part)
-    torch.testing.assert_close(network(images, torch.tensor([0, 1])), untasked(network)(images), atol=0, rtol=0)
+    torch.testing.assert_close(
+        network(images, torch.tensor([0, 1])), untasked(network)(images), atol=0, rtol=0
+    )
 
 
 def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_alone() -> None:
@@ -67,11 +69,19 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form: dict[str, objec
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeypatch: pytest.MonkeyPatch, form: dict[str, object]) -> None:
-    network, images, tasks = small(tasks=TASKS, **form).double(), pictures(form).double(), torch.tensor([1, 0])
+def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
+    monkeypatch: pytest.MonkeyPatch, form: dict[str, object]
+) -> None:
+    network, images, tasks = (
+        small(tasks=TASKS, **form).double(),
+        pictures(form).double(),
+        torch.tensor([1, 0]),
+    )
     given, expected = images.clone(), network(images, tasks).detach()
     for module in (mb_taylorformer, patch_embedding):
-        monkeypatch.setattr(module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3))
+        monkeypatch.setattr(
+            module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3)
+        )
     with torch.no_grad():
         torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
     assert torch.equal(images, given)

@@ -27,15 +27,21 @@ def unit(vector: Tensor, eps: float) -> Tensor:
 def phi(vector: Tensor, rule: AttentionRule) -> Tensor:
     """Eq. 8 of one token; the release leaves out the length."""
     focused = unit(F.relu(vector) ** rule.focus_power, rule.eps_length)
-    return focused * F.relu(unit(vector, rule.eps_length)).norm() if rule.focus == "norm-preserving" else focused
+    return (
+        focused * F.relu(unit(vector, rule.eps_length)).norm() if rule.focus == "norm-preserving" else focused
+    )
 
 
-def written_out(queries: Tensor, keys: Tensor, values: Tensor, rule: AttentionRule, s: float, temperature: float) -> Tensor:
+def written_out(
+    queries: Tensor, keys: Tensor, values: Tensor, rule: AttentionRule, s: float, temperature: float
+) -> Tensor:
     """(N, d) of one head: weights of all pairs, divided by their sum."""
     weights = torch.ones(len(queries), len(keys), dtype=queries.dtype)
     for i, query in enumerate(queries):
         for j, key in enumerate(keys):
-            weights[i, j] += unit(query, rule.eps_length) @ unit(key, rule.eps_length) + s * phi(query, rule) @ phi(key, rule)
+            weights[i, j] += unit(query, rule.eps_length) @ unit(key, rule.eps_length) + s * phi(
+                query, rule
+            ) @ phi(key, rule)
     return temperature * (weights @ values) / (weights.sum(1, keepdim=True) + rule.eps_sum)
 
 
@@ -47,10 +53,19 @@ def position(attention: Attention, values: Tensor, branch: int) -> Tensor:
             part = values[None, (done + head) * width : (done + head + 1) * width]
             kernels = attention.position.weights[number][branch]
             if attention.rule.position == "gate":
-                gate = F.conv2d(part, kernels[head][None], attention.position.biases[number][branch][head][None], padding=side // 2)
+                gate = F.conv2d(
+                    part,
+                    kernels[head][None],
+                    attention.position.biases[number][branch][head][None],
+                    padding=side // 2,
+                )
                 terms.append(gate[0].sigmoid().expand(width, -1, -1))
             else:
-                terms.append(F.conv2d(part, kernels[head * width : (head + 1) * width], padding=side // 2, groups=width)[0])
+                terms.append(
+                    F.conv2d(
+                        part, kernels[head * width : (head + 1) * width], padding=side // 2, groups=width
+                    )[0]
+                )
         done += count
     return torch.cat(terms)
 
@@ -60,9 +75,13 @@ def by_definition(attention: Attention, maps: Tensor, branch: int) -> Tensor:
     rule, (channels, height, width) = attention.rule, maps.shape
     normed = maps / (maps.var(0, unbiased=False) + 1e-5).sqrt() * attention.norm[branch][:, None, None]
     expanded = torch.einsum("oc,chw->ohw", attention.qkv[branch], normed)[None]
-    queries, keys, values = F.conv2d(expanded, attention.qkv_depthwise[branch], padding=1, groups=3 * channels)[0].chunk(3)
+    queries, keys, values = F.conv2d(
+        expanded, attention.qkv_depthwise[branch], padding=1, groups=3 * channels
+    )[0].chunk(3)
     heads = []
-    for head, parts in enumerate(zip(*(plane.flatten(1).chunk(attention.heads) for plane in (queries, keys, values)), strict=True)):
+    for head, parts in enumerate(
+        zip(*(plane.flatten(1).chunk(attention.heads) for plane in (queries, keys, values)), strict=True)
+    ):
         raw = attention.remainder[branch, head]
         s = raw.sigmoid() if rule.remainder == "sigmoid" else raw
         temperature = attention.temperature[branch, head] if rule.temperature else 1.0
@@ -92,7 +111,9 @@ def test_powers_by_squaring_are_powers(exponent):
 
 
 def test_focused_tokens_are_finite_however_large_or_small_and_so_are_their_gradients():
-    tokens = torch.tensor([[0.0, 0.0], [-1.0, -2.0], [1e-20, 1e-30], [1e-3, 2e-3], [150.0, 150.0], [1e10, 2.0], [3e38, 3e38]])
+    tokens = torch.tensor(
+        [[0.0, 0.0], [-1.0, -2.0], [1e-20, 1e-30], [1e-3, 2e-3], [150.0, 150.0], [1e10, 2.0], [3e38, 3e38]]
+    )
     tokens.requires_grad_()
     for rule in (RELEASED, PRINTED):
         features = focused_features(tokens, rule)
@@ -105,4 +126,6 @@ def test_focused_tokens_are_finite_however_large_or_small_and_so_are_their_gradi
 def test_short_tokens_are_weighed_by_the_released_eps():
     """0.05^8 is 4e-11, far below the eps of 1e-8 that is added to the length."""
     tokens = torch.tensor([[0.05, 0.0]])
-    torch.testing.assert_close(focused_features(tokens, RELEASED), tokens**8 / (tokens**8 + 1e-8) * (tokens > 0))
+    torch.testing.assert_close(
+        focused_features(tokens, RELEASED), tokens**8 / (tokens**8 + 1e-8) * (tokens > 0)
+    )

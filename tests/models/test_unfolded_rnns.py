@@ -26,11 +26,20 @@ def weights(network: Any) -> tuple[Tensor, Tensor, float, float, float]:
     """A, D, lambda1, lambda2 and c of an RNN."""
     dictionary = network.dictionary.detach()
     sensing = SMALL_EYE if network.sensing is None else network.sensing.detach()
-    return sensing, dictionary, *(float(value.detach().exp()) for value in (network.log_lambda1, network.log_lambda2, network.log_step))
+    return (
+        sensing,
+        dictionary,
+        *(
+            float(value.detach().exp())
+            for value in (network.log_lambda1, network.log_lambda2, network.log_step)
+        ),
+    )
 
 
 def of_frames(network: Any, group: Tensor, step: Any, start: Tensor) -> Tensor:
-    """The signals of a group, frame by frame: `step` makes the code of a frame from its measurements and the code before."""
+    """The signals of a group, frame by frame: `step` makes the code of a frame from its measurements and the
+    code before.
+    """
     code, signals = start, []
     for measurement in network.measure(group).detach():
         code = step(measurement, code)
@@ -68,20 +77,30 @@ def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measu
     network, groups = system("sista", measurements), patches()
     D = network.dictionary
     A = SMALL_EYE if measurements is None else network.sensing
-    bound = float(torch.linalg.eigvalsh((A @ D).T @ (A @ D)).max()) + 0.3 * float(torch.linalg.eigvalsh(D.T @ D).max())
+    bound = float(torch.linalg.eigvalsh((A @ D).T @ (A @ D)).max()) + 0.3 * float(
+        torch.linalg.eigvalsh(D.T @ D).max()
+    )
     step = sista_step(A, D, SMALL_EYE, 2.0, 0.3, bound, layers=4)
-    expected = torch.stack([of_frames(network, group, step, torch.zeros(ATOMS, dtype=torch.float64)) for group in groups])
+    expected = torch.stack(
+        [of_frames(network, group, step, torch.zeros(ATOMS, dtype=torch.float64)) for group in groups]
+    )
     torch.testing.assert_close(network(network.measure(groups)), expected)
 
 
 def plateaus(values: Tensor, centre: Tensor, w0: Tensor, w1: Tensor) -> Tensor:
-    """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|: the best of the points where the derivative is 0 or jumps."""
-    found = torch.stack([torch.zeros_like(values), centre, *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1))])
+    """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|: the best of the points where the derivative is 0 or
+    jumps.
+    """
+    found = torch.stack(
+        [torch.zeros_like(values), centre, *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1))]
+    )
     cost = 0.5 * (found - values) ** 2 + w0 * found.abs() + w1 * (found - centre).abs()
     return found.gather(0, cost.argmin(0)[None])[0]
 
 
-def l1_l1_step(A: Tensor, D: Tensor, G: Tensor, Z: Tensor, g: Tensor, numbers: tuple[float, float, float], layers: int) -> Any:
+def l1_l1_step(
+    A: Tensor, D: Tensor, G: Tensor, Z: Tensor, g: Tensor, numbers: tuple[float, float, float], layers: int
+) -> Any:
     """Z the identity and g ones make it the l1-l1-RNN."""
     l1, l2, c = numbers
     V = Z @ D.T @ A.T / c
@@ -119,7 +138,10 @@ def test_reweighted_rnn_equals_its_equations(measurements: int | None) -> None:
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0])
 def test_the_double_plateau_minimises_its_proximal_problem(ratio: float) -> None:
     grid = torch.linspace(-6, 6, 24_001, dtype=torch.float64)
-    values, centre = (axis.flatten() for axis in torch.meshgrid(torch.linspace(-4.9, 4.9, 23), torch.linspace(-2, 2, 9), indexing="xy"))
+    values, centre = (
+        axis.flatten()
+        for axis in torch.meshgrid(torch.linspace(-4.9, 4.9, 23), torch.linspace(-2, 2, 9), indexing="xy")
+    )
     values, centre = values.double(), centre.double()
     cost = 0.5 * (grid - values[:, None]) ** 2 + grid.abs() + ratio * (grid - centre[:, None]).abs()
     found = double_plateau(values, centre, torch.tensor(ratio, dtype=torch.float64))
@@ -128,9 +150,13 @@ def test_the_double_plateau_minimises_its_proximal_problem(ratio: float) -> None
 
 
 def objective(network: Any, codes: Tensor, measured: Tensor, before: Tensor) -> Tensor:
-    """SISTA's, of codes (B, K) and measurements (B, M) of one frame, with the signals (B, N) of the frame before."""
+    """SISTA's, of codes (B, K) and measurements (B, M) of one frame, with the signals (B, N) of the frame
+    before.
+    """
     signals = codes @ network.dictionary.mT
-    known = 0.5 * (measured - signals @ network.sensing.mT).square().sum(-1) + network.config.lambda1 * codes.abs().sum(-1)
+    known = 0.5 * (measured - signals @ network.sensing.mT).square().sum(
+        -1
+    ) + network.config.lambda1 * codes.abs().sum(-1)
     return known + 0.5 * network.config.lambda2 * (signals - before).square().sum(-1)
 
 
@@ -149,11 +175,15 @@ def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum() -> N
     assert all((later <= earlier).all() for earlier, later in pairwise(values))
     assert (values[0] > 1.05 * values[-1]).all()
     codes = codes.requires_grad_()
-    (slope,) = torch.autograd.grad(objective(network, codes, network.measure(first)[:, 0], torch.zeros_like(first[:, 0])).sum(), codes)
+    (slope,) = torch.autograd.grad(
+        objective(network, codes, network.measure(first)[:, 0], torch.zeros_like(first[:, 0])).sum(), codes
+    )
     used = codes.abs() > 1e-2  # D^T D is the identity in single precision only
     assert used.any() and not used.all()
     assert slope[used].abs().max() < 1e-3
-    assert slope[~used].abs().max() < 2 * 8  # where |u| has no derivative the slope is anything within lambda1 of what it would be at 0
+    assert (
+        slope[~used].abs().max() < 2 * 8
+    )  # where |u| has no derivative the slope is anything within lambda1 of what it would be at 0
 
 
 def test_sista_goes_on_from_the_frame_before() -> None:
@@ -179,7 +209,10 @@ def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling() -> None
 
 
 def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn() -> None:
-    one, other = (build_network(family, {"patch": 4, "atoms": ATOMS}).double() for family in ("l1-l1-rnn", "reweighted-rnn"))
+    one, other = (
+        build_network(family, {"patch": 4, "atoms": ATOMS}).double()
+        for family in ("l1-l1-rnn", "reweighted-rnn")
+    )
     torch.testing.assert_close(one(patches()), other(patches()))
 
 
@@ -206,6 +239,8 @@ def test_codes_carried_through_an_untrained_rnn_stay_bounded(family: str, measur
 def test_the_untrained_prediction_is_the_frame_before() -> None:
     network = build_network("sista-rnn", {"patch": 4, "atoms": ATOMS})
     dictionary = dct_dictionary(4, ATOMS)
-    torch.testing.assert_close(network.dictionary.detach() @ network.dictionary.detach().mT, torch.eye(PIXELS), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        network.dictionary.detach() @ network.dictionary.detach().mT, torch.eye(PIXELS), atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(network.correlation.detach(), torch.eye(PIXELS))
     torch.testing.assert_close(network.dictionary.detach(), dictionary)

@@ -31,20 +31,27 @@ def test_the_centre_of_a_released_window_is_that_of_all_frames():
     network = released()
     found = VsrClip(network, CLIP.transpose(0, 1)).restore(range(5), 2)
     torch.testing.assert_close(found, network(CLIP)[:, 2], atol=1e-4, rtol=0)
-    torch.testing.assert_close(found[..., 96:160, 96:160].double(), golden("vsr_tiny.safetensors")["output_c"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        found[..., 96:160, 96:160].double(), golden("vsr_tiny.safetensors")["output_c"], atol=1e-4, rtol=0
+    )
 
 
 def test_released_windows_that_share_frames_stay_those_of_the_forward():
     network = released()
     clip = VsrClip(network, CLIP.transpose(0, 1))
     for window, at in [((4, 3, 0, 1, 2), 2), ((4, 0, 1, 2, 3), 2), ((0, 1, 2), 1), ((3,), 0)]:
-        torch.testing.assert_close(clip.restore(window, at), restored(network, CLIP, window, at), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            clip.restore(window, at), restored(network, CLIP, window, at), atol=1e-4, rtol=0
+        )
 
 
 @pytest.mark.parametrize("tail", [0, 4])
 @pytest.mark.parametrize("local", [Locality(3, 1), Locality(2, 0), Locality(4, 2)], ids=str)
 def test_frames_of_a_compact_network_are_those_of_the_forward_in_any_order(local, tail):
-    network, clips = compact(local=local, blocks=3, tail=tail), torch.rand(2, 9, 3, 20, 28, dtype=torch.float64)
+    network, clips = (
+        compact(local=local, blocks=3, tail=tail),
+        torch.rand(2, 9, 3, 20, 28, dtype=torch.float64),
+    )
     expected = network(clips)
     clip = VsrClip(network, clips.transpose(0, 1))
     for frame in (0, 1, 2, 3, 8, 7, 4, 4, 0):
@@ -62,8 +69,14 @@ def test_frames_of_a_network_without_a_part_are_those_of_its_forward(local, atte
 
 
 def test_neighbours_that_are_given_a_few_features_are_those_of_the_forward_and_made_once():
-    network, clips = compact(shared=3, attention=False, patch=1), torch.rand(1, 8, 3, 13, 18, dtype=torch.float64)
-    expected, calls = network(clips), counted(network, {"squeeze": network.blocks[1].feed_forward.squeeze, "flow": network.flow})
+    network, clips = (
+        compact(shared=3, attention=False, patch=1),
+        torch.rand(1, 8, 3, 13, 18, dtype=torch.float64),
+    )
+    expected, calls = (
+        network(clips),
+        counted(network, {"squeeze": network.blocks[1].feed_forward.squeeze, "flow": network.flow}),
+    )
     clip = VsrClip(network, clips.transpose(0, 1))
     for frame in range(8):
         torch.testing.assert_close(clip.restore(range(8), frame), expected[:, frame], atol=1e-12, rtol=0)
@@ -75,7 +88,9 @@ def test_short_clips_are_restored(frames):
     network, clips = compact(), torch.rand(1, frames, 3, 12, 16, dtype=torch.float64)
     clip = VsrClip(network, clips.transpose(0, 1))
     for frame in range(frames):
-        torch.testing.assert_close(clip.restore(range(frames), frame), network(clips)[:, frame], atol=1e-12, rtol=0)
+        torch.testing.assert_close(
+            clip.restore(range(frames), frame), network(clips)[:, frame], atol=1e-12, rtol=0
+        )
 
 
 def test_frames_beyond_the_radius_need_not_be_there():
@@ -97,7 +112,11 @@ def parts_of(network: VsrTransformer) -> dict[str, nn.Module]:
     first, last = network.blocks[0], network.blocks[-1]
     named = {"extractor": network.extractor, "flow": network.flow, "recon": network.reconstruction}
     named |= {"first attention": first.attention.output, "first feed-forward": first.feed_forward}
-    return named | {"last attention": last.attention.output, "last feed-forward": last.feed_forward, "last keys": last.attention.key}
+    return named | {
+        "last attention": last.attention.output,
+        "last feed-forward": last.feed_forward,
+        "last keys": last.attention.key,
+    }
 
 
 def test_a_released_window_computes_only_what_its_centre_needs():
@@ -111,7 +130,9 @@ def test_a_released_window_computes_only_what_its_centre_needs():
     }  # fmt: skip
     calls.clear()
     clip.restore(range(1, 6), 2)
-    assert calls["extractor"] == 1 and calls["flow"] == 4  # a pair to the new frame and back, and the ends with themselves
+    assert (
+        calls["extractor"] == 1 and calls["flow"] == 4
+    )  # a pair to the new frame and back, and the ends with themselves
 
 
 def test_a_scene_of_a_compact_network_computes_every_layer_of_every_frame_once():
@@ -130,8 +151,12 @@ def test_a_compact_network_keeps_the_states_of_few_frames():
     for frame in range(frames):
         clip.restore(range(frames), frame)
     window = clip._window
-    kept = [len(each.results) for stage in (window._prepared, window._attended, window._fed) for each in stage]
-    assert max([*kept, len(clip._features.results)]) <= 3 and len(clip._flows.results) <= 2 * (2 * network.config.radius + 3)
+    kept = [
+        len(each.results) for stage in (window._prepared, window._attended, window._fed) for each in stage
+    ]
+    assert max([*kept, len(clip._features.results)]) <= 3 and len(clip._flows.results) <= 2 * (
+        2 * network.config.radius + 3
+    )
 
 
 def test_the_oldest_result_is_let_go_first():
@@ -153,5 +178,12 @@ def test_attention_is_the_same_whether_frames_come_together_or_one_by_one():
     normal = attention.normal(maps[2:3])
     ready = [attention.prepare(attention.normal(frame)) for frame in maps.split(1)]
     bias = attention.bias(2, range(1, 4), 20, 28)
-    tokens = attention.mix(attention.queries(normal), [each.key for each in ready[1:4]], [each.value for each in ready[1:4]], bias)
-    torch.testing.assert_close(attention.finish(maps[2:3], normal, tokens), attention(maps, 5)[2:3], atol=1e-12, rtol=0)
+    tokens = attention.mix(
+        attention.queries(normal),
+        [each.key for each in ready[1:4]],
+        [each.value for each in ready[1:4]],
+        bias,
+    )
+    torch.testing.assert_close(
+        attention.finish(maps[2:3], normal, tokens), attention(maps, 5)[2:3], atol=1e-12, rtol=0
+    )

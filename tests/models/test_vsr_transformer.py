@@ -1,4 +1,6 @@
-"""VSR-Transformer: the golden numbers of the release and mistakes that they catch, and what holds for compact networks."""
+"""VSR-Transformer: the golden numbers of the release and mistakes that they catch, and what holds for compact
+networks.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,18 @@ def golden_run(dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
     network, seen = released(dtype), {}
     parts = {"feat": network.extractor, "recon": network.reconstruction}
     for index in range(2):
-        parts |= {f"attn{index}": network.blocks[index].attention, f"ff{index}": network.blocks[index].feed_forward}
+        parts |= {
+            f"attn{index}": network.blocks[index].attention,
+            f"ff{index}": network.blocks[index].feed_forward,
+        }
     for name, part in parts.items():
         part.register_forward_hook(lambda part, given, output, name=name: seen.update({name: output.clone()}))
     with torch.no_grad():
         clip = NUMBERS["input"].to(dtype)
         output = network(clip)
-        seen["flows"] = torch.stack(network.flows(clip[0], 1)[::-1])  # the release has those to the frame before first
+        seen["flows"] = torch.stack(
+            network.flows(clip[0], 1)[::-1]
+        )  # the release has those to the frame before first
     return output, seen
 
 
@@ -75,7 +82,12 @@ MISTAKES: dict[str, Any] = {
     "positions in another order": (vsr_transformer, "positional_encoding", lambda *sizes: POSITIONS(*sizes)[::-1]),
     "the slope of the paper": (vsr_transformer, "SLOPE", 0.01),
 }  # fmt: skip
-WARP, PAIR_FLOW, FLOWS, POSITIONS = vsr_transformer.warp, VsrTransformer.pair_flow, VsrTransformer.flows, positional_encoding
+WARP, PAIR_FLOW, FLOWS, POSITIONS = (
+    vsr_transformer.warp,
+    VsrTransformer.pair_flow,
+    VsrTransformer.flows,
+    positional_encoding,
+)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -91,7 +103,11 @@ def test_seven_frames_get_the_waves_of_the_library_that_the_release_used():
     rows = torch.arange(5, dtype=torch.float64)
     waves = positional_encoding(7, 5, 5, 5)
     slow = rows * float(torch.tensor(0.01))
-    for wave, expected in zip(waves, [rows.sin(), slow.sin(), rows.cos(), slow.cos(), rows.sin(), slow.sin(), rows.cos()], strict=True):
+    for wave, expected in zip(
+        waves,
+        [rows.sin(), slow.sin(), rows.cos(), slow.cos(), rows.sin(), slow.sin(), rows.cos()],
+        strict=True,
+    ):
         close(wave.flatten(), expected, 1e-15)
     assert [wave.shape.index(5) for wave in waves] == [0, 0, 0, 0, 1, 1, 1]
 
@@ -111,13 +127,17 @@ def test_compact_sizes_fit_their_files_in_half_precision(size, megabytes):
 
 
 def reference_attention(attention: Attention, normal: Tensor) -> Tensor:
-    """Attention over all patches of all frames (T, C, H, W) of one clip, by unfold and fold as the paper writes it."""
+    """Attention over all patches of all frames (T, C, H, W) of one clip, by unfold and fold as the paper
+    writes it.
+    """
     frames, channels, height, width = normal.shape
     patch, heads = attention.grid.patch, attention.grid.heads
     tokens = []
     for project in (attention.query, attention.key, attention.value):
         vectors = F.unfold(project(normal), patch, stride=patch)  # (T, C * p * p, N)
-        tokens.append(vectors.transpose(0, 1).reshape(heads, -1, frames * vectors.shape[-1]).mT)  # (heads, T * N, d)
+        tokens.append(
+            vectors.transpose(0, 1).reshape(heads, -1, frames * vectors.shape[-1]).mT
+        )  # (heads, T * N, d)
     query, key, value = tokens
     mixed = (query @ key.mT / math.sqrt(query.shape[-1])).softmax(-1) @ value
     vectors = mixed.mT.reshape(channels * patch**2, frames, -1).transpose(0, 1)
@@ -129,8 +149,12 @@ def test_attention_over_everything_is_unfold_attend_fold(heads):
     attention = compact(heads=heads, local=Locality(window=5, reach=9)).blocks[0].attention
     attention.distance_bias.data.zero_()
     maps = torch.randn(3, 8, 20, 12, dtype=torch.float64)
-    normal = F.layer_norm(maps.movedim(1, -1), (8,), attention.norm.weight, attention.norm.bias).movedim(-1, 1)
-    expected = maps + attention.output(reference_attention(attention, normal))  # a compact network adds no normalised maps
+    normal = F.layer_norm(maps.movedim(1, -1), (8,), attention.norm.weight, attention.norm.bias).movedim(
+        -1, 1
+    )
+    expected = maps + attention.output(
+        reference_attention(attention, normal)
+    )  # a compact network adds no normalised maps
     close(attention(maps, 3), expected, 1e-12)
 
 
@@ -162,13 +186,18 @@ def changed_frames(network: VsrTransformer, clip: Tensor, frame: int) -> list[bo
 
 @pytest.mark.parametrize("blocks, reach", [(1, 0), (1, 1), (2, 1), (1, 2)])
 def test_a_restored_frame_depends_on_the_frames_within_its_radius_and_no_others(blocks, reach):
-    network, clip = compact(blocks=blocks, local=Locality(3, reach)), torch.rand(1, 11, 3, 8, 12, dtype=torch.float64)
+    network, clip = (
+        compact(blocks=blocks, local=Locality(3, reach)),
+        torch.rand(1, 11, 3, 8, 12, dtype=torch.float64),
+    )
     radius = network.config.radius
     assert radius == blocks * (reach + 1)
     assert changed_frames(network, clip, 5) == [abs(frame - 5) <= radius for frame in range(11)]
 
 
-@pytest.mark.parametrize("attention, alignment, radius", [(True, False, 4), (False, True, 2), (False, False, 0)])
+@pytest.mark.parametrize(
+    "attention, alignment, radius", [(True, False, 4), (False, True, 2), (False, False, 0)]
+)
 def test_a_network_without_a_part_sees_as_far_as_the_other_does(attention, alignment, radius):
     network = compact(local=Locality(3, 2), attention=attention, alignment=alignment)
     assert network.config.radius == radius
@@ -190,8 +219,14 @@ def test_attention_stays_in_its_window_and_the_next_block_joins_windows():
     blocks = compact().blocks
     maps, other = torch.rand(2, 1, 8, 24, 24, dtype=torch.float64)
     other[..., 2:, :] = maps[..., 2:, :]  # they differ in the first rows
-    reached = [(block.attention(maps, 1) - block.attention(other, 1)).abs().amax((0, 1, 3)) > 1e-12 for block in blocks]
-    assert [int(rows.nonzero().max()) for rows in reached] == [12, 8]  # the window's last row, and one that its convolutions reach
+    reached = [
+        (block.attention(maps, 1) - block.attention(other, 1)).abs().amax((0, 1, 3)) > 1e-12
+        for block in blocks
+    ]
+    assert [int(rows.nonzero().max()) for rows in reached] == [
+        12,
+        8,
+    ]  # the window's last row, and one that its convolutions reach
 
 
 def test_far_frames_weigh_by_the_learned_distance():
@@ -202,7 +237,9 @@ def test_far_frames_weigh_by_the_learned_distance():
     alone = torch.cat([attention(frame, 1) for frame in maps.split(1)])
     close(attention(maps, 3), alone, 1e-9)
     attention.distance_bias.data[:] = torch.tensor([[-1e9, 0.0, 0.0]])  # no frame before its own
-    changed = (attention(maps, 3) - attention(torch.cat([maps[:1].flip(1), maps[1:]]), 3)).abs().amax((1, 2, 3)) > 1e-9
+    changed = (attention(maps, 3) - attention(torch.cat([maps[:1].flip(1), maps[1:]]), 3)).abs().amax(
+        (1, 2, 3)
+    ) > 1e-9
     assert changed.tolist() == [True, False, False]
 
 
@@ -227,17 +264,27 @@ def test_strips_of_the_tail_are_the_whole(tail, spans):
 def test_gradients_reach_every_parameter(attention, alignment):
     network = compact(tail=4, attention=attention, alignment=alignment)
     network(torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)).square().mean().backward()
-    assert not [name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    assert not [
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.grad is None or not parameter.grad.any()
+    ]
 
 
 def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_back():
     network, clip = compact(shared=3, attention=False), torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)
     network(clip).square().mean().backward()
-    assert not [name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    assert not [
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.grad is None or not parameter.grad.any()
+    ]
     other = clip.clone()
     other[:, 2] += 0.1
     with torch.no_grad():
-        assert not torch.equal(network(clip)[:, 0], network(other)[:, 0])  # two frames away: a layer of neighbours for each
+        assert not torch.equal(
+            network(clip)[:, 0], network(other)[:, 0]
+        )  # two frames away: a layer of neighbours for each
     with pytest.raises(ValueError, match="shared must be 0 in the released form, got 3"):
         VsrConfig(shared=3)
 
@@ -286,7 +333,12 @@ def test_configurations_that_no_network_has_are_refused(config, message):
 
 def test_released_positions_and_norms_tie_the_default_configuration_to_its_size():
     assert VsrConfig().local is None and vsr_attention.SIDE == 64
-    assert VsrConfig().radius == 2 and SIZES["vimeo"].radius == 3 and SIZES["t"].radius == 2 and SIZES["s"].radius == 6
+    assert (
+        VsrConfig().radius == 2
+        and SIZES["vimeo"].radius == 3
+        and SIZES["t"].radius == 2
+        and SIZES["s"].radius == 6
+    )
 
 
 def test_what_a_compact_block_adds_to_fresh_maps_is_small():

@@ -16,7 +16,9 @@ Bytes = Callable[[], bytes]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command does, made by one of the functions below: its exit code, the frames of its output, what it says."""
+    """What a command does, made by one of the functions below: its exit code, the frames of its output, what
+    it says.
+    """
 
     codes: tuple[int, ...]
     frames: int | None = None
@@ -26,8 +28,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """`write` makes the input, which is the file `name` in a folder; `apart`: it might hang or crash, so it gets a process of its own.
-    `slow`: it takes seconds."""
+    """`write` makes the input, which is the file `name` in a folder; `apart`: it might hang or crash, so it
+    gets a process of its own. `slow`: it takes seconds.
+    """
 
     group: str
     what: str
@@ -40,7 +43,9 @@ class Case:
 
 
 def kept(frames: int, *, says: str = "", moved: bool = False) -> Outcome:
-    """Every sample, time and tag as in the source, and every packet of another stream; nothing is said, or only `says`."""
+    """Every sample, time and tag as in the source, and every packet of another stream; nothing is said, or
+    only `says`.
+    """
     return Outcome((0,), frames, says, moved)
 
 
@@ -50,7 +55,9 @@ def damaged(frames: int, says: str) -> Outcome:
 
 
 def maybe_damaged(frames: int) -> Outcome:
-    """As `damaged` where the decoder notices; where not, exit code 0 and the same number of frames. Few codecs have check sums."""
+    """As `damaged` where the decoder notices; where not, exit code 0 and the same number of frames. Few
+    codecs have check sums.
+    """
     return Outcome((0, 4), frames)
 
 
@@ -63,7 +70,9 @@ def of_bytes(group: str, what: str, name: str, data: Bytes, outcome: Outcome, **
     return Case(group, what, name, lambda path: path.write_bytes(data()), outcome, **more)
 
 
-def of_clip(group: str, what: str, kind: str, edit: Callable[[bytes], bytes], outcome: Outcome, **more: Any) -> Case:
+def of_clip(
+    group: str, what: str, kind: str, edit: Callable[[bytes], bytes], outcome: Outcome, **more: Any
+) -> Case:
     """A clip of a kind after an edit."""
     return of_bytes(group, what, f"film{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more)
 
@@ -72,7 +81,9 @@ def of_film(what: str, name: str, film: Film, outcome: Outcome, **more: Any) -> 
     return Case("streams", what, name, lambda path: write_film(path, film), outcome, **more)
 
 
-def of_video(group: str, what: str, name: str, outcome: Outcome, codec: str, frames: int = 12, **settings: Any) -> Case:
+def of_video(
+    group: str, what: str, name: str, outcome: Outcome, codec: str, frames: int = 12, **settings: Any
+) -> Case:
     """A clip that `write_video` makes, unharmed."""
     more = {key: settings.pop(key) for key in ("arguments", "apart", "slow") if key in settings}
     suffix = os.path.splitext(name)[1]

@@ -16,16 +16,39 @@ def cuts() -> Iterator[Case]:
     """Files that end too early."""
     part = partial(of_clip, "cut short")
     yield part(
-        "MP4 in the middle of its index", "mp4", lambda data: data[: box(data, "moov").stop // 2], refused("ends before its first frame")
+        "MP4 in the middle of its index",
+        "mp4",
+        lambda data: data[: box(data, "moov").stop // 2],
+        refused("ends before its first frame"),
     )
-    yield part("MP4 behind its index", "mp4", lambda data: data[: box(data, "moov").stop], refused("0 frames that can be decoded"))
+    yield part(
+        "MP4 behind its index",
+        "mp4",
+        lambda data: data[: box(data, "moov").stop],
+        refused("0 frames that can be decoded"),
+    )
     for packet, frames in ((1, 1), (6, 6), (11, 11)):
-        yield part(f"MP4 in packet {packet} of 12", "mp4", partial(cut_in, packet=packet), damaged(frames, "cut short: [0-9]+ bytes"))
+        yield part(
+            f"MP4 in packet {packet} of 12",
+            "mp4",
+            partial(cut_in, packet=packet),
+            damaged(frames, "cut short: [0-9]+ bytes"),
+        )
     yield part("MP4 by its last byte", "mp4", lambda data: data[:-1], damaged(11, "cut short: 1 bytes"))
     yield part("MP4, index last", "mp4, index last", partial(cut, part=0.7), refused(NO_HEADER))
-    yield part("MP4, index last, by its last bytes", "mp4, index last", lambda data: data[:-9], damaged(12, "cut short: 9 bytes"))
+    yield part(
+        "MP4, index last, by its last bytes",
+        "mp4, index last",
+        lambda data: data[:-9],
+        damaged(12, "cut short: 9 bytes"),
+    )
     for packet, frames in ((3, 3), (9, 9)):
-        yield part(f"fragmented MP4 in packet {packet}", "fragments", partial(cut_in, packet=packet), damaged(frames, "cut short"))
+        yield part(
+            f"fragmented MP4 in packet {packet}",
+            "fragments",
+            partial(cut_in, packet=packet),
+            damaged(frames, "cut short"),
+        )
     yield part("MKV in its header", "mkv", lambda data: data[:40], refused("ends before its first frame"))
     for packet, frames in ((0, 0), (2, 2), (8, 8)):
         outcome = damaged(frames, "cut short") if frames else refused("0 frames that can be decoded")
@@ -50,25 +73,97 @@ def bits() -> Iterator[Case]:
     """Files with wrong bytes among their pictures."""
     part = partial(of_clip, "wrong bytes", apart=True)
     for packet in (0, 3, 11):
-        yield part(f"FFV1, one bit in packet {packet}", "ffv1", partial(flipped_in, packet=packet), damaged(12, "damaged"))
-    for kind in ("mp4", "mkv", "ts", "fragments", "hevc", "avi", "mpeg2 ts", "webm", "vp8", "mov", "mjpeg", "flv"):
-        yield part(f"{kind}: 12 bits in packet 6", kind, partial(flipped_in, packet=6, count=12), maybe_damaged(12))
-    yield part("AV1: 12 bits in packet 6", "av1", partial(flipped_in, packet=6, count=12), damaged(11, "1 frame could not be decoded"))
-    yield part("H.264: 12 bits in the first picture", "mp4", partial(flipped_in, packet=0, count=12), maybe_damaged(12))
+        yield part(
+            f"FFV1, one bit in packet {packet}",
+            "ffv1",
+            partial(flipped_in, packet=packet),
+            damaged(12, "damaged"),
+        )
+    for kind in (
+        "mp4",
+        "mkv",
+        "ts",
+        "fragments",
+        "hevc",
+        "avi",
+        "mpeg2 ts",
+        "webm",
+        "vp8",
+        "mov",
+        "mjpeg",
+        "flv",
+    ):
+        yield part(
+            f"{kind}: 12 bits in packet 6", kind, partial(flipped_in, packet=6, count=12), maybe_damaged(12)
+        )
+    yield part(
+        "AV1: 12 bits in packet 6",
+        "av1",
+        partial(flipped_in, packet=6, count=12),
+        damaged(11, "1 frame could not be decoded"),
+    )
+    yield part(
+        "H.264: 12 bits in the first picture",
+        "mp4",
+        partial(flipped_in, packet=0, count=12),
+        maybe_damaged(12),
+    )
     for kind, frames in (("mp4", 12), ("ts", 11), ("avi", 12), ("mpeg2 ts", 12), ("mov", 12), ("mjpeg", 12)):
-        yield part(f"{kind}: half of packet 6 is noise", kind, partial(flipped_in, packet=6, count=9999), damaged(frames, "damaged"))
+        yield part(
+            f"{kind}: half of packet 6 is noise",
+            kind,
+            partial(flipped_in, packet=6, count=9999),
+            damaged(frames, "damaged"),
+        )
     for kind in ("mkv", "hevc", "webm"):
-        yield part(f"{kind}: half of packet 6 is noise", kind, partial(flipped_in, packet=6, count=9999), maybe_damaged(12))
+        yield part(
+            f"{kind}: half of packet 6 is noise",
+            kind,
+            partial(flipped_in, packet=6, count=9999),
+            maybe_damaged(12),
+        )
     yield part("APNG: one bit", "apng", partial(flipped_in, packet=6), damaged(11, "damaged"))
-    yield part("H.264: a picture of zeros", "mp4", partial(zeroed, packet=6), damaged(11, "1 frame could not be decoded"))
+    yield part(
+        "H.264: a picture of zeros",
+        "mp4",
+        partial(zeroed, packet=6),
+        damaged(11, "1 frame could not be decoded"),
+    )
     yield part("H.264: the key picture of zeros", "mp4", partial(zeroed, packet=0), damaged(7, "damaged"))
-    yield part("MKV: 2000 bytes of zeros", "mkv", lambda data: overwritten(data, 6000, bytes(2000)), damaged(6, "damaged"))
-    yield part("MKV: 500 bytes are missing", "mkv", lambda data: data[:6000] + data[6500:], damaged(11, "damaged"))
-    yield part("MKV: 500 bytes too many", "mkv", lambda data: data[:6000] + data[100:600] + data[6000:], damaged(11, "damaged"))
-    yield part("TS: a packet is missing", "ts", lambda data: files.without(data, range(188 * 20, 188 * 21)), damaged(12, "damaged"))
-    yield part("TS: one byte is missing", "ts", lambda data: files.without(data, range(5000, 5001)), damaged(12, "damaged"))
+    yield part(
+        "MKV: 2000 bytes of zeros",
+        "mkv",
+        lambda data: overwritten(data, 6000, bytes(2000)),
+        damaged(6, "damaged"),
+    )
+    yield part(
+        "MKV: 500 bytes are missing", "mkv", lambda data: data[:6000] + data[6500:], damaged(11, "damaged")
+    )
+    yield part(
+        "MKV: 500 bytes too many",
+        "mkv",
+        lambda data: data[:6000] + data[100:600] + data[6000:],
+        damaged(11, "damaged"),
+    )
+    yield part(
+        "TS: a packet is missing",
+        "ts",
+        lambda data: files.without(data, range(188 * 20, 188 * 21)),
+        damaged(12, "damaged"),
+    )
+    yield part(
+        "TS: one byte is missing",
+        "ts",
+        lambda data: files.without(data, range(5000, 5001)),
+        damaged(12, "damaged"),
+    )
     yield part("TS: packets change places", "ts", exchanged, damaged(12, "damaged"))
-    yield part("AVI: 100 bytes of its index", "avi", lambda data: overwritten(data, len(data) - 150, bytes(100)), kept(12))
+    yield part(
+        "AVI: 100 bytes of its index",
+        "avi",
+        lambda data: overwritten(data, len(data) - 150, bytes(100)),
+        kept(12),
+    )
 
 
 def zeroed(data: bytes, packet: int) -> bytes:
@@ -86,30 +181,117 @@ def exchanged(data: bytes) -> bytes:
 def headers() -> Iterator[Case]:
     """Files whose header says something else than is true."""
     part = partial(of_clip, "wrong header", apart=True)
-    yield part("MP4 says 65535x65535", "mp4", lambda data: overwritten(data, box_entry(data) + 24, numbers(-1)), kept(12))
-    yield part("MP4 says 0x0", "mp4", lambda data: overwritten(data, box_entry(data) + 24, bytes(4)), kept(12))
-    yield part("MP4 says another codec", "mp4", lambda data: files.swapped(data, b"avc1", b"mp4v"), refused("film.mp4"))
-    yield part("MP4 says an unknown codec", "mp4", lambda data: files.swapped(data, b"avc1", b"zzzz"), refused("no decoder"))
-    yield part("MP4: time scale 0", "mp4", lambda data: in_box(data, "mdhd", 12, numbers(0)), refused("0 frames"))
-    yield part("MP4: time scale 1", "mp4", lambda data: in_box(data, "mdhd", 12, numbers(1)), refused("0 frames"))
-    yield part("MP4: lasts 10 times as long", "mp4", lambda data: in_box(data, "mdhd", 16, numbers(61440)), kept(12))
-    yield part("MP4: 4294967295 samples", "mp4", lambda data: in_box(data, "stsz", 8, numbers(-1)), refused("film.mp4"))
-    yield part("MP4: samples of 4 GB", "mp4", lambda data: in_box(data, "stsz", 12, numbers(-1)), refused("0 frames"))
+    yield part(
+        "MP4 says 65535x65535",
+        "mp4",
+        lambda data: overwritten(data, box_entry(data) + 24, numbers(-1)),
+        kept(12),
+    )
+    yield part(
+        "MP4 says 0x0", "mp4", lambda data: overwritten(data, box_entry(data) + 24, bytes(4)), kept(12)
+    )
+    yield part(
+        "MP4 says another codec",
+        "mp4",
+        lambda data: files.swapped(data, b"avc1", b"mp4v"),
+        refused("film.mp4"),
+    )
+    yield part(
+        "MP4 says an unknown codec",
+        "mp4",
+        lambda data: files.swapped(data, b"avc1", b"zzzz"),
+        refused("no decoder"),
+    )
+    yield part(
+        "MP4: time scale 0", "mp4", lambda data: in_box(data, "mdhd", 12, numbers(0)), refused("0 frames")
+    )
+    yield part(
+        "MP4: time scale 1", "mp4", lambda data: in_box(data, "mdhd", 12, numbers(1)), refused("0 frames")
+    )
+    yield part(
+        "MP4: lasts 10 times as long", "mp4", lambda data: in_box(data, "mdhd", 16, numbers(61440)), kept(12)
+    )
+    yield part(
+        "MP4: 4294967295 samples",
+        "mp4",
+        lambda data: in_box(data, "stsz", 8, numbers(-1)),
+        refused("film.mp4"),
+    )
+    yield part(
+        "MP4: samples of 4 GB", "mp4", lambda data: in_box(data, "stsz", 12, numbers(-1)), refused("0 frames")
+    )
     beyond = damaged(5, "damaged")
-    yield part("MP4: a later sample of 2 GB", "mp4", lambda data: in_box(data, "stsz", 32, numbers((1 << 31) - 99)), beyond)
-    yield part("MP4: samples lie behind its end", "mp4", lambda data: in_box(data, "stco", 8, numbers(1 << 30)), refused("0 frames"))
-    yield part("MP4: no samples", "mp4", lambda data: in_box(data, "stts", 4, numbers(0)), refused("0 frames"))
-    yield part("MP4: frames last 0", "mp4", lambda data: in_box(data, "stts", 12, numbers(0)), refused("is not after the one before"))
-    yield part("MP4: a box of 4 GB", "mp4", lambda data: overwritten(data, box(data, "moov/trak").start, numbers(-1)), kept(12))
-    yield part("MP4: a box of 0 bytes", "mp4", lambda data: overwritten(data, box(data, "minf").start, numbers(0)), kept(12))
-    yield part("MP4: no head of the codec", "mp4", lambda data: files.swapped(data, b"avcC", b"free"), refused("film.mp4"))
-    yield part("MP4: 20 bits of the index", "mp4", lambda data: flipped(data, 20, box(data, "stbl"), 5), refused("film.mp4"))
+    yield part(
+        "MP4: a later sample of 2 GB",
+        "mp4",
+        lambda data: in_box(data, "stsz", 32, numbers((1 << 31) - 99)),
+        beyond,
+    )
+    yield part(
+        "MP4: samples lie behind its end",
+        "mp4",
+        lambda data: in_box(data, "stco", 8, numbers(1 << 30)),
+        refused("0 frames"),
+    )
+    yield part(
+        "MP4: no samples", "mp4", lambda data: in_box(data, "stts", 4, numbers(0)), refused("0 frames")
+    )
+    yield part(
+        "MP4: frames last 0",
+        "mp4",
+        lambda data: in_box(data, "stts", 12, numbers(0)),
+        refused("is not after the one before"),
+    )
+    yield part(
+        "MP4: a box of 4 GB",
+        "mp4",
+        lambda data: overwritten(data, box(data, "moov/trak").start, numbers(-1)),
+        kept(12),
+    )
+    yield part(
+        "MP4: a box of 0 bytes",
+        "mp4",
+        lambda data: overwritten(data, box(data, "minf").start, numbers(0)),
+        kept(12),
+    )
+    yield part(
+        "MP4: no head of the codec",
+        "mp4",
+        lambda data: files.swapped(data, b"avcC", b"free"),
+        refused("film.mp4"),
+    )
+    yield part(
+        "MP4: 20 bits of the index",
+        "mp4",
+        lambda data: flipped(data, 20, box(data, "stbl"), 5),
+        refused("film.mp4"),
+    )
     yield part("MKV: ticks of 0 ns", "mkv", lambda data: files.after(data, "2ad7b1", bytes(3)), kept(12))
     yield part("MKV: no doctype", "mkv", lambda data: files.swapped(data, b"matroska", b"xatroska"), kept(12))
-    yield part("MKV: another doctype", "mkv", lambda data: files.swapped(data, b"matroska", b"webm\0\0\0\0"), kept(12))
-    yield part("AVI: 0 frames per second", "avi", lambda data: overwritten(data, data.index(b"strh") + 32, bytes(4)), kept(12))
-    yield part("AVI: 1000 frames in the header", "avi", lambda data: overwritten(data, data.index(b"avih") + 24, b"\xe8\3\0\0"), kept(12))
-    yield part("y4m says 30000x30000", "y4m", lambda data: data.replace(b"W64 H48", b"W30000 H30000"), refused("film.y4m"))
+    yield part(
+        "MKV: another doctype",
+        "mkv",
+        lambda data: files.swapped(data, b"matroska", b"webm\0\0\0\0"),
+        kept(12),
+    )
+    yield part(
+        "AVI: 0 frames per second",
+        "avi",
+        lambda data: overwritten(data, data.index(b"strh") + 32, bytes(4)),
+        kept(12),
+    )
+    yield part(
+        "AVI: 1000 frames in the header",
+        "avi",
+        lambda data: overwritten(data, data.index(b"avih") + 24, b"\xe8\3\0\0"),
+        kept(12),
+    )
+    yield part(
+        "y4m says 30000x30000",
+        "y4m",
+        lambda data: data.replace(b"W64 H48", b"W30000 H30000"),
+        refused("film.y4m"),
+    )
     yield part(
         "APNG says 60000x60000",
         "apng",
@@ -117,11 +299,25 @@ def headers() -> Iterator[Case]:
         refused("film.apng"),
     )
     huge = partial(of_bytes, "wrong header", name="film.avi", apart=True)
-    yield huge("AVI of raw video says 30000x30000", data=lambda: sized_avi("rawvideo", 30000), outcome=refused("0 frames"))
-    yield huge("AVI of FFV1 says 16000x16000", data=lambda: sized_avi("ffv1", 16000), outcome=refused("pictures of 16000x16000, more than"))
+    yield huge(
+        "AVI of raw video says 30000x30000",
+        data=lambda: sized_avi("rawvideo", 30000),
+        outcome=refused("0 frames"),
+    )
+    yield huge(
+        "AVI of FFV1 says 16000x16000",
+        data=lambda: sized_avi("ffv1", 16000),
+        outcome=refused("pictures of 16000x16000, more than"),
+    )
     slow = partial(of_bytes, "wrong header", name="film.ts", apart=True, slow=True)
-    yield slow("H.264 says 2048x2048", data=lambda: h264_of_size(2048), outcome=damaged(3, "3 marked corrupt"))
-    yield slow("H.264 says 16000x16000", data=lambda: h264_of_size(16000), outcome=refused("pictures of 16000x16000, more than"))
+    yield slow(
+        "H.264 says 2048x2048", data=lambda: h264_of_size(2048), outcome=damaged(3, "3 marked corrupt")
+    )
+    yield slow(
+        "H.264 says 16000x16000",
+        data=lambda: h264_of_size(16000),
+        outcome=refused("pictures of 16000x16000, more than"),
+    )
     yield part("TS: no table of programs", "ts", without_tables, kept(12))
 
 

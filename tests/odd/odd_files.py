@@ -1,4 +1,6 @@
-"""Small clips as bytes, and what can be done to such bytes: cut, flip, overwrite, edit an MP4's boxes or a TS's packets."""
+"""Small clips as bytes, and what can be done to such bytes: cut, flip, overwrite, edit an MP4's boxes or a
+TS's packets.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from sample_videos import sample_planes, video_frame, write_video
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only
 TS_PACKET = 188
-# Settings of clips by a short name. x264's bits differ from processor to processor unless its assembly is held to one kind.
+# Settings of clips by a short name. x264's bits differ from processor to processor unless its assembly is
+# held to one kind.
 X264 = {"g": "6", "bf": "2", "preset": "veryfast", "x264-params": "asm=AVX2:log-level=-1"}
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mp4": (".mp4", "libx264", {"options": X264, "container": {"movflags": "faststart"}}),
@@ -111,7 +114,9 @@ def without(data: bytes, part: range) -> bytes:
 # MP4
 
 
-def boxes(data: bytes, start: int = 0, stop: int | None = None, inside: str = "") -> Iterator[tuple[str, int, int]]:
+def boxes(
+    data: bytes, start: int = 0, stop: int | None = None, inside: str = ""
+) -> Iterator[tuple[str, int, int]]:
     """(path such as "moov/trak/tkhd", start, size) of each box."""
     stop = len(data) if stop is None else stop
     while start + 8 <= stop:
@@ -140,7 +145,9 @@ def numbers(*values: int) -> bytes:
 
 
 def with_edits(data: bytes, *edits: tuple[int, int]) -> bytes:
-    """An MP4, index last, that plays only these (duration, from where), in ticks of the movie and of the track; -1: nothing."""
+    """An MP4, index last, that plays only these (duration, from where), in ticks of the movie and of the
+    track; -1: nothing.
+    """
     trak, moov = box(data, "moov/trak"), box(data, "moov")
     entries = b"".join(numbers(duration, start, 1 << 16) for duration, start in edits)
     elst = b"elst" + numbers(0, len(edits)) + entries
@@ -179,17 +186,28 @@ def swapped(data: bytes, old: bytes, new: bytes) -> bytes:
 def ts_packets(data: bytes, pid: int | None = None) -> list[int]:
     """Where packets begin, of all programs or one."""
     starts = range(0, len(data) - TS_PACKET + 1, TS_PACKET)
-    return [start for start in starts if pid is None or (data[start + 1] & 0x1F) << 8 | data[start + 2] == pid]
+    return [
+        start for start in starts if pid is None or (data[start + 1] & 0x1F) << 8 | data[start + 2] == pid
+    ]
 
 
-def joined(options: Sequence[dict[str, str]] = ({}, {}, {}), sizes: Sequence[tuple[int, int]] = (), pix_fmts: Sequence[str] = ()) -> bytes:
+def joined(
+    options: Sequence[dict[str, str]] = ({}, {}, {}),
+    sizes: Sequence[tuple[int, int]] = (),
+    pix_fmts: Sequence[str] = (),
+) -> bytes:
     """A transport stream of H.264 that is encoded in another way from its 12th, 24th ... picture on."""
     memory, count = io.BytesIO(), len(sizes or pix_fmts or options)
     with av.open(memory, "w", format="mpegts") as output:
         stream = output.add_mux_stream("h264", rate=25)
         stream.time_base = Fraction(1, 25)
         for part in range(count):
-            packets = _encoded(12 * part, (sizes or ((64, 48),) * count)[part], (pix_fmts or ("yuv420p",) * count)[part], options[part])
+            packets = _encoded(
+                12 * part,
+                (sizes or ((64, 48),) * count)[part],
+                (pix_fmts or ("yuv420p",) * count)[part],
+                options[part],
+            )
             for packet in packets:
                 packet.stream, packet.time_base = stream, Fraction(1, 25)
                 output.mux_one(packet)
@@ -199,6 +217,12 @@ def joined(options: Sequence[dict[str, str]] = ({}, {}, {}), sizes: Sequence[tup
 def _encoded(first: int, size: tuple[int, int], pix_fmt: str, options: dict[str, str]) -> list[Any]:
     context: Any = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = *size, pix_fmt
-    context.time_base, context.framerate, context.options = Fraction(1, 25), Fraction(25), {"bf": "0", "preset": "ultrafast", **options}
-    frames = [video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), first + number) for number in range(12)]
+    context.time_base, context.framerate, context.options = (
+        Fraction(1, 25),
+        Fraction(25),
+        {"bf": "0", "preset": "ultrafast", **options},
+    )
+    frames = [
+        video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), first + number) for number in range(12)
+    ]
     return [packet for frame in [*frames, None] for packet in context.encode(frame)]

@@ -21,7 +21,9 @@ def h264_of_size(size: int) -> bytes:
         stream.time_base = 1 / _RATE
         for packet in _baseline_packets():
             units = [unit for unit in bytes(packet).split(_START) if unit]
-            said = av.Packet(b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units))
+            said = av.Packet(
+                b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units)
+            )
             said.stream, said.time_base, said.pts, said.dts = stream, 1 / _RATE, packet.pts, packet.dts
             said.is_keyframe = packet.is_keyframe
             output.mux_one(said)
@@ -30,19 +32,34 @@ def h264_of_size(size: int) -> bytes:
 
 def _baseline_packets() -> list[Any]:
     context: Any = av.CodecContext.create("libx264", "w")
-    context.width, context.height, context.pix_fmt, context.time_base, context.framerate = 64, 48, "yuv420p", 1 / _RATE, _RATE
+    context.width, context.height, context.pix_fmt, context.time_base, context.framerate = (
+        64,
+        48,
+        "yuv420p",
+        1 / _RATE,
+        _RATE,
+    )
     params = "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"
-    context.options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency", "x264-params": params}
+    context.options = {
+        "profile": "baseline",
+        "preset": "ultrafast",
+        "tune": "zerolatency",
+        "x264-params": params,
+    }
     frames = [video_frame("yuv420p", sample_planes("yuv420p", number), number) for number in range(3)]
     return [packet for frame in [*frames, None] for packet in context.encode(frame)]
 
 
 def _head(size: int) -> bytes:
-    """Section 7.3.2.1.1 of the standard, for the baseline profile: times in order, one reference, whole frames, nothing cut off."""
+    """Section 7.3.2.1.1 of the standard, for the baseline profile: times in order, one reference, whole
+    frames, nothing cut off.
+    """
     across = size // 16 - 1
     fixed = f"{66:08b}{0xC0:08b}{62:08b}"  # profile, constraints, level
     numbers = _golomb(0) + _golomb(0) + _golomb(2) + _golomb(1) + "0" + _golomb(across) + _golomb(across)
-    bits = fixed + numbers + "1" + "1" + "0" + "0" + "1"  # frames only, 8x8 inference, no cropping, no usability data, stop bit
+    bits = (
+        fixed + numbers + "1" + "1" + "0" + "0" + "1"
+    )  # frames only, 8x8 inference, no cropping, no usability data, stop bit
     bits += "0" * (-len(bits) % 8)
     return bytes([0x67]) + _escaped(bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)))
 

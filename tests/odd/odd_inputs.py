@@ -1,6 +1,8 @@
-"""Odd and damaged inputs through the real command: `python tests/odd/odd_inputs.py --table` prints what each gets, in Markdown.
+"""Odd and damaged inputs through the real command: `python tests/odd/odd_inputs.py --table` prints what each
+gets, in Markdown.
 
-Every input has an outcome that is stated beside it (odd_damage.py, odd_shapes.py, odd_company.py); `verdict` says what differs from it.
+Every input has an outcome that is stated beside it (odd_damage.py, odd_shapes.py, odd_company.py); `verdict`
+says what differs from it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import probe
 from vidrestore.restorers.base import TASKS
 
-CASES = tuple(chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_films(), changes()))
+CASES = tuple(
+    chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_films(), changes())
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ class Got:
 
 
 def run(case: Case, folder: Path) -> Got:
-    """Make the input in an empty folder, which is the current one, and restore it with a model that changes nothing."""
+    """Make the input in an empty folder, which is the current one, and restore it with a model that changes
+    nothing.
+    """
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--", case.name]
     code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
@@ -83,7 +89,13 @@ def verdict(case: Case, got: Got, folder: Path) -> str | None:
         return "an unexpected warning"
     others = sorted(path.name for path in folder.iterdir() if path.name != case.name)
     if wanted.frames is None:
-        return f"it leaves {others}" if others else None if named(case.name, got.said) else "it does not name the file"
+        return (
+            f"it leaves {others}"
+            if others
+            else None
+            if named(case.name, got.said)
+            else "it does not name the file"
+        )
     if got.output is None:
         return f"one output was expected, found {others}"
     return difference(folder / case.name, got.output, case)
@@ -124,14 +136,21 @@ def shown(path: Path) -> list[Shown]:
     """The pictures of a file as FFmpeg gives them, in one thread, without any check."""
     found = []
     with av.open(f"file:{path}", metadata_errors="replace") as container:
-        stream = next(each for each in container.streams.video if not each.disposition & Disposition.attached_pic)
+        stream = next(
+            each for each in container.streams.video if not each.disposition & Disposition.attached_pic
+        )
         stream.codec_context.thread_type = "NONE"
         for packet in container.demux(stream):
             with contextlib.suppress(av.error.FFmpegError):
                 for frame in packet.decode():
                     pts = frame.pts if frame.pts is not None else frame.dts
                     planes = planes_of(frame, layout_of(frame.format.name))
-                    found.append(Shown((pts or 0) * stream.time_base, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
+                    found.append(
+                        Shown(
+                            (pts or 0) * stream.time_base,
+                            [np.ascontiguousarray(plane).tobytes() for plane in planes],
+                        )
+                    )
     return found
 
 
@@ -140,43 +159,78 @@ def tags_differ(source: Path, output: Path) -> str | None:
     for name in ("width", "height", "format", "rotation", "display_matrix", "colour"):
         old, new = getattr(before.video, name), getattr(after.video, name)
         if name == "colour":
-            old, new = (replace(each, chroma_location=0, range=each.range or 1) for each in (old, new))  # untagged is limited
+            old, new = (
+                replace(each, chroma_location=0, range=each.range or 1) for each in (old, new)
+            )  # untagged is limited
         if old != new:
             return f"{name} was {old}, is {new}"
     if (before.video.sample_aspect_ratio or 1) != (after.video.sample_aspect_ratio or 1):
         return f"pixels of {before.video.sample_aspect_ratio} became {after.video.sample_aspect_ratio}"
     lost = {key.lower() for key in before.metadata} - _MUXERS_OWN - {key.lower() for key in after.metadata}
-    return f"metadata is lost: {lost}" if lost else "chapters are lost" if before.chapters != after.chapters else None
+    return (
+        f"metadata is lost: {lost}"
+        if lost
+        else "chapters are lost"
+        if before.chapters != after.chapters
+        else None
+    )
 
 
 # What muxers write for themselves, the second half that of MXF.
 _MUXERS_OWN = frozenset(
     [
-        *("major_brand", "minor_version", "compatible_brands", "encoder", "software", "duration", "creation_time", "genre"),
-        *("company_name", "product_name", "product_version", "application_platform", "product_uid", "material_package_umid"),
+        *(
+            "major_brand",
+            "minor_version",
+            "compatible_brands",
+            "encoder",
+            "software",
+            "duration",
+            "creation_time",
+            "genre",
+        ),
+        *(
+            "company_name",
+            "product_name",
+            "product_version",
+            "application_platform",
+            "product_uid",
+            "material_package_umid",
+        ),
         *("modification_date", "operational_pattern_ul", "uid", "generation_uid", "toolkit_version"),
     ]
 )
 
 
 def packets_differ(source: Path, output: Path, case: Case, moved: Fraction) -> str | None:
-    """Whether every packet of the other streams is there, with its time (to a millisecond, as Matroska has it)."""
+    """Whether every packet of the other streams is there, with its time (to a millisecond, as Matroska has
+    it).
+    """
     if "--drop" in case.arguments:
         return None
     before, after = other_packets(source, case), other_packets(output, case)
     if [len(each) for each in before] != [len(each) for each in after]:
-        return f"packets of other streams: {[len(each) for each in after]} of {[len(each) for each in before]}"
+        return (
+            f"packets of other streams: {[len(each) for each in after]} of {[len(each) for each in before]}"
+        )
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         if [data for data, _ in old] != [data for data, _ in new]:
             return f"other stream {number} has other packets"
-        if any(a is not None and b is not None and abs(a + moved - b) > Fraction(1, 1000) for (_, a), (_, b) in zip(old, new, strict=True)):
+        if any(
+            a is not None and b is not None and abs(a + moved - b) > Fraction(1, 1000)
+            for (_, a), (_, b) in zip(old, new, strict=True)
+        ):
             return f"other stream {number} has other times"
     return None
 
 
 def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | None]]]:
     found, info = packets(path), probe(str(path))
-    made_anew = {each.index for each in info.streams if each.kind == "data" and each.codec == "unknown" and "data" not in case.what}
+    made_anew = {
+        each.index
+        for each in info.streams
+        if each.kind == "data" and each.codec == "unknown" and "data" not in case.what
+    }
     return [found[index] for index in sorted(found) if index not in {info.video.index, *made_anew}]
 
 
@@ -196,7 +250,10 @@ def table(cases: list[Case]) -> Iterator[str]:
                 got = run(case, work)
                 wrong = verdict(case, got, work)
                 said = outcome_words(got, case.outcome.frames).replace("|", "\\|")
-                yield f"| {case.group} | {case.what} | {got.code} | {said} | {'yes' if wrong is None else f'NO: {wrong}'} |"
+                yield (
+                    f"| {case.group} | {case.what} | {got.code} | {said} | "
+                    f"{'yes' if wrong is None else f'NO: {wrong}'} |"
+                )
                 empty(work)
 
 

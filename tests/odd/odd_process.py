@@ -1,4 +1,6 @@
-"""A command in a process of its own, forked from one that has imported everything: it may crash or hang, and starts in no time."""
+"""A command in a process of its own, forked from one that has imported everything: it may crash or hang, and
+starts in no time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ CONTEXT.set_forkserver_preload(
 
 
 def run_apart(arguments: list[str], folder: Path, said: Path) -> tuple[int, str]:
-    """The exit code of `vidrestore ARGUMENTS`, begun in `folder`, and what it said, which goes through the file `said`.
+    """The exit code of `vidrestore ARGUMENTS`, begun in `folder`, and what it said, which goes through the
+    file `said`.
 
     The code is that of a signal, negative, where one ended it; a command that hangs is killed.
     """

@@ -24,10 +24,18 @@ def sizes() -> Iterator[Case]:
     yield part("a strip of 2x4098", "film.mkv", kept(2), "rawvideo", 2, size=(2, 4098))
     yield part("65x49, MP4", "film.mp4", kept(3), "mpeg4", 3, size=(65, 49))
     count = partial(of_video, "frames")
-    for kind, codec in ((".mp4", "libx264"), (".mkv", "ffv1"), (".ts", "mpeg2video"), (".avi", "mpeg4"), (".webm", "libvpx-vp9")):
+    for kind, codec in (
+        (".mp4", "libx264"),
+        (".mkv", "ffv1"),
+        (".ts", "mpeg2video"),
+        (".avi", "mpeg4"),
+        (".webm", "libvpx-vp9"),
+    ):
         yield count(f"{kind}: 1 frame", f"film{kind}", kept(1), codec, 1)
         yield count(f"{kind}: 2 frames", f"film{kind}", kept(2), codec, 2)
-    yield of_bytes("frames", "MP4: 0 frames", "film.mp4", lambda: empty("mp4"), refused("the file holds: nothing"))
+    yield of_bytes(
+        "frames", "MP4: 0 frames", "film.mp4", lambda: empty("mp4"), refused("the file holds: nothing")
+    )
     yield of_bytes("frames", "MKV: 0 frames", "film.mkv", lambda: empty("matroska"), refused("0 frames"))
     yield of_bytes("frames", "y4m: 0 frames", "film.y4m", lambda: clip("y4m")[:62], refused("film.y4m"))
 
@@ -51,34 +59,83 @@ def times() -> Iterator[Case]:
     yield part("MKV of varying rate", "film.mkv", kept(12), times=GAPS)
     yield part("MP4 of varying rate", "film.mp4", kept(12), times=GAPS)
     yield part("a gap of 3 hours", "film.mp4", kept(4), frames=4, times=(0, 40, 10_800_000, 10_800_040))
-    yield part("begins after 10 hours", "film.mkv", kept(4), frames=4, times=range(36_000_000, 36_000_160, 40))
+    yield part(
+        "begins after 10 hours", "film.mkv", kept(4), frames=4, times=range(36_000_000, 36_000_160, 40)
+    )
     before, as_it_is = kept(12, moved=True, says="begins 0.200 s before 0"), {"avoid_negative_ts": "disabled"}
     video = of_video(
-        "times", "begins before 0, MKV", "film.mkv", before, "ffv1", times=range(-200, 280, 40), time_base=MS, container=as_it_is
+        "times",
+        "begins before 0, MKV",
+        "film.mkv",
+        before,
+        "ffv1",
+        times=range(-200, 280, 40),
+        time_base=MS,
+        container=as_it_is,
     )
     yield video
     close, coarse = (0, 4, 5, *range(30, 300, 30)), refused("counts 1/1000 s, use -o NAME.mp4")
-    yield part("two frames in a tick of MKV", "film.mp4", coarse, times=close, time_base=Fraction(1, 12000), arguments=("-o", "out.mkv"))
+    yield part(
+        "two frames in a tick of MKV",
+        "film.mp4",
+        coarse,
+        times=close,
+        time_base=Fraction(1, 12000),
+        arguments=("-o", "out.mkv"),
+    )
     fine = Fraction(1, 1_000_000)
     yield part("ticks of 1/1000000 s", "film.mp4", kept(12), times=range(7, 480_007, 40_000), time_base=fine)
     late = partial(of_bytes, "times")
-    yield late("MKV: a time comes twice", "film.mkv", lambda: retimed("matroska", twice), refused("is not after the one before it"))
-    yield late("MKV: times go back", "film.mkv", lambda: retimed("matroska", back), refused("joined from several"))
-    yield late("NUT without times of showing", "film.nut", lambda: retimed("nut", lambda number: None), kept(12))
+    yield late(
+        "MKV: a time comes twice",
+        "film.mkv",
+        lambda: retimed("matroska", twice),
+        refused("is not after the one before it"),
+    )
+    yield late(
+        "MKV: times go back", "film.mkv", lambda: retimed("matroska", back), refused("joined from several")
+    )
+    yield late(
+        "NUT without times of showing", "film.nut", lambda: retimed("nut", lambda number: None), kept(12)
+    )
     yield late("raw H.264 with B-frames", "film.h264", lambda: clip("h264"), refused("no time stamp.*remux"))
     yield late("raw MPEG-2", "film.m2v", lambda: clip("mpeg2"), kept(12))
     yield late("two TS joined", "film.ts", lambda: clip("ts") * 2, refused("is not after the one before it"))
     lost = lambda: files.flipped_in(clip("ts", 40), 3, 9999) + clip("ts", 40)  # noqa: E731
-    yield late("a damaged TS, then another", "film.ts", lost, refused("is not after the one before it"), apart=True)
+    yield late(
+        "a damaged TS, then another", "film.ts", lost, refused("is not after the one before it"), apart=True
+    )
     edits = partial(of_clip, "edit list", apart=True)
-    yield edits("the first 4 frames are hidden", "mp4, index last", lambda data: files.with_edits(data, (320, 3072)), kept(8))
-    yield edits("begins late", "mp4, index last", lambda data: files.with_edits(data, (500, -1), (480, 1024)), kept(12))
-    yield edits("plays a part twice", "mp4, index last", lambda data: files.with_edits(data, (240, 1024), (240, 1024)), kept(12))
-    yield edits("plays nothing", "mp4, index last", lambda data: files.with_edits(data, (480, 1 << 30)), refused("film.mp4"))
+    yield edits(
+        "the first 4 frames are hidden",
+        "mp4, index last",
+        lambda data: files.with_edits(data, (320, 3072)),
+        kept(8),
+    )
+    yield edits(
+        "begins late",
+        "mp4, index last",
+        lambda data: files.with_edits(data, (500, -1), (480, 1024)),
+        kept(12),
+    )
+    yield edits(
+        "plays a part twice",
+        "mp4, index last",
+        lambda data: files.with_edits(data, (240, 1024), (240, 1024)),
+        kept(12),
+    )
+    yield edits(
+        "plays nothing",
+        "mp4, index last",
+        lambda data: files.with_edits(data, (480, 1 << 30)),
+        refused("film.mp4"),
+    )
     yield edits("lasts a year", "mp4, index last", lambda data: files.with_edits(data, (-2, 1024)), kept(12))
     turned = partial(of_video, "turned", codec="libx264", options=X264)
     for degrees in (90, 180, -90, 30):
-        yield turned(f"by {degrees} degrees", "film.mp4", kept(12), settings={"display": {"degrees": degrees}})
+        yield turned(
+            f"by {degrees} degrees", "film.mp4", kept(12), settings={"display": {"degrees": degrees}}
+        )
     yield turned("mirrored, MKV", "film.mkv", kept(12), settings={"display": {"degrees": 0, "hflip": True}})
 
 
@@ -105,7 +162,17 @@ def retimed(container: str, time: Callable[[int], int | None]) -> bytes:
 
 KEPT_FORMATS = (
     *("gray", "yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuva420p", "yuva444p10le"),
-    *("yuv420p9le", "yuv420p10le", "yuv422p12le", "yuv444p14le", "yuv444p16le", "gray10le", "gray16le", "gbrp10le", "gbrap12le"),
+    *(
+        "yuv420p9le",
+        "yuv420p10le",
+        "yuv422p12le",
+        "yuv444p14le",
+        "yuv444p16le",
+        "gray10le",
+        "gray16le",
+        "gbrp10le",
+        "gbrap12le",
+    ),
 )
 RAW_FORMATS = ("nv12", "yuyv422", "uyvy422", "rgb24", "bgra", "gray16be")
 REFUSED_FORMATS = {"rgb555le": "fewer than 8 bits", "monob": "fewer than 8 bits", "pal8": "palette"}
@@ -120,23 +187,68 @@ def pixels() -> Iterator[Case]:
     for name in RAW_FORMATS:
         yield part(f"{name}, raw", "film.nut", kept(3), "rawvideo", 3, pix_fmt=name)
     for name, why in REFUSED_FORMATS.items():
-        yield of_bytes("pixels", f"{name}, raw", "film.nut", partial(blank, name), refused(f"{name}.*{why}.*is not supported; convert"))
+        yield of_bytes(
+            "pixels",
+            f"{name}, raw",
+            "film.nut",
+            partial(blank, name),
+            refused(f"{name}.*{why}.*is not supported; convert"),
+        )
     for name in ("ya8",):
-        yield part(f"{name}, raw", "film.nut", refused(f"no encoder here keeps {name}; convert"), "rawvideo", 3, pix_fmt=name)
+        yield part(
+            f"{name}, raw",
+            "film.nut",
+            refused(f"no encoder here keeps {name}; convert"),
+            "rawvideo",
+            3,
+            pix_fmt=name,
+        )
     yield part("full range of an old kind", "film.mkv", kept(3), "mjpeg", 3, pix_fmt="yuvj422p")
     tags = {"colorspace": 9, "color_primaries": 9, "color_trc": 16, "color_range": 2}
     for name in ("film.mkv", "film.mp4"):
-        yield part(f"BT.2020 PQ of full range, {name[5:]}", name, kept(3), "libx264", 3, options=X264, settings=tags)
-    yield part("tags that are reserved", "film.mkv", kept(3), "libx264", 3, options=X264, settings={"color_trc": 3, "color_primaries": 3})
+        yield part(
+            f"BT.2020 PQ of full range, {name[5:]}", name, kept(3), "libx264", 3, options=X264, settings=tags
+        )
+    yield part(
+        "tags that are reserved",
+        "film.mkv",
+        kept(3),
+        "libx264",
+        3,
+        options=X264,
+        settings={"color_trc": 3, "color_primaries": 3},
+    )
     shape = {"sample_aspect_ratio": Fraction(64, 45)}
     for name, codec in (("film.mp4", "libx264"), ("film.mkv", "libx264"), ("film.avi", "mpeg4")):
         yield part(f"pixels of 64:45, {name[5:]}", name, kept(3), codec, 3, settings=shape)
-    yield part("pixels of 1:300", "film.mkv", kept(3), "libx264", 3, settings={"sample_aspect_ratio": Fraction(1, 300)})
+    yield part(
+        "pixels of 1:300",
+        "film.mkv",
+        kept(3),
+        "libx264",
+        3,
+        settings={"sample_aspect_ratio": Fraction(1, 300)},
+    )
     fields = partial(of_video, "fields")
     for order in ("tff", "bff"):
         marked = {"x264-params": f"{order}=1"}
-        yield fields(f"interlaced, {order}", "film.mkv", refused("interlaced.*--deinterlace"), "libx264", 4, options=marked)
-        yield fields(f"interlaced, {order}, --deinterlace", "film.mkv", kept(4), "libx264", 4, options=marked, arguments=("--deinterlace",))
+        yield fields(
+            f"interlaced, {order}",
+            "film.mkv",
+            refused("interlaced.*--deinterlace"),
+            "libx264",
+            4,
+            options=marked,
+        )
+        yield fields(
+            f"interlaced, {order}, --deinterlace",
+            "film.mkv",
+            kept(4),
+            "libx264",
+            4,
+            options=marked,
+            arguments=("--deinterlace",),
+        )
     settings = ({}, {"x264-params": "tff=1"})
     turns = "frame 12: warning: the video turns interlaced here"
     yield of_bytes("fields", "turns interlaced", "film.ts", lambda: joined(settings), kept(24, says=turns))

@@ -1,4 +1,5 @@
-"""Odd and damaged inputs, each with the outcome that is stated for it: no traceback, no hang, no wrong success.
+"""Odd and damaged inputs, each with the outcome that is stated for it: no traceback, no hang, no wrong
+success.
 
 `python tests/odd/odd_inputs.py --table` prints what each gets.
 """
@@ -36,7 +37,9 @@ def name(case: Case) -> str:
     return f"{case.group}: {case.what}".encode("ascii", "backslashreplace").decode()
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES]
+)
 def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
     got = run(case, folder)
     assert verdict(case, got, folder) is None, got.said
@@ -68,25 +71,48 @@ def test_a_verdict_sees_other_pixels(folder: Path) -> None:
 
 
 def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
-    """(what, damaged bytes, whether an exit code of 0 still means all frames) at many places of several containers."""
+    """(what, damaged bytes, whether an exit code of 0 still means all frames) at many places of several
+    containers.
+    """
     for kind in SWEPT:
         data = clip(kind)
         for step in range(1, 30):
             yield f"{kind} cut at {step}/30", cut(data, step / 30), kind not in ENDLESS
         for seed in range(20):
             pictures = [at for place in places(data) for at in place]
-            yield f"{kind} with a bit of its pictures flipped, {seed}", flipped(data, 1, range(pictures[0], pictures[-1]), seed), True
+            yield (
+                f"{kind} with a bit of its pictures flipped, {seed}",
+                flipped(data, 1, range(pictures[0], pictures[-1]), seed),
+                True,
+            )
     for seed in range(40):
-        yield f"MP4 with 3 bits of its index flipped, {seed}", flipped(clip("mp4"), 3, box(clip("mp4"), "moov"), seed), False
-        yield f"MKV with 3 bits of its head flipped, {seed}", flipped(clip("mkv"), 3, range(places(clip("mkv"))[0].start), seed), False
+        yield (
+            f"MP4 with 3 bits of its index flipped, {seed}",
+            flipped(clip("mp4"), 3, box(clip("mp4"), "moov"), seed),
+            False,
+        )
+        yield (
+            f"MKV with 3 bits of its head flipped, {seed}",
+            flipped(clip("mkv"), 3, range(places(clip("mkv"))[0].start), seed),
+            False,
+        )
 
 
 @pytest.mark.faults
 def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path) -> None:
-    """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and no file."""
+    """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and
+    no file.
+    """
     wrong = []
     for what, data, counted in damaged_clips():
-        case = of_bytes("sweep", what, f"film{KINDS[what.split(' ')[0].lower()][0]}", lambda data=data: data, maybe_damaged(12), apart=True)
+        case = of_bytes(
+            "sweep",
+            what,
+            f"film{KINDS[what.split(' ')[0].lower()][0]}",
+            lambda data=data: data,
+            maybe_damaged(12),
+            apart=True,
+        )
         got = run(case, folder)
         if problem := complaint(got, folder / case.name, counted):
             wrong.append(f"{what}: {problem}\n{got.said}")

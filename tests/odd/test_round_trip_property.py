@@ -1,4 +1,6 @@
-"""The same film, whatever it is: random times, sizes and streams go through a restoration that changes nothing."""
+"""The same film, whatever it is: random times, sizes and streams go through a restoration that changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions
 
 TICKS = {".mp4": (600, 1000, 12800, 24000, 90000), ".mov": (600, 1000, 12800, 24000, 90000), ".mkv": (1000,)}
-SOUNDS = {".mp4": ("aac", "ac3", "libmp3lame"), ".mov": ("aac", "pcm_s16le"), ".mkv": ("aac", "flac", "libopus", "pcm_s16le", "libmp3lame")}
+SOUNDS = {
+    ".mp4": ("aac", "ac3", "libmp3lame"),
+    ".mov": ("aac", "pcm_s16le"),
+    ".mkv": ("aac", "flac", "libopus", "pcm_s16le", "libmp3lame"),
+}
 TEXTS = {".mp4": ("mov_text",), ".mov": (), ".mkv": ("ass", "subrip")}
 RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 
@@ -35,7 +41,13 @@ def films(draw: Callable[[Any], Any]) -> tuple[str, Film]:
     times = tuple(accumulate(steps, initial=draw(st.one_of(st.just(0), st.integers(0, 5 * ticks)))))
     exact = suffix == ".mkv" and draw(st.booleans())
     side = st.integers(1, 40) if exact else st.integers(1, 20).map(lambda half: 2 * half)
-    formats = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()))
+    formats = (
+        "yuv420p",
+        "yuv422p",
+        "yuv444p",
+        "yuv420p10le",
+        *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()),
+    )
     film = Film(
         sounds=tuple(draw(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
         texts=tuple(draw(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
@@ -49,7 +61,11 @@ def films(draw: Callable[[Any], Any]) -> tuple[str, Film]:
         font=suffix == ".mkv" and draw(st.booleans()),
         chapters=draw(st.booleans()),
         first=draw(st.booleans()),
-        metadata=draw(st.dictionaries(st.sampled_from(("title", "artist", "comment")), st.text(WORDS, min_size=1, max_size=20))),
+        metadata=draw(
+            st.dictionaries(
+                st.sampled_from(("title", "artist", "comment")), st.text(WORDS, min_size=1, max_size=20)
+            )
+        ),
     )
     return suffix, film
 
@@ -97,26 +113,48 @@ def frames(path: Path) -> list[tuple[Fraction, list[bytes]]]:
 
 
 def beside(path: Path) -> list[Any]:
-    """All but the picture: what each other stream says of itself, and its packets with their times; chapters; titles."""
+    """All but the picture: what each other stream says of itself, and its packets with their times; chapters;
+    titles.
+    """
     found: list[Any] = []
     with av.open(str(path)) as container:
-        others = [stream for stream in container.streams if stream.type != "video" and not (stream.type == "data" and is_chapters(stream))]
-        told = {stream.index: (stream.type, stream.language, title(stream), stream.disposition) for stream in others}
+        others = [
+            stream
+            for stream in container.streams
+            if stream.type != "video" and not (stream.type == "data" and is_chapters(stream))
+        ]
+        told = {
+            stream.index: (stream.type, stream.language, title(stream), stream.disposition)
+            for stream in others
+        }
         found += [(told[stream.index], attached(stream)) for stream in others]
         packets: dict[int, list[Any]] = {stream.index: [] for stream in others}
         for packet in container.demux():
-            if packet.stream_index in packets and packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
+            if (
+                packet.stream_index in packets
+                and packet.size
+                and not (packet.duration == 0 and bytes(packet) == b"\0\0")
+            ):
                 packets[packet.stream_index].append((packet.pts * packet.time_base, bytes(packet)))
-        chapters = [(part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"]) for part in container.chapters()]
+        chapters = [
+            (part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"])
+            for part in container.chapters()
+        ]
         for stream in others:
             if stream.codec_context is not None and stream.codec_context.name.startswith("pcm"):
                 packets[stream.index] = whole(packets[stream.index])
-        found += [list(packets.values()), chapters, {key: container.metadata.get(key) for key in ("title", "artist", "comment")}]
+        found += [
+            list(packets.values()),
+            chapters,
+            {key: container.metadata.get(key) for key in ("title", "artist", "comment")},
+        ]
     return found
 
 
 def whole(packets: list[Any]) -> list[Any]:
-    """Samples as they come, without the places where FFmpeg cuts them into packets: those follow how streams lie in the file."""
+    """Samples as they come, without the places where FFmpeg cuts them into packets: those follow how streams
+    lie in the file.
+    """
     return [packets[0][0], b"".join(data for _, data in packets)] if packets else []
 
 

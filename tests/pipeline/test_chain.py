@@ -112,7 +112,11 @@ def test_an_error_at_the_end_of_a_chain_stops_everything_before_it() -> None:
         finally:
             closed.set()
 
-    with pytest.raises(KeyboardInterrupt), closing(buffered(endless(), 2, unit)) as first, closing(buffered(first, 2, unit)) as second:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(buffered(endless(), 2, unit)) as first,
+        closing(buffered(first, 2, unit)) as second,
+    ):
         next(second)
         raise KeyboardInterrupt
     assert closed.is_set()

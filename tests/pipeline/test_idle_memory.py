@@ -30,7 +30,11 @@ def test_what_lies_idle_below_a_used_block_leaves_the_process() -> None:
     if trim is None:
         pytest.skip("the C library here has no malloc_trim")
     library = ctypes.CDLL(None)
-    library.malloc.restype, library.malloc.argtypes, library.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    library.malloc.restype, library.malloc.argtypes, library.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
     blocks = [library.malloc(BLOCK) for _ in range(COUNT)]
     for block in blocks:
         ctypes.memset(block, 1, BLOCK)

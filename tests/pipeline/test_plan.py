@@ -55,7 +55,9 @@ def test_every_clip_comes_with_its_own_frames() -> None:
     frames = film([9, 30])
     clips = list(planned_clips(frames, empty(), YUV, 5.0))
     expected = [frames[clip.first : clip.stop] for clip, _ in clips]
-    assert [[frame.pts for frame in held] for _, held in clips] == [[frame.pts for frame in held] for held in expected]
+    assert [[frame.pts for frame in held] for _, held in clips] == [
+        [frame.pts for frame in held] for held in expected
+    ]
 
 
 def test_without_scene_detection_there_are_no_cuts() -> None:

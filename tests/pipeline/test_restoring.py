@@ -31,7 +31,9 @@ class Shifting(IdentityRestorer):
         super().__init__(RestoreOptions())
         self.given: list[weakref.ref[NDArray[np.float32]]] = []
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
         restored = clip[0].numpy() + np.float32(len(self.given) + 1)
         self.given.append(weakref.ref(restored))
         return (torch.from_numpy(restored),)
@@ -58,7 +60,9 @@ def values(frames: Iterator[Frame]) -> list[int]:
         (39, [], [1] * 18 + [1, 2] + [2] * 19),  # the last clip takes the rest in
     ],
 )
-def test_frames_are_faded_only_where_two_clips_have_them(count: int, cuts: list[int], added: list[int]) -> None:
+def test_frames_are_faded_only_where_two_clips_have_them(
+    count: int, cuts: list[int], added: list[int]
+) -> None:
     bounds = clip_bounds(count, cuts, IdentityRestorer.clip, 2)
     frames = ClipRestorer(Shifting(), GRAY).frames(planned(film(count), bounds))
     assert values(frames) == added
@@ -98,19 +102,28 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
 
 def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
     class Full(Shifting):
-        def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        def restore(
+            self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        ) -> tuple[Tensor, ...]:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"):
+    with pytest.raises(
+        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"
+    ):
         list(ClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
 
 
 def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
     layout = PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    frames = [Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=index) for index in range(4)]
+    frames = [
+        Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=index)
+        for index in range(4)
+    ]
 
     class Adding(IdentityRestorer):
-        def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+        def restore(
+            self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        ) -> tuple[Tensor, ...]:
             return tuple(plane + 40 for plane in clip)
 
     def means(**options: float) -> list[float]:

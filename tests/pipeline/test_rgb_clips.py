@@ -1,4 +1,6 @@
-"""Films through networks that see RGB: the same frames, times, colours and formats, at the film's size and at four times its size."""
+"""Films through networks that see RGB: the same frames, times, colours and formats, at the film's size and at
+four times its size.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,12 @@ LOSSLESS = EncoderOptions(lossless=True)
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("weights")
-    networks = {"keeping": (keeping(), "dehaze"), "small": (small(), "dehaze"), "doubling": (doubling(), "sr"), "compact": (tame(), "sr")}
+    networks = {
+        "keeping": (keeping(), "dehaze"),
+        "small": (small(), "dehaze"),
+        "doubling": (doubling(), "sr"),
+        "compact": (tame(), "sr"),
+    }
     return {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
 
 
@@ -61,7 +68,9 @@ def read(path: Path) -> tuple[VideoInfo, list[int], list[tuple[NDArray[Any], ...
 
 def run(source: Path, output: Path, task: str, model: str, **options: Any) -> vidrestore.Summary:
     options = {"threads": 1} | options  # a team of threads for tiny tensors is slow
-    return vidrestore.restore(source, output, task=task, model=model, device="cpu", encoder=LOSSLESS, **options)
+    return vidrestore.restore(
+        source, output, task=task, model=model, device="cpu", encoder=LOSSLESS, **options
+    )
 
 
 def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDArray[Any], ...]]) -> None:
@@ -71,8 +80,13 @@ def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDAr
             np.testing.assert_array_equal(plane, other)
 
 
-@pytest.mark.parametrize("pix_fmt", ["yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "yuv420p", "yuv420p10le", "yuv422p", "yuva420p"])
-def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path: Path, weights: dict[str, str], pix_fmt: str) -> None:
+@pytest.mark.parametrize(
+    "pix_fmt",
+    ["yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "yuv420p", "yuv420p10le", "yuv422p", "yuva420p"],
+)
+def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(
+    tmp_path: Path, weights: dict[str, str], pix_fmt: str
+) -> None:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 2, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
     run(source, output, "dehaze", weights["keeping"])
@@ -81,7 +95,9 @@ def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path
     assert (after.format, after.width, after.height, new_times) == (video.format, 129, 97, times)
     for planes, originals in zip(restored, before, strict=True):
         grey = planes_to_grey(originals, video.format)
-        expected = rgb_to_yuv(yuv_to_rgb(grey, video.format, video.colour, 97), video.format, video.colour, 97)
+        expected = rgb_to_yuv(
+            yuv_to_rgb(grey, video.format, video.colour, 97), video.format, video.colour, 97
+        )
         subsampled = video.format.chroma_width_shift > 0
         for number, (plane, original) in enumerate(zip(planes, originals, strict=True)):
             if subsampled and number in (1, 2):  # chroma goes to every pixel and back
@@ -94,15 +110,32 @@ def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path
 
 def film_with_everything(path: Path) -> None:
     """An odd rate, rotation, tags, sound, oblong pixels."""
-    tags = {"colorspace": 1, "color_primaries": 1, "color_trc": 1, "color_range": 1, "sample_aspect_ratio": Fraction(4, 3)}
+    tags = {
+        "colorspace": 1,
+        "color_primaries": 1,
+        "color_trc": 1,
+        "color_range": 1,
+        "sample_aspect_ratio": Fraction(4, 3),
+    }
     settings = {"display": {"degrees": 90}} | tags
     times = [0, 40, 41, 200, 233, 500, 501, 900]
     options = {"qp": "0", "bf": "0"}
-    write_video(path, 8, "libx264", times=times, time_base=Fraction(1, 1000), options=options, sound=Fraction(1), settings=settings)
+    write_video(
+        path,
+        8,
+        "libx264",
+        times=times,
+        time_base=Fraction(1, 1000),
+        options=options,
+        sound=Fraction(1),
+        settings=settings,
+    )
 
 
 @pytest.mark.parametrize("task, model, scale", [("dehaze", "keeping", 1), ("sr", "doubling", 4)])
-def test_times_tags_rotation_aspect_and_sound_stay(tmp_path: Path, weights: dict[str, str], task: str, model: str, scale: int) -> None:
+def test_times_tags_rotation_aspect_and_sound_stay(
+    tmp_path: Path, weights: dict[str, str], task: str, model: str, scale: int
+) -> None:
     source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
     film_with_everything(source)
     assert run(source, output, task, weights[model]).frames == 8
@@ -116,7 +149,13 @@ def test_times_tags_rotation_aspect_and_sound_stay(tmp_path: Path, weights: dict
     packets = []
     for path in (source, output):
         with av.open(str(path)) as container:
-            packets.append([(packet.pts, bytes(packet)) for packet in container.demux(container.streams.audio[0]) if packet.size])
+            packets.append(
+                [
+                    (packet.pts, bytes(packet))
+                    for packet in container.demux(container.streams.audio[0])
+                    if packet.size
+                ]
+            )
     assert packets[0] == packets[1] != []
 
 
@@ -130,7 +169,10 @@ def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are
     for (before,), (after,) in zip(read(source)[2], read(output)[2], strict=True):
         grey = torch.from_numpy(before.astype(np.float32))
         large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
-        inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))  # beyond, the network sees reflected pixels
+        inside = (
+            slice(0, 4 * before.shape[0] - 2),
+            slice(0, 4 * before.shape[1] - 2),
+        )  # beyond, the network sees reflected pixels
         np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
 
 
@@ -141,8 +183,12 @@ def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str
     run(source, output, "sr", weights["doubling"])
     (before, times, (original,)), (after, new_times, (planes,)) = read(source), read(output)
     assert (after.format, after.width, after.height, new_times) == (before.format, 260, 196, times)
-    assert [plane.shape for plane in planes] == [after.format.plane_size(number, 196, 260) for number in range(3)]
-    for plane, small_plane in zip(planes, original, strict=True):  # samples wrap around, so only much of the picture can be compared
+    assert [plane.shape for plane in planes] == [
+        after.format.plane_size(number, 196, 260) for number in range(3)
+    ]
+    for plane, small_plane in zip(
+        planes, original, strict=True
+    ):  # samples wrap around, so only much of the picture can be compared
         assert abs(plane.astype(float).mean() - small_plane.astype(float).mean()) < 4 * after.format.unit
 
 
@@ -164,7 +210,9 @@ def flat_film(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fm
         half = (size[1] // 2, size[0] // 2)
         shapes = [(size[1], size[0]), half, half, (size[1], size[0])]
         for number in range(3):
-            filled = tuple(np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False))
+            filled = tuple(
+                np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False)
+            )
             output.mux(stream.encode(video_frame(pix_fmt, filled, number)))
         output.mux(stream.encode(None))
 
@@ -210,7 +258,11 @@ def test_strength_0_enlarges_bicubically(tmp_path: Path, weights: dict[str, str]
     write_video(source, 1, pix_fmt="gray")
     run(source, output, "sr", weights["compact"], strength=0.0)
     grey = torch.from_numpy(read(source)[2][0][0].astype(np.float32))
-    large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bicubic", align_corners=False)[0, 0].round().clamp(0, 255)
+    large = (
+        F.interpolate(grey[None, None], scale_factor=4.0, mode="bicubic", align_corners=False)[0, 0]
+        .round()
+        .clamp(0, 255)
+    )
     np.testing.assert_allclose(read(output)[2][0][0], large.numpy(), atol=1)
 
 
@@ -240,10 +292,14 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 22 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
     steady = task == "dehaze"
-    options = RestoreOptions(model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1)
+    options = RestoreOptions(
+        model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1
+    )
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
-    with open_job(Request(str(source), str(tmp_path / "other.mkv"), task, options), lambda: load_restorer(task, options)) as job:
+    with open_job(
+        Request(str(source), str(tmp_path / "other.mkv"), task, options), lambda: load_restorer(task, options)
+    ) as job:
         jobs.plan_source(job)
         clips = len(job.plan.timeline.clips)
         assert clips == 3
@@ -264,7 +320,10 @@ def two_scenes(path: Path, which: tuple[int, ...]) -> None:
         stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
         for number, scene in enumerate(scene for scene in which for _ in range(9)):
             step = number % 9
-            pictures = (40 + 30 * np.sin((rows + step) / 3), 180 + 60 * np.sign(np.cos((columns + 2 * step) / 5) * np.sin(rows / 7)))
+            pictures = (
+                40 + 30 * np.sin((rows + step) / 3),
+                180 + 60 * np.sign(np.cos((columns + 2 * step) / 5) * np.sin(rows / 7)),
+            )
             output.mux(stream.encode(video_frame("gray", (pictures[scene].astype(np.uint8),), number)))
         output.mux(stream.encode(None))
 
@@ -292,13 +351,19 @@ class Overflowing(ImageRestorer):
 
 
 @pytest.mark.parametrize("hopeless", [False, True])
-def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path: Path, weights: dict[str, str], hopeless: bool) -> None:
+def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
+    tmp_path: Path, weights: dict[str, str], hopeless: bool
+) -> None:
     write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
     restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
     restorer.hopeless = hopeless
-    request = Request(str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS))
+    request = Request(
+        str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS)
+    )
     if hopeless:
-        with pytest.raises(VidRestoreError, match=r"frames \d to \d: dehaze-1 gave values that are no numbers, in fp32 too"):
+        with pytest.raises(
+            VidRestoreError, match=r"frames \d to \d: dehaze-1 gave values that are no numbers, in fp32 too"
+        ):
             restore_request(request, lambda: restorer)
         assert not (tmp_path / "out.mkv").exists()
     else:
@@ -306,13 +371,17 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path: Path,
         assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
 
 
-def test_too_little_memory_names_a_tile_that_takes_less(tmp_path: Path, weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_names_a_tile_that_takes_less(
+    tmp_path: Path, weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> Iterator[Tensor]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     write_video(tmp_path / "in.mkv", 2, size=(600, 400))
     monkeypatch.setattr(ImageRestorer, "frames", full)
-    with pytest.raises(VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give --tile 256"):
+    with pytest.raises(
+        VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give --tile 256"
+    ):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
     with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use --device cpu"):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"], tile=64)
@@ -338,7 +407,9 @@ def read_format(folder: Path) -> Any:
     return read(folder / "in.mkv")[0].format
 
 
-def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_a_preview_shows_the_source_enlarged_beside_the_result(
+    tmp_path: Path, weights: dict[str, str]
+) -> None:
     from vidrestore.jobs.batch import Batch
 
     write_video(tmp_path / "in.mkv", 5, size=(35, 28))
@@ -351,11 +422,17 @@ def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path: Path, w
     assert np.abs(left - right).mean() < 12  # bicubic and bilinear
 
 
-def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(
+    tmp_path: Path, weights: dict[str, str]
+) -> None:
     from vidrestore.jobs.batch import Batch
 
-    red = [(np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))] * 2
-    write_planes(tmp_path / "in.mkv", red)  # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    red = [
+        (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
+    ] * 2
+    write_planes(
+        tmp_path / "in.mkv", red
+    )  # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
@@ -376,9 +453,16 @@ def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
         container.mux(stream.encode(None))
 
 
-def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(
+    tmp_path: Path, weights: dict[str, str]
+) -> None:
     from vidrestore.jobs.batch import Batch
 
     write_video(tmp_path / "in.mkv", 5, size=(36, 28))
-    batch = Batch([str(tmp_path / "in.mkv")], None, "sr", RestoreOptions(model=weights["doubling"], device="cpu", threads=1))
+    batch = Batch(
+        [str(tmp_path / "in.mkv")],
+        None,
+        "sr",
+        RestoreOptions(model=weights["doubling"], device="cpu", threads=1),
+    )
     assert batch.estimate(str(tmp_path / "in.mkv")).size > 5 * 16 * 36 * 28 / 8

@@ -5,7 +5,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vidrestore.clips import clip_bounds, crossfade, crossfade_weights, join_clips, live_clips, needed_clips, owned_span
+from vidrestore.clips import (
+    clip_bounds,
+    crossfade,
+    crossfade_weights,
+    join_clips,
+    live_clips,
+    needed_clips,
+    owned_span,
+)
 
 LAYOUTS = [
     (0, (), 8, 2),
@@ -80,7 +88,12 @@ def test_shared_frames_fade_steeply_from_one_clip_to_the_next():
 
 def test_no_frame_is_blended_from_three_clips():
     bounds = [(0, 8), (6, 14), (7, 15)]
-    joined = values(join_clips([(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 17, 100), strict=True)], crossfade))
+    joined = values(
+        join_clips(
+            [(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 17, 100), strict=True)],
+            crossfade,
+        )
+    )
     assert joined[:8] == pytest.approx([0] * 6 + [1, 16])  # frame 7 without the third clip
     assert joined[8:] == pytest.approx([17 + 83 * weight for weight in crossfade_weights(6)] + [100])
 
@@ -88,14 +101,21 @@ def test_no_frame_is_blended_from_three_clips():
 def test_a_cut_is_not_faded_over():
     bounds = clip_bounds(10, [4], 6, 2)
     assert (
-        values(join_clips([(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)], crossfade)) == [0] * 4 + [1] * 6
+        values(
+            join_clips(
+                [(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)], crossfade
+            )
+        )
+        == [0] * 4 + [1] * 6
     )
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
 def test_owned_spans_tile_the_video(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
-    assert [frame for clip in range(len(bounds)) for frame in range(*owned_span(bounds, clip))] == list(range(count))
+    assert [frame for clip in range(len(bounds)) for frame in range(*owned_span(bounds, clip))] == list(
+        range(count)
+    )
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from vidrestore.colour import downsample_chroma, grey_to_planes, planes_to_grey, rgb_to_yuv, upsample_chroma, yuv_to_rgb
+from vidrestore.colour import (
+    downsample_chroma,
+    grey_to_planes,
+    planes_to_grey,
+    rgb_to_yuv,
+    upsample_chroma,
+    yuv_to_rgb,
+)
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 
@@ -29,8 +36,12 @@ def test_every_sample_value_comes_back_through_grey(depth):
 
 def test_restored_samples_are_rounded_to_nearest_and_clipped():
     restored = torch.tensor([[-3.0, 0.49, 0.51, 254.4, 254.6, 300.0]])
-    np.testing.assert_array_equal(grey_to_planes([restored], PixelFormat("gray", "gray", 8))[0], [[0, 0, 1, 254, 255, 255]])
-    np.testing.assert_array_equal(grey_to_planes([restored], PixelFormat("gray10le", "gray", 10))[0], [[0, 2, 2, 1018, 1018, 1023]])
+    np.testing.assert_array_equal(
+        grey_to_planes([restored], PixelFormat("gray", "gray", 8))[0], [[0, 0, 1, 254, 255, 255]]
+    )
+    np.testing.assert_array_equal(
+        grey_to_planes([restored], PixelFormat("gray10le", "gray", 10))[0], [[0, 2, 2, 1018, 1018, 1023]]
+    )
 
 
 def test_float_samples_are_neither_rounded_nor_clipped():
@@ -57,7 +68,14 @@ def test_grey_is_a_copy_of_any_view():
 
 # ---- YUV and RGB: expected values from Kr and Kb in float64, and from swscale ----
 
-WEIGHTS = {1: (0.2126, 0.0722), 4: (0.3, 0.11), 5: (0.299, 0.114), 6: (0.299, 0.114), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+WEIGHTS = {
+    1: (0.2126, 0.0722),
+    4: (0.3, 0.11),
+    5: (0.299, 0.114),
+    6: (0.299, 0.114),
+    7: (0.212, 0.087),
+    9: (0.2627, 0.0593),
+}
 LIMITED, FULL = 1, 2
 
 
@@ -89,7 +107,10 @@ def test_matrix_range_and_depth_follow_h273(matrix, range, depth):
     np.testing.assert_allclose(yuv_to_rgb(grey, format, tags, 5), rgb, atol=2e-6)
 
 
-@pytest.mark.parametrize("range, y, cg, co", [(LIMITED, 219 * 0.35 + 16, 219 * 0.05 + 128, 219 * 0.1 + 128), (FULL, 89.25, 140.75, 153.5)])
+@pytest.mark.parametrize(
+    "range, y, cg, co",
+    [(LIMITED, 219 * 0.35 + 16, 219 * 0.05 + 128, 219 * 0.1 + 128), (FULL, 89.25, 140.75, 153.5)],
+)
 def test_ycgco_follows_h273(range, y, cg, co):
     rgb = torch.tensor([0.4, 0.4, 0.2]).reshape(3, 1, 1)
     tags = ColourTags(matrix=8, range=range)
@@ -99,7 +120,9 @@ def test_ycgco_follows_h273(range, y, cg, co):
 
 
 def test_identity_matrix_holds_green_blue_red():
-    planes = rgb_to_yuv(torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), yuv444(), ColourTags(matrix=0, range=FULL), 1)
+    planes = rgb_to_yuv(
+        torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), yuv444(), ColourTags(matrix=0, range=FULL), 1
+    )
     assert [float(plane) for plane in planes] == pytest.approx([51, 76.5, 25.5])
     limited = rgb_to_yuv(torch.zeros(3, 1, 1), yuv444(), ColourTags(matrix=0, range=LIMITED), 1)
     assert [float(plane) for plane in limited] == [16, 16, 16]
@@ -128,7 +151,9 @@ def test_rgb_and_gray_planes_are_scaled_to_one(depth, white):
     rgb = torch.rand(3, 4, 4)
     planes = rgb_to_yuv(rgb, PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0), 4)
     torch.testing.assert_close(torch.stack(planes), rgb * white)
-    torch.testing.assert_close(yuv_to_rgb(planes, PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0), 4), rgb)
+    torch.testing.assert_close(
+        yuv_to_rgb(planes, PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0), 4), rgb
+    )
     gray = yuv_to_rgb([torch.full((2, 2), white / 2)], PixelFormat("gray", "gray", depth), ColourTags(), 2)
     torch.testing.assert_close(gray, torch.full((3, 2, 2), 0.5))
     (luma,) = rgb_to_yuv(gray, PixelFormat("gray", "gray", depth), ColourTags(), 2)
@@ -136,14 +161,18 @@ def test_rgb_and_gray_planes_are_scaled_to_one(depth, white):
 
 
 def test_limited_gray_runs_from_16_to_235():
-    gray = yuv_to_rgb([torch.tensor([[16.0, 235.0]])], PixelFormat("gray", "gray", 8), ColourTags(range=LIMITED), 1)
+    gray = yuv_to_rgb(
+        [torch.tensor([[16.0, 235.0]])], PixelFormat("gray", "gray", 8), ColourTags(range=LIMITED), 1
+    )
     torch.testing.assert_close(gray, torch.tensor([0.0, 1.0]).expand(3, 1, 2))
 
 
 @pytest.mark.parametrize("range", [LIMITED, FULL])
 @pytest.mark.parametrize("matrix", [0, 8, *WEIGHTS])
 def test_every_444_sample_comes_back_exactly_through_rgb(matrix, range):
-    samples = np.random.default_rng(2).integers(0, 256, (3, 64, 64), dtype=np.uint8)  # far outside the RGB cube, too
+    samples = np.random.default_rng(2).integers(
+        0, 256, (3, 64, 64), dtype=np.uint8
+    )  # far outside the RGB cube, too
     tags = ColourTags(matrix=matrix, range=range)
     rgb = yuv_to_rgb(planes_to_grey(samples, yuv444()), yuv444(), tags, 64)
     back = rgb_to_yuv(rgb, yuv444(), tags, 64)
@@ -156,8 +185,12 @@ def test_a_batch_of_clips_converts_as_its_frames_do():
     planes = [255 * torch.rand(2, 3, *format.plane_size(plane, 6, 9)) for plane in range(3)]
     rgb = yuv_to_rgb(planes, format, ColourTags(), 6)
     assert rgb.shape == (2, 3, 3, 6, 9)
-    torch.testing.assert_close(rgb[1, 2], yuv_to_rgb([plane[1, 2] for plane in planes], format, ColourTags(), 6))
-    assert [plane.shape for plane in rgb_to_yuv(rgb, format, ColourTags(), 6)] == [plane.shape for plane in planes]
+    torch.testing.assert_close(
+        rgb[1, 2], yuv_to_rgb([plane[1, 2] for plane in planes], format, ColourTags(), 6)
+    )
+    assert [plane.shape for plane in rgb_to_yuv(rgb, format, ColourTags(), 6)] == [
+        plane.shape for plane in planes
+    ]
 
 
 # ---- chroma siting ----
@@ -211,8 +244,12 @@ def test_flat_chroma_stays_flat_to_the_edges(name):
     flat = torch.full((5, 7), 77.0)
     for location in range(7):
         tags = ColourTags(chroma_location=location)
-        torch.testing.assert_close(downsample_chroma(flat, subsampled(name), tags).unique(), torch.tensor([77.0]))
-        torch.testing.assert_close(upsample_chroma(flat[:2, :2], subsampled(name), tags, 5, 7).unique(), torch.tensor([77.0]))
+        torch.testing.assert_close(
+            downsample_chroma(flat, subsampled(name), tags).unique(), torch.tensor([77.0])
+        )
+        torch.testing.assert_close(
+            upsample_chroma(flat[:2, :2], subsampled(name), tags, 5, 7).unique(), torch.tensor([77.0])
+        )
 
 
 def test_one_pixel_frames_convert():
@@ -228,7 +265,10 @@ def smooth_planes(sizes, low=100, high=150):
     """Random samples that vary smoothly and stay inside the RGB cube."""
     draw = torch.Generator().manual_seed(3)
     noise = [torch.rand(1, 1, height // 4 + 2, width // 4 + 2, generator=draw) for height, width in sizes]
-    smooth = [torch.nn.functional.interpolate(n, size=size, mode="bilinear")[0, 0] for n, size in zip(noise, sizes, strict=True)]
+    smooth = [
+        torch.nn.functional.interpolate(n, size=size, mode="bilinear")[0, 0]
+        for n, size in zip(noise, sizes, strict=True)
+    ]
     return [(low + (high - low) * plane).round().to(torch.uint8).numpy() for plane in smooth]
 
 
@@ -239,31 +279,49 @@ def swscale(planes, source, target, options):
         rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
         rows[:, : samples.shape[1]] = samples
     graph = av.filter.Graph()
-    buffer = graph.add_buffer(width=width, height=height, format=av.VideoFormat(source), time_base=Fraction(1, 25))
-    scale = graph.add("scale", f"flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact:{options}")
+    buffer = graph.add_buffer(
+        width=width, height=height, format=av.VideoFormat(source), time_base=Fraction(1, 25)
+    )
+    scale = graph.add(
+        "scale", f"flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact:{options}"
+    )
     graph.link_nodes(buffer, scale, graph.add("format", target), graph.add("buffersink")).configure()
     graph.push(frame)
     graph.push(None)
     out = graph.pull()
-    return [np.frombuffer(p, dtype=np.uint8).reshape(p.height, p.line_size)[:, : p.width].astype(np.float64) for p in out.planes]
+    return [
+        np.frombuffer(p, dtype=np.uint8).reshape(p.height, p.line_size)[:, : p.width].astype(np.float64)
+        for p in out.planes
+    ]
 
 
 @pytest.mark.parametrize("range, word", [(LIMITED, "limited"), (FULL, "full")])
-@pytest.mark.parametrize("matrix, name", [(1, "bt709"), (4, "fcc"), (6, "smpte170m"), (7, "smpte240m"), (9, "bt2020nc")])
+@pytest.mark.parametrize(
+    "matrix, name", [(1, "bt709"), (4, "fcc"), (6, "smpte170m"), (7, "smpte240m"), (9, "bt2020nc")]
+)
 def test_conversion_is_that_of_swscale(matrix, name, range, word):
     tags = ColourTags(matrix=matrix, range=range)
     planes = smooth_planes([(16, 24)] * 3)
     rgb = 255 * yuv_to_rgb(planes_to_grey(planes, yuv444()), yuv444(), tags, 16)
-    green, blue, red = swscale(planes, "yuv444p", "gbrp", f"in_color_matrix={name}:in_range={word}:out_range=full")
+    green, blue, red = swscale(
+        planes, "yuv444p", "gbrp", f"in_color_matrix={name}:in_range={word}:out_range=full"
+    )
     assert np.abs(rgb.numpy() - [red, green, blue]).max() < 0.52
     green, blue, red = planes
-    ours = rgb_to_yuv(torch.tensor(np.stack([red, green, blue]) / 255, dtype=torch.float32), yuv444(), tags, 16)
+    ours = rgb_to_yuv(
+        torch.tensor(np.stack([red, green, blue]) / 255, dtype=torch.float32), yuv444(), tags, 16
+    )
     theirs = swscale(planes, "gbrp", "yuv444p", f"out_color_matrix={name}:in_range=full:out_range={word}")
-    tolerance = 0.53 if range == LIMITED else 1.03  # swscale cuts full-range chroma off instead of rounding it
+    tolerance = (
+        0.53 if range == LIMITED else 1.03
+    )  # swscale cuts full-range chroma off instead of rounding it
     assert max(np.abs(a.numpy() - b).max() for a, b in zip(ours, theirs, strict=True)) < tolerance
 
 
-@pytest.mark.parametrize("location, word", [(1, "left"), (2, "center"), (3, "topleft"), (4, "top"), (5, "bottomleft"), (6, "bottom")])
+@pytest.mark.parametrize(
+    "location, word",
+    [(1, "left"), (2, "center"), (3, "topleft"), (4, "top"), (5, "bottomleft"), (6, "bottom")],
+)
 @pytest.mark.parametrize("name", SUBSAMPLED)
 def test_chroma_sampling_is_that_of_swscale(name, location, word):
     format, tags = subsampled(name), ColourTags(chroma_location=location)

@@ -6,7 +6,9 @@ import torch
 from vidrestore.degrade import add_gaussian_noise
 
 
-@pytest.mark.parametrize("dtype, depth, value", [(torch.uint8, 8, 128), (torch.uint16, 10, 512), (torch.float32, 8, 128.0)])
+@pytest.mark.parametrize(
+    "dtype, depth, value", [(torch.uint8, 8, 128), (torch.uint16, 10, 512), (torch.float32, 8, 128.0)]
+)
 def test_noise_has_the_sigma_that_was_asked_for_at_every_depth(dtype, depth, value):
     noisy = add_gaussian_noise(torch.full((2, 200, 200), value).to(dtype), 20, 1, depth=depth)
     assert noisy.dtype == dtype
@@ -17,7 +19,11 @@ def test_noise_has_the_sigma_that_was_asked_for_at_every_depth(dtype, depth, val
 
 def test_noise_is_white_from_pixel_to_pixel_and_frame_to_frame():
     noise = add_gaussian_noise(torch.zeros(2, 200, 200), 1, 1, clip_and_round=False)
-    for one, other in [(noise[:, 1:], noise[:, :-1]), (noise[..., 1:], noise[..., :-1]), (noise[0], noise[1])]:
+    for one, other in [
+        (noise[:, 1:], noise[:, :-1]),
+        (noise[..., 1:], noise[..., :-1]),
+        (noise[0], noise[1]),
+    ]:
         assert abs(float((one * other).mean())) < 0.02
 
 

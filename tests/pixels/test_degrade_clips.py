@@ -1,4 +1,6 @@
-"""Haze, rain, snow, blur and camera noise: by their formulas, coherent in time, the same for the same generator."""
+"""Haze, rain, snow, blur and camera noise: by their formulas, coherent in time, the same for the same
+generator.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,38 @@ import torch
 from held_out_degradations import mosaic
 from torch import Tensor
 
-from vidrestore.degrade import DEGRADATIONS, add_camera_noise, add_haze, add_rain, add_snow, imresize, mean_light
+from vidrestore.degrade import (
+    DEGRADATIONS,
+    add_camera_noise,
+    add_haze,
+    add_rain,
+    add_snow,
+    imresize,
+    mean_light,
+)
 from vidrestore.degrade.added_noise import _demosaiced_noise, drawn_chroma, smoothed
-from vidrestore.degrade.blur import blurred, disc, drawn_way, kernel_of, kernels_of, means_of_light, motion, parts_blurred
+from vidrestore.degrade.blur import (
+    blurred,
+    disc,
+    drawn_way,
+    kernel_of,
+    kernels_of,
+    means_of_light,
+    motion,
+    parts_blurred,
+)
 from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.haze import drawn_depth
-from vidrestore.degrade.particles import Swarm, capsule, drawn_swarm, dropped, room_around, shaped, soft, spread_all
+from vidrestore.degrade.particles import (
+    Swarm,
+    capsule,
+    drawn_swarm,
+    dropped,
+    room_around,
+    shaped,
+    soft,
+    spread_all,
+)
 from vidrestore.degrade.regions import drawn_regions, feet
 
 
@@ -57,7 +85,9 @@ def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> Non
     clip, transmission = scene(), torch.rand(1, 1, 40, 56, generator=torch.Generator().manual_seed(1))
     hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7])[:, None, None])
     t = float(transmission[0, 0, 5, 7])
-    assert hazy[2, :, 5, 7].tolist() == pytest.approx([float(clip[2, c, 5, 7]) * t + a * (1 - t) for c, a in enumerate((0.8, 0.9, 0.7))])
+    assert hazy[2, :, 5, 7].tolist() == pytest.approx(
+        [float(clip[2, c, 5, 7]) * t + a * (1 - t) for c, a in enumerate((0.8, 0.9, 0.7))]
+    )
 
 
 def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None:
@@ -95,18 +125,28 @@ def test_regions_are_parts_of_the_picture_with_feet() -> None:
 def test_streaks_add_light_or_cover_and_a_veil_lies_over_all() -> None:
     clip, streaks = torch.full((1, 3, 2, 2), 0.4), torch.tensor([[[[0.0, 0.5], [0.2, 1.0]]]])
     clear, airlight = torch.ones(1, 1, 1, 1), torch.full((3, 1, 1), 0.9)
-    torch.testing.assert_close(add_rain(clip, streaks, 0, clear, airlight)[0, 0], torch.tensor([[0.4, 0.9], [0.6, 1.4]]))
-    torch.testing.assert_close(add_rain(clip, streaks, 1, clear, airlight)[0, 0], torch.tensor([[0.4, 0.7], [0.52, 1.0]]))
-    torch.testing.assert_close(add_rain(clip, 0 * streaks, 0, clear / 4, airlight)[0, 0], torch.full((2, 2), 0.4 / 4 + 0.9 * 3 / 4))
+    torch.testing.assert_close(
+        add_rain(clip, streaks, 0, clear, airlight)[0, 0], torch.tensor([[0.4, 0.9], [0.6, 1.4]])
+    )
+    torch.testing.assert_close(
+        add_rain(clip, streaks, 1, clear, airlight)[0, 0], torch.tensor([[0.4, 0.7], [0.52, 1.0]])
+    )
+    torch.testing.assert_close(
+        add_rain(clip, 0 * streaks, 0, clear / 4, airlight)[0, 0], torch.full((2, 2), 0.4 / 4 + 0.9 * 3 / 4)
+    )
 
 
 def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque() -> None:
     mask = torch.tensor([[[[0.0, 0.25, 1.0]]]])
     snowy = add_snow(torch.full((1, 3, 1, 3), 0.2), mask, torch.tensor([1.0, 0.8, 0.6]))
-    torch.testing.assert_close(snowy[0, :, 0], torch.tensor([[0.2, 0.4, 1.0], [0.2, 0.35, 0.8], [0.2, 0.3, 0.6]]))
+    torch.testing.assert_close(
+        snowy[0, :, 0], torch.tensor([[0.2, 0.4, 1.0], [0.2, 0.35, 0.8], [0.2, 0.3, 0.6]])
+    )
 
 
-def swarm(start: tuple[float, float], step: tuple[float, float] = (0, 0), way: tuple[float, float] = (0, 0)) -> Swarm:
+def swarm(
+    start: tuple[float, float], step: tuple[float, float] = (0, 0), way: tuple[float, float] = (0, 0)
+) -> Swarm:
     return Swarm(*(np.array(part, dtype=float)[:, None] for part in (start, step, way)), np.array([2.0]))
 
 
@@ -170,7 +210,9 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
     for sign in (-1, 1):
         assert shape[middle + sign * end[0], middle + sign * end[1]] == 1
     assert shape[middle + end[1], middle - end[0]] == 0
-    assert float(shape.sum()) == pytest.approx(20 * 3 + math.pi * 1.5**2, rel=0.05)  # of the width where it falls to a half
+    assert float(shape.sum()) == pytest.approx(
+        20 * 3 + math.pi * 1.5**2, rel=0.05
+    )  # of the width where it falls to a half
 
 
 # Blur
@@ -203,7 +245,9 @@ def test_a_point_of_light_blurred_is_the_kernel() -> None:
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
-    torch.testing.assert_close(blurred(clip, kernel[None])[0, 1, around, around] ** 2.2, kernel, atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(
+        blurred(clip, kernel[None])[0, 1, around, around] ** 2.2, kernel, atol=1e-5, rtol=1e-3
+    )
 
 
 def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> None:
@@ -259,7 +303,9 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None
     noise = smoothed(torch.from_numpy(draw(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
-    assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)  # of the kernel 0.4, 1, 0.4 with itself, one further
+    assert beside == pytest.approx(
+        2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03
+    )  # of the kernel 0.4, 1, 0.4 with itself, one further
 
 
 def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
@@ -268,8 +314,12 @@ def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
     red, green, blue = demosaiced(picture)[0]
     torch.testing.assert_close(red[::2, ::2], picture[0, 0, ::2, ::2])
     torch.testing.assert_close(blue[1::2, 1::2], picture[0, 2, 1::2, 1::2])
-    assert torch.equal(green[::2, 1::2], picture[0, 1, ::2, 1::2]) and torch.equal(green[1::2, ::2], picture[0, 1, 1::2, ::2])
-    slope = (torch.arange(8.0)[:, None] + 3 * torch.arange(10.0)).expand(1, 3, 8, 10) + torch.tensor([5.0, 0.0, 9.0])[:, None, None]
+    assert torch.equal(green[::2, 1::2], picture[0, 1, ::2, 1::2]) and torch.equal(
+        green[1::2, ::2], picture[0, 1, 1::2, ::2]
+    )
+    slope = (torch.arange(8.0)[:, None] + 3 * torch.arange(10.0)).expand(1, 3, 8, 10) + torch.tensor(
+        [5.0, 0.0, 9.0]
+    )[:, None, None]
     torch.testing.assert_close(demosaiced(slope)[..., 3:-3, 3:-3], slope[..., 3:-3, 3:-3])
 
 

@@ -24,4 +24,6 @@ def test_resizing_is_that_of_the_papers(name: str) -> None:
     small = imresize(planes(name), 0.25)
     torch.testing.assert_close(small, planes(f"{name}/down4"), atol=1e-5, rtol=0)
     torch.testing.assert_close(imresize(small, 4), planes(f"{name}/down4_up4"), atol=1e-5, rtol=0)
-    torch.testing.assert_close(imresize(planes(name)[:, :16, :20], 4), planes(f"{name}/up4_of_16x20"), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        imresize(planes(name)[:, :16, :20], 4), planes(f"{name}/up4_of_16x20"), atol=1e-5, rtol=0
+    )

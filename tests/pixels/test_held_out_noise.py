@@ -8,7 +8,9 @@ from held_out_noise import MODELS, Frames, blurred, noisy_pair, plane_psnr, to_p
 
 
 def gradient(count: int = 2, height: int = 48, width: int = 64) -> Frames:
-    ramp = np.add.outer(np.linspace(60, 120, height), np.linspace(0, 80, width)) + 20 * (np.indices((height, width)).sum(0) % 7 > 3)
+    ramp = np.add.outer(np.linspace(60, 120, height), np.linspace(0, 80, width)) + 20 * (
+        np.indices((height, width)).sum(0) % 7 > 3
+    )
     flat = np.full((height // 2, width // 2), 118.0)
     return [(ramp.astype(np.uint8), flat.astype(np.uint8), (flat + 20).astype(np.uint8))] * count
 
@@ -16,13 +18,22 @@ def gradient(count: int = 2, height: int = 48, width: int = 64) -> Frames:
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_keeps_count_and_size_and_is_noisy(model: str) -> None:
     clean, noisy = noisy_pair(model, gradient())
-    assert [plane.shape for planes in noisy for plane in planes] == [plane.shape for planes in clean for plane in planes]
-    assert 20 < plane_psnr(clean, noisy, 0) < 50 and min(plane_psnr(clean, noisy, plane) for plane in (1, 2)) > 20
+    assert [plane.shape for planes in noisy for plane in planes] == [
+        plane.shape for planes in clean for plane in planes
+    ]
+    assert (
+        20 < plane_psnr(clean, noisy, 0) < 50
+        and min(plane_psnr(clean, noisy, plane) for plane in (1, 2)) > 20
+    )
 
 
 def test_the_same_seed_gives_the_same_noise() -> None:
     first, second = (noisy_pair("tape", gradient())[1] for _ in range(2))
-    assert all(np.array_equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for one, other in zip(first, second, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def test_blurred_noise_has_unit_variance_and_is_smooth_along_the_blurred_axis() -> None:

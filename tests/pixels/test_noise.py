@@ -21,13 +21,18 @@ def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma: float) -> None:
     assert estimate(noisy(gradient(), sigma)) == pytest.approx(sigma, rel=0.06)
 
 
-@pytest.mark.parametrize("dtype, unit", [(np.uint8, 1.0), (np.uint16, 4.0), (np.uint16, 16.0), (np.uint16, 256.0), (np.float32, 1 / 255)])
+@pytest.mark.parametrize(
+    "dtype, unit",
+    [(np.uint8, 1.0), (np.uint16, 4.0), (np.uint16, 16.0), (np.uint16, 256.0), (np.float32, 1 / 255)],
+)
 def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype: type[np.generic], unit: float) -> None:
     plane = (noisy(gradient(), 10) * unit).astype(dtype)
     assert estimate(plane, unit=unit) == pytest.approx(10, rel=0.06)
 
 
-@pytest.mark.parametrize("height, width, tolerance", [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)])
+@pytest.mark.parametrize(
+    "height, width, tolerance", [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)]
+)
 def test_small_planes_give_a_rougher_figure(height: int, width: int, tolerance: float) -> None:
     planes = [noisy(gradient(height, width), 20, seed) for seed in range(12)]
     assert estimate(*planes) == pytest.approx(20, rel=tolerance)
@@ -81,7 +86,9 @@ def test_repeated_frames_do_not_hide_the_noise() -> None:
 
 
 def test_a_fade_to_black_does_not_hide_the_noise() -> None:
-    frames = [noisy(gradient(), 10, seed) * share for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])]
+    frames = [
+        noisy(gradient(), 10, seed) * share for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])
+    ]
     assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(10, rel=0.06)
 
 
@@ -131,7 +138,9 @@ def test_clean_clips_have_little_noise(clean_frames: list[Planes]) -> None:
 @pytest.mark.parametrize("sigma", [10, 20])
 def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames: list[Planes], sigma: float) -> None:
     """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
-    decoded = through_x264([tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)])
+    decoded = through_x264(
+        [tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)]
+    )
     for plane in range(3):
         left = residual(clean_frames, decoded, plane, sigma)
         assert estimate(*(frame[plane] for frame in decoded)) == pytest.approx(left, rel=0.1)

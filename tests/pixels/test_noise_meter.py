@@ -17,13 +17,22 @@ Picture = NDArray[np.float32]
 def scene(count: int = 4, height: int = 128, width: int = 160) -> list[Picture]:
     """Smooth shapes that move a little."""
     rows, columns = np.mgrid[:height, :width].astype(float)
-    return [(110 + 50 * np.sin((rows + 2 * t) / 17) * np.cos((columns - 3 * t) / 23)).astype(np.float32) for t in range(count)]
+    return [
+        (110 + 50 * np.sin((rows + 2 * t) / 17) * np.cos((columns - 3 * t) / 23)).astype(np.float32)
+        for t in range(count)
+    ]
 
 
 def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[Picture]:
     draw = np.random.default_rng(0)
-    noise = [blurred(draw.normal(size=frame.shape), blur, blur) if blur else draw.normal(size=frame.shape) for frame in frames]
-    return [np.clip(np.rint(frame + sigma * part), 0, 255).astype(np.float32) for frame, part in zip(frames, noise, strict=True)]
+    noise = [
+        blurred(draw.normal(size=frame.shape), blur, blur) if blur else draw.normal(size=frame.shape)
+        for frame in frames
+    ]
+    return [
+        np.clip(np.rint(frame + sigma * part), 0, 255).astype(np.float32)
+        for frame, part in zip(frames, noise, strict=True)
+    ]
 
 
 def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:

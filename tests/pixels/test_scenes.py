@@ -112,13 +112,21 @@ def test_memory_does_not_grow_with_the_film() -> None:
 
 def test_a_thumbnail_is_the_mean_of_boxes() -> None:
     luma = np.arange(64 * 96, dtype=np.uint16).reshape(64, 96)
-    expected = np.array([[luma[3 * y : 3 * y + 3, 3 * x : 3 * x + 3].mean() for x in range(32)] for y in range(21)]) / 4
+    expected = (
+        np.array([[luma[3 * y : 3 * y + 3, 3 * x : 3 * x + 3].mean() for x in range(32)] for y in range(21)])
+        / 4
+    )
     np.testing.assert_allclose(thumbnail(luma, unit=4), expected, rtol=1e-5)
 
 
 def test_a_shifted_picture_holds_nothing_new() -> None:
     wide = thumbnail(picture(1, 360, 1000))
-    assert novelty(wide[:, 4:28], wide[:, :24]) < 0.3 < 0.5 < novelty(thumbnail(picture(1)), thumbnail(picture(2)))
+    assert (
+        novelty(wide[:, 4:28], wide[:, :24])
+        < 0.3
+        < 0.5
+        < novelty(thumbnail(picture(1)), thumbnail(picture(2)))
+    )
 
 
 # The shared clips: pytest -m data. The full table is printed by cut_films.py.
@@ -140,7 +148,9 @@ def test_recall_and_precision_on_joins_of_the_shared_clips(
     eval_scenes: dict[str, Pictures], pans: dict[str, Pictures], sigma: float
 ) -> None:
     kinds = [kind for kind in KINDS if kind != "alike"]
-    total = sum((score(partial(make_film, eval_scenes, pans, kind), sigma, range(3)) for kind in kinds), Score())
+    total = sum(
+        (score(partial(make_film, eval_scenes, pans, kind), sigma, range(3)) for kind in kinds), Score()
+    )
     assert total.cuts >= 75
     assert total.recall >= 0.95
     assert total.precision >= 0.95

@@ -7,7 +7,15 @@ import torch
 from torch.nn.functional import conv2d, interpolate, pad
 
 from vidrestore.errors import OptionError
-from vidrestore.tiling import apply_by_centres, apply_tiled, blend_window, even_side, padded, tile_sides, tile_spans
+from vidrestore.tiling import (
+    apply_by_centres,
+    apply_tiled,
+    blend_window,
+    even_side,
+    padded,
+    tile_sides,
+    tile_spans,
+)
 
 
 def test_the_last_tile_reaches_back_to_full_size():
@@ -60,7 +68,9 @@ def test_a_model_that_enlarges_is_placed_at_its_scale():
     clip = torch.rand(2, 3, 1, 21, 30)
 
     def enlarged(pixels):
-        return interpolate(pixels.flatten(0, 1), scale_factor=4, mode="nearest").unflatten(0, pixels.shape[:2])
+        return interpolate(pixels.flatten(0, 1), scale_factor=4, mode="nearest").unflatten(
+            0, pixels.shape[:2]
+        )
 
     torch.testing.assert_close(apply_tiled(enlarged, clip, 8, 3, scale=4), enlarged(clip))
 
@@ -68,19 +78,29 @@ def test_a_model_that_enlarges_is_placed_at_its_scale():
 def test_a_model_may_keep_the_centre_frame_and_change_the_channels():
     clip = torch.rand(1, 5, 3, 20, 20)
     centre = clip[:, 2:3].mean(2, keepdim=True)
-    torch.testing.assert_close(apply_tiled(lambda pixels: pixels[:, 2:3].mean(2, keepdim=True), clip, 8, 2), centre)
+    torch.testing.assert_close(
+        apply_tiled(lambda pixels: pixels[:, 2:3].mean(2, keepdim=True), clip, 8, 2), centre
+    )
 
 
 def test_tiles_that_disagree_are_blended_without_a_step():
     tiles = iter([0.0, 1.0])
-    blended = apply_tiled(lambda pixels: torch.full_like(pixels, next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8)
-    torch.testing.assert_close(blended[0, 0, 0, 3], torch.cat([torch.zeros(8), torch.arange(1, 9) / 9, torch.ones(8)]))
+    blended = apply_tiled(
+        lambda pixels: torch.full_like(pixels, next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8
+    )
+    torch.testing.assert_close(
+        blended[0, 0, 0, 3], torch.cat([torch.zeros(8), torch.arange(1, 9) / 9, torch.ones(8)])
+    )
 
 
 def test_the_blend_grows_with_the_scale():
     tiles = iter([0.0, 1.0])
-    blended = apply_tiled(lambda pixels: torch.full((1, 1, 1, 16, 32), next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8, scale=2)
-    torch.testing.assert_close(blended[0, 0, 0, 3], torch.cat([torch.zeros(16), torch.arange(1, 17) / 17, torch.ones(16)]))
+    blended = apply_tiled(
+        lambda pixels: torch.full((1, 1, 1, 16, 32), next(tiles)), torch.zeros(1, 1, 1, 8, 24), 16, 8, scale=2
+    )
+    torch.testing.assert_close(
+        blended[0, 0, 0, 3], torch.cat([torch.zeros(16), torch.arange(1, 17) / 17, torch.ones(16)])
+    )
 
 
 def test_half_precision_tiles_are_summed_in_single():
@@ -97,13 +117,21 @@ def test_an_output_of_the_wrong_size_is_an_error(tile):
 
 
 @pytest.mark.parametrize("height, width", [(8, 16), (9, 23), (5, 3), (1, 1)])
-def test_frames_are_continued_to_the_next_multiple_by_reflection_or_where_too_small_by_their_last_pixel(height, width):
+def test_frames_are_continued_to_the_next_multiple_by_reflection_or_where_too_small_by_their_last_pixel(
+    height, width
+):
     frames = torch.rand(2, 3, height, width)
     done = padded(frames, 8)
-    assert done.shape[-2] % 8 == done.shape[-1] % 8 == 0 and done.shape[-2] - height < 8 and done.shape[-1] - width < 8
+    assert (
+        done.shape[-2] % 8 == done.shape[-1] % 8 == 0
+        and done.shape[-2] - height < 8
+        and done.shape[-1] - width < 8
+    )
     margins = (0, done.shape[-1] - width, 0, done.shape[-2] - height)
     across = pad(frames, (*margins[:2], 0, 0), mode="reflect" if margins[1] < width else "replicate")
-    torch.testing.assert_close(done, pad(across, (0, 0, *margins[2:]), mode="reflect" if margins[3] < height else "replicate"))
+    torch.testing.assert_close(
+        done, pad(across, (0, 0, *margins[2:]), mode="reflect" if margins[3] < height else "replicate")
+    )
 
 
 def test_frames_are_continued_to_the_least_size():
@@ -117,7 +145,9 @@ def test_each_side_is_continued_by_what_it_has_room_for():
     torch.testing.assert_close(done[..., :20, 2:], frames[..., 1:].expand(-1, -1, -1, 6))
 
 
-@pytest.mark.parametrize("length, most, overlap", [(1920, 512, 32), (640, 512, 32), (520, 512, 0), (80, 64, 32)])
+@pytest.mark.parametrize(
+    "length, most, overlap", [(1920, 512, 32), (640, 512, 32), (520, 512, 0), (80, 64, 32)]
+)
 def test_even_tiles_are_as_many_as_the_largest_and_no_larger_than_they_need_to_be(length, most, overlap):
     side = even_side(length, most, overlap, 8)
     count = len(tile_spans(length, most, overlap))
@@ -139,7 +169,9 @@ def test_centres_of_tiles_equal_the_whole_for_a_filter_that_reaches_no_further_t
 
 def test_centres_that_are_enlarged_are_placed_at_their_scale():
     clip = torch.rand(1, 3, 20, 30)
-    done = apply_by_centres(lambda tiles: tiles.repeat_interleave(4, -1).repeat_interleave(4, -2), clip, 16, 8, scale=4, batch=2)
+    done = apply_by_centres(
+        lambda tiles: tiles.repeat_interleave(4, -1).repeat_interleave(4, -2), clip, 16, 8, scale=4, batch=2
+    )
     torch.testing.assert_close(done, clip.repeat_interleave(4, -1).repeat_interleave(4, -2))
 
 
@@ -156,6 +188,12 @@ def test_a_tile_may_be_higher_than_wide():
 
 def test_an_overlap_too_wide_for_the_tiles_that_are_chosen_is_refused():
     assert tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=160, multiple=8) == (320, 304)
-    with pytest.raises(OptionError, match="tile_overlap must be at most half a tile, 160 of the 320 pixels chosen here, got 168"):
+    with pytest.raises(
+        OptionError,
+        match="tile_overlap must be at most half a tile, 160 of the 320 pixels chosen here, got 168",
+    ):
         tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=168, multiple=8)
-    assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (300, 300)  # no tiles, no overlap
+    assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (
+        300,
+        300,
+    )  # no tiles, no overlap

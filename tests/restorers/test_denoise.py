@@ -27,13 +27,18 @@ def weights(tmp_path):
 
 
 def transparent() -> SigmaDust:
-    """A network that returns its input: threshold 0, and U z + V x with u = 1, P = -D^T, a = 1, b = 0, as ISTA at its fixed point."""
+    """A network that returns its input: threshold 0, and U z + V x with u = 1, P = -D^T, a = 1, b = 0, as
+    ISTA at its fixed point.
+    """
     network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
     with torch.no_grad():
         network.log_threshold[:, 0] = -14.0
         network.correction.copy_(-network.dictionary.mT)
         network.own[:, 0], network.attended[:, 0], network.carried[:, 0] = 1.0, 0.0, 1.0
-        network.self_distance[:, 0], network.log_temperature[:, 0] = -100.0, -5.0  # every token looks at itself
+        network.self_distance[:, 0], network.log_temperature[:, 0] = (
+            -100.0,
+            -5.0,
+        )  # every token looks at itself
     return network
 
 
@@ -47,7 +52,9 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 @pytest.mark.parametrize("frames, height, width", [(5, 20, 26), (1, 20, 26), (3, 7, 3), (2, 16, 200)])
 def test_a_network_that_returns_its_input_gives_every_plane_back(weights, quality, frames, height, width):
     planes = clip(frames, height, width)
-    restorer = DenoiseRestorer(RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu"))
+    restorer = DenoiseRestorer(
+        RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
+    )
     for restored, plane in zip(restorer.restore(planes, (9.0, 5.0, 5.0)), planes, strict=True):
         torch.testing.assert_close(restored, plane, atol=0.05, rtol=0)
 
@@ -56,24 +63,34 @@ def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(we
     network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
     planes = clip()
     before = [plane.clone() for plane in planes]
-    restored = DenoiseRestorer(RestoreOptions(model=weights(network), device="cpu")).restore(planes, (20.0, 0.0, 3.0))
+    restored = DenoiseRestorer(RestoreOptions(model=weights(network), device="cpu")).restore(
+        planes, (20.0, 0.0, 3.0)
+    )
     assert torch.equal(restored[1], planes[1]) and not torch.equal(restored[0], planes[0])
     assert all(torch.equal(now, then) for now, then in zip(planes, before, strict=True))
 
 
 def test_sigmas_below_the_trained_range_are_taken_as_its_lowest(weights):
-    restorer = DenoiseRestorer(RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu"))
+    restorer = DenoiseRestorer(
+        RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")
+    )
     planes = clip()[:1]
     assert torch.equal(restorer.restore(planes, (0.3,))[0], restorer.restore(planes, (1.0,))[0])
 
 
 def test_the_printed_network_denoises_too(weights):
-    restorer = DenoiseRestorer(RestoreOptions(model=weights(Dust(DustConfig(patch=4, atoms=64))), match=False, device="cpu"))
-    assert [plane.shape for plane in restorer.restore(clip(), (20.0, 20.0, 20.0))] == [plane.shape for plane in clip()]
+    restorer = DenoiseRestorer(
+        RestoreOptions(model=weights(Dust(DustConfig(patch=4, atoms=64))), match=False, device="cpu")
+    )
+    assert [plane.shape for plane in restorer.restore(clip(), (20.0, 20.0, 20.0))] == [
+        plane.shape for plane in clip()
+    ]
 
 
 def test_levels_are_kept_for_a_few_sigmas_only(weights):
-    restorer = DenoiseRestorer(RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu"))
+    restorer = DenoiseRestorer(
+        RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")
+    )
     for sigma in range(5, 40):
         restorer.restore(clip(1)[:1], (float(sigma),))
     assert len(restorer._levels) <= 8
@@ -85,7 +102,9 @@ def test_weights_that_take_measurements_are_refused(weights):
         DenoiseRestorer(RestoreOptions(model=sensing, device="cpu"))
 
 
-@pytest.mark.parametrize("device, message", [("cuda:99", "is not there"), ("toaster", "unknown"), ("meta", "not supported")])
+@pytest.mark.parametrize(
+    "device, message", [("cuda:99", "is not there"), ("toaster", "unknown"), ("meta", "not supported")]
+)
 def test_a_device_that_is_not_there_is_named(device, message):
     with pytest.raises(OptionError, match=message):
         DenoiseRestorer(RestoreOptions(model="dust-denoise", device=device))
@@ -95,7 +114,8 @@ def test_half_precision_stays_near_full_precision(weights):
     network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
     path = weights(network)
     half, full = (
-        DenoiseRestorer(RestoreOptions(model=path, precision=p, device="cpu")).restore(planes, (20.0,) * 3) for p in ("bf16", "fp32")
+        DenoiseRestorer(RestoreOptions(model=path, precision=p, device="cpu")).restore(planes, (20.0,) * 3)
+        for p in ("bf16", "fp32")
     )
     assert all((a - b).square().mean().sqrt() < 1.0 for a, b in zip(half, full, strict=True))
 
@@ -104,4 +124,6 @@ def test_half_precision_stays_near_full_precision(weights):
 def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: float, taken: str) -> None:
     (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).doubts
     assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
-    assert not any(DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).doubts for usual in (0.0, 1.0, 20.0, 75.0))
+    assert not any(
+        DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).doubts for usual in (0.0, 1.0, 20.0, 75.0)
+    )

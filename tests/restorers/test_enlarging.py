@@ -41,12 +41,16 @@ def clip(frames: int, height: int, width: int) -> Tensor:
         (1, 2, 5, [1, 0, 1, 0, 1]),
     ],
 )
-def test_windows_follow_the_rule_of_the_papers_tests(at: int, count: int, frames: int, window: list[int]) -> None:
+def test_windows_follow_the_rule_of_the_papers_tests(
+    at: int, count: int, frames: int, window: list[int]
+) -> None:
     assert frame_window(at, count, frames) == window
 
 
 @pytest.mark.parametrize("frames, height, width", [(4, 16, 24), (1, 16, 16), (3, 44, 60)])
-def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path: Path, frames: int, height: int, width: int) -> None:
+def test_a_compact_network_gives_the_frames_of_its_own_forward(
+    tmp_path: Path, frames: int, height: int, width: int
+) -> None:
     network, source = compact().float(), clip(frames, height, width)
     with torch.no_grad():
         expected = network(source[None])[0]
@@ -58,7 +62,9 @@ def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path: Path, f
 
 @pytest.mark.parametrize("network", [doubling(), released_form()], ids=["compact", "released"])
 @pytest.mark.parametrize("frames, height, width", [(2, 33, 17), (1, 3, 2)])
-def test_any_size_and_length_comes_out_four_times_larger(tmp_path: Path, network: Any, frames: int, height: int, width: int) -> None:
+def test_any_size_and_length_comes_out_four_times_larger(
+    tmp_path: Path, network: Any, frames: int, height: int, width: int
+) -> None:
     done = list(vsr_restorer(tmp_path, network).frames(clip(frames, height, width), (0, frames)))
     assert [frame.shape for frame in done] == [(3, 4 * height, 4 * width)] * frames
     assert all(frame.isfinite().all() for frame in done)
@@ -67,7 +73,10 @@ def test_any_size_and_length_comes_out_four_times_larger(tmp_path: Path, network
 def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path: Path) -> None:
     network, source = released_form(), clip(6, 70, 110)
     expected = torch.empty(3, 280, 440)
-    for top, first, stop in ((0, 0, 22), (6, 22, 70)):  # where a tile begins, and which rows it gives: the last one from its 16th on
+    for top, first, stop in (
+        (0, 0, 22),
+        (6, 22, 70),
+    ):  # where a tile begins, and which rows it gives: the last one from its 16th on
         for left, begin, end in ((0, 0, 48), (32, 48, 62), (46, 62, 110)):
             with torch.no_grad():
                 piece = network(source[None, :5, :, top : top + 64, left : left + 64])[0, 2]
@@ -78,12 +87,21 @@ def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path: P
 
 
 @pytest.mark.parametrize("height, width", [(200, 40), (70, 150)])
-def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(tmp_path: Path, height: int, width: int) -> None:
+def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(
+    tmp_path: Path, height: int, width: int
+) -> None:
     source = clip(2, height, width)
-    whole, tiled = (vsr_restorer(tmp_path, doubling(), **options).restore((source,), ())[0] for options in ({}, {"tile": 64}))
-    assert (whole - tiled).abs().mean() < 1e-3  # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    whole, tiled = (
+        vsr_restorer(tmp_path, doubling(), **options).restore((source,), ())[0]
+        for options in ({}, {"tile": 64})
+    )
+    assert (
+        (whole - tiled).abs().mean() < 1e-3
+    )  # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
     large = F.interpolate(source, scale_factor=4.0, mode="bilinear", align_corners=False)
-    torch.testing.assert_close(whole[..., : 4 * height - 2, : 4 * width - 2], large[..., : 4 * height - 2, : 4 * width - 2])
+    torch.testing.assert_close(
+        whole[..., : 4 * height - 2, : 4 * width - 2], large[..., : 4 * height - 2, : 4 * width - 2]
+    )
 
 
 def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path: Path) -> None:
@@ -102,11 +120,18 @@ def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: 
     source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
     half, full = (restorer.restore((source,), (), precision=precision)[0] for precision in (None, "fp32"))
     assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
-    assert {str(network.dtype) for network in restorer.networks.values()} == {"torch.float32", "torch.bfloat16"}
-    assert all(next(network.flow.parameters()).dtype == torch.float32 for network in restorer.networks.values())
+    assert {str(network.dtype) for network in restorer.networks.values()} == {
+        "torch.float32",
+        "torch.bfloat16",
+    }
+    assert all(
+        next(network.flow.parameters()).dtype == torch.float32 for network in restorer.networks.values()
+    )
 
 
-def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str | None, str]] = []
 
     def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Any:
@@ -123,7 +148,9 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 
 
-def test_half_precision_is_the_processors_choice_for_compact_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_is_the_processors_choice_for_compact_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     for network, dtype in ((doubling(), torch.bfloat16), (released_form(), torch.float32)):
         restorer = vsr_restorer(tmp_path, network)
@@ -142,5 +169,7 @@ def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
-    with pytest.raises(CheckpointError, match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr.*--model"):
+    with pytest.raises(
+        CheckpointError, match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr.*--model"
+    ):
         VsrRestorer(RestoreOptions(device="cpu"))

@@ -40,12 +40,16 @@ class Brighter(nn.Module):
 
 
 @pytest.mark.parametrize("height, width", [(27, 35), (8, 8), (5, 3), (1, 1), (64, 9)])
-def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path: Path, height: int, width: int) -> None:
+def test_frames_are_reflected_to_multiples_of_8_and_cut_again(
+    tmp_path: Path, height: int, width: int
+) -> None:
     network, frames = small(), clip(2, height, width)
     done = list(image_restorer(tmp_path, network).frames(frames, (0, 2)))
     if min(height, width) > 8:
         torch.testing.assert_close(torch.stack(done), restored(network, frames), atol=1e-5, rtol=0)
-    assert [frame.shape for frame in done] == [(3, height, width)] * 2 and all(frame.isfinite().all() for frame in done)
+    assert [frame.shape for frame in done] == [(3, height, width)] * 2 and all(
+        frame.isfinite().all() for frame in done
+    )
 
 
 def test_only_the_frames_asked_for_come_out(tmp_path: Path) -> None:
@@ -56,7 +60,9 @@ def test_only_the_frames_asked_for_come_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
 @pytest.mark.parametrize("overlap", [0, 9, 32])
-def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path: Path, height: int, width: int, overlap: int) -> None:
+def test_tiles_equal_the_whole_where_the_network_is_local(
+    tmp_path: Path, height: int, width: int, overlap: int
+) -> None:
     restorer = image_restorer(tmp_path, keeping(), tile=64, tile_overlap=overlap)
     restorer.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
@@ -88,14 +94,18 @@ def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_
 ) -> None:
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     with pytest.raises(
-        CheckpointError, match=r"no weights for 'derain' are bundled.*weights import FILE --family mb-taylorformer.*--model"
+        CheckpointError,
+        match=r"no weights for 'derain' are bundled.*weights import FILE --family mb-taylorformer.*--model",
     ):
         load_restorer("derain", RestoreOptions(device="cpu"))
 
 
 def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Path) -> None:
     for model, message in (
-        (write_weights(tmp_path, compact().float(), "dehaze"), "of the family 'vsr-transformer', but dehaze takes 'mb-taylorformer'"),
+        (
+            write_weights(tmp_path, compact().float(), "dehaze"),
+            "of the family 'vsr-transformer', but dehaze takes 'mb-taylorformer'",
+        ),
         (write_weights(tmp_path, small(), "derain"), "are for 'derain', not 'dehaze'"),
     ):
         with pytest.raises(CheckpointError, match=message):
@@ -109,24 +119,38 @@ def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_pat
     model = write_weights(tmp_path, network, "all")
     for index, task in enumerate(("derain", "dehaze")):
         for tile in (None, 64):
-            restorer = ImageRestorer(task, RestoreOptions(model=model, device="cpu", tile=tile, precision="fp32"))
+            restorer = ImageRestorer(
+                task, RestoreOptions(model=model, device="cpu", tile=tile, precision="fp32")
+            )
             with torch.no_grad():
                 expected = network(frame[None], torch.tensor([index]))[0]
             torch.testing.assert_close(restorer.picture(frame[None]), expected, atol=1e-5, rtol=0)
 
 
-def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(tmp_path: Path) -> None:
+def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(
+    tmp_path: Path,
+) -> None:
     for network, task, message in (
         (small(tasks=["derain", "desnow"]), "all", "this network's tasks are derain, desnow, not 'dehaze'"),
-        (small(tasks=["derain", "desnow"]), "dehaze", "this network's tasks are derain, desnow, not 'dehaze'"),
+        (
+            small(tasks=["derain", "desnow"]),
+            "dehaze",
+            "this network's tasks are derain, desnow, not 'dehaze'",
+        ),
         (small(), "all", "these weights are to train others from, not for 'dehaze'"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            ImageRestorer("dehaze", RestoreOptions(model=write_weights(tmp_path, network, task), device="cpu"))
+            ImageRestorer(
+                "dehaze", RestoreOptions(model=write_weights(tmp_path, network, task), device="cpu")
+            )
 
 
-@pytest.mark.parametrize("options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")])
-def test_tiles_that_the_network_cannot_take_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+@pytest.mark.parametrize(
+    "options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")]
+)
+def test_tiles_that_the_network_cannot_take_are_refused(
+    tmp_path: Path, options: dict[str, int], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         image_restorer(tmp_path, small(), **options)
 
@@ -141,7 +165,9 @@ def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_
     half, full = restorer.picture(frame[None]), restorer.picture(frame[None], "fp32")
     assert 0 < (half - full).square().mean().sqrt() < 0.02 * full.std()
     assert half.dtype == torch.float32
-    torch.testing.assert_close(full, image_restorer(tmp_path, small(), precision="fp32").picture(frame[None]), atol=0, rtol=0)
+    torch.testing.assert_close(
+        full, image_restorer(tmp_path, small(), precision="fp32").picture(frame[None]), atol=0, rtol=0
+    )
 
 
 def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path: Path) -> None:
@@ -155,7 +181,9 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
 
 
 def test_planes_and_rgb_are_told_apart(tmp_path: Path) -> None:
-    assert isinstance(image_restorer(tmp_path, small()), RgbRestorer) and isinstance(vsr_restorer(tmp_path, compact().float()), RgbRestorer)
+    assert isinstance(image_restorer(tmp_path, small()), RgbRestorer) and isinstance(
+        vsr_restorer(tmp_path, compact().float()), RgbRestorer
+    )
     assert not isinstance(load_restorer("<identity>", RestoreOptions()), RgbRestorer)
 
 

@@ -1,4 +1,6 @@
-"""What an eye would see, measured on real clips with the bundled weights: colour shifts, steps between blocks, estimated noise."""
+"""What an eye would see, measured on real clips with the bundled weights: colour shifts, steps between
+blocks, estimated noise.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,22 @@ SIZE = (256, 320)
 def dog(shared_data: Path) -> Tensor:
     """(40, 256, 320) clean luma of a moving scene."""
     paths = sorted((shared_data / "eval" / "davis480p_heldout" / "dog").iterdir())[:40]
-    return torch.stack([torch.from_numpy(read_picture(path)[0][100 : 100 + SIZE[0], 200 : 200 + SIZE[1]]) for path in paths]).float()
+    return torch.stack(
+        [torch.from_numpy(read_picture(path)[0][100 : 100 + SIZE[0], 200 : 200 + SIZE[1]]) for path in paths]
+    ).float()
 
 
 def denoised(noisy: Tensor, sigma: float, offset: int = 0) -> Tensor:
     """Restored in blocks of 20 frames, joined as in a restoration; `offset` moves the blocks' edges."""
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     bounds = [(0, offset + restorer.overlap)] * bool(offset) + [
-        (first + offset, stop + offset) for first, stop in clip_bounds(len(noisy) - offset, [], restorer.clip, restorer.overlap)
+        (first + offset, stop + offset)
+        for first, stop in clip_bounds(len(noisy) - offset, [], restorer.clip, restorer.overlap)
     ]
-    clips = (((first, stop), [(plane,) for plane in restorer.restore((noisy[first:stop],), (sigma,))[0]]) for first, stop in bounds)
+    clips = (
+        ((first, stop), [(plane,) for plane in restorer.restore((noisy[first:stop],), (sigma,))[0]])
+        for first, stop in bounds
+    )
     return torch.stack([planes[0] for planes in join_clips(clips, crossfade)])
 
 

@@ -1,4 +1,6 @@
-"""Pictures restored at two scales: what is coarse from a small picture of the whole frame, what is fine from its own pixels."""
+"""Pictures restored at two scales: what is coarse from a small picture of the whole frame, what is fine from
+its own pixels.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ class Levels(nn.Module):
 
 def restorer(folder: Path, lines: Any, *levels: float, **options: Any) -> ImageRestorer:
     parameters = {} if lines is None else {"coarse_lines": lines}
-    made = ImageRestorer("dehaze", RestoreOptions(model=write_weights(folder, keeping(), "dehaze", **parameters), device="cpu", **options))
+    made = ImageRestorer(
+        "dehaze",
+        RestoreOptions(
+            model=write_weights(folder, keeping(), "dehaze", **parameters), device="cpu", **options
+        ),
+    )
     if levels:
         made.network = Levels(*levels)  # type: ignore[assignment]
     return made
@@ -90,8 +97,13 @@ def test_a_small_picture_is_restored_only_where_weights_ask_and_the_frame_is_lar
 
 def test_tiles_agree_on_what_is_coarse_because_all_of_it_is_from_one_picture(tmp_path: Path) -> None:
     given = F.interpolate(picture(4, 4)[None], (64, 128), mode="bicubic")[0]
-    tiled, whole = (restorer(tmp_path, lines, 0.1, -0.2, 0.3, tile=64, tile_overlap=0).picture(given[None]) for lines in (None, 32))
-    assert float((tiled - given)[..., :60].mean() - (tiled - given)[..., 68:].mean()) == pytest.approx(0.3, abs=1e-4)
+    tiled, whole = (
+        restorer(tmp_path, lines, 0.1, -0.2, 0.3, tile=64, tile_overlap=0).picture(given[None])
+        for lines in (None, 32)
+    )
+    assert float((tiled - given)[..., :60].mean() - (tiled - given)[..., 68:].mean()) == pytest.approx(
+        0.3, abs=1e-4
+    )
     for side in (slice(0, 60), slice(68, 128)):
         torch.testing.assert_close(whole[..., side], given[..., side] + 0.3)
 

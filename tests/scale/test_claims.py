@@ -1,4 +1,6 @@
-"""Claims on shared work: one at a time, taken over from the dead and from nobody else, whatever the clocks of others say."""
+"""Claims on shared work: one at a time, taken over from the dead and from nobody else, whatever the clocks of
+others say.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_claim_of_a_dead_process_of_this_machine_is_taken_over_at_once(tmp_pat
 
 
 @pytest.mark.parametrize("their_time", [0, 4_000_000_000], ids=["their clock is slow", "their clock is fast"])
-def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_life(tmp_path: Path, clock: Clock, their_time: int) -> None:
+def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_life(
+    tmp_path: Path, clock: Clock, their_time: int
+) -> None:
     path = tmp_path / "000001.0.claim"
     path.write_text(json.dumps(ELSEWHERE))
     waiting = Claims(tmp_path)
@@ -111,7 +115,9 @@ def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tm
     assert not awake.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
-def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(claims, "BEAT", 0.01)
     beaten = threading.Event()
     with Claims(tmp_path, beaten.set) as working:

@@ -36,7 +36,9 @@ FRAMES = 300
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_film(tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip")
+    return long_film(
+        tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,9 @@ def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = N
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 
 
-def test_several_processes_make_the_file_of_one(film: Path, whole: bytes, two: Processes, tmp_path: Path) -> None:
+def test_several_processes_make_the_file_of_one(
+    film: Path, whole: bytes, two: Processes, tmp_path: Path
+) -> None:
     told: list[Event] = []
     summary = restore(film, tmp_path / "out.mkv", two, told)
     assert (summary.frames, summary.reused) == (FRAMES, 0) and (tmp_path / "out.mkv").read_bytes() == whole
@@ -75,7 +79,9 @@ def test_work_that_begins_again_does_so_once_and_not_in_each_process(
     assert (tmp_path / "out.mkv").read_bytes() == whole
 
 
-def test_processes_and_their_models_stay_from_video_to_video(film: Path, two: Processes, tmp_path: Path) -> None:
+def test_processes_and_their_models_stay_from_video_to_video(
+    film: Path, two: Processes, tmp_path: Path
+) -> None:
     restore(film, tmp_path / "a.mkv", two)
     before = [each.process.pid for each in two._processes.values()]
     restore(film, tmp_path / "b.mkv", two)
@@ -129,7 +135,14 @@ class Threads:
 
     def give(self, worker: int, request: Request) -> None:
         outcome = self.outcomes.pop(0) if self.outcomes else None
-        self.given.append(Ended(worker, Worker(Shard(worker + 1, 2)).restore(request) if outcome is None else outcome(worker, request)))
+        self.given.append(
+            Ended(
+                worker,
+                Worker(Shard(worker + 1, 2)).restore(request)
+                if outcome is None
+                else outcome(worker, request),
+            )
+        )
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         while self.given:
@@ -149,15 +162,21 @@ def test_an_error_of_a_worker_is_that_of_the_video(film: Path, tmp_path: Path) -
 def dies(worker: int, request: Request) -> str:
     """As a worker that is killed while it works on segment 7, on a machine whose locks are not seen here."""
     claim = request.work_folder().path / "000007.0.claim"
-    claim.write_text(json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": str(worker + 1), "count": 5}))
+    claim.write_text(
+        json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": str(worker + 1), "count": 5})
+    )
     return "(of old age)"
 
 
-def test_what_a_dead_worker_elsewhere_has_claimed_is_free_at_once(film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_what_a_dead_worker_elsewhere_has_claimed_is_free_at_once(
+    film: Path, whole: bytes, tmp_path: Path
+) -> None:
     told: list[Event] = []
     restore(film, tmp_path / "out.mkv", Threads(dies), told)
     assert (tmp_path / "out.mkv").read_bytes() == whole
-    assert [event.message for event in told if isinstance(event, Warned)] == ["a worker died (of old age); another does what it was at"]
+    assert [event.message for event in told if isinstance(event, Warned)] == [
+        "a worker died (of old age); another does what it was at"
+    ]
 
 
 def test_the_segment_at_which_workers_die_is_named(film: Path, tmp_path: Path) -> None:
@@ -218,7 +237,17 @@ def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_command_restores_on_several_devices(tmp_path: Path) -> None:
     write_video(tmp_path / "film.mkv", 60)
     for name, device in (("one.mkv", "cpu"), ("two.mkv", "cpu,cpu")):
-        arguments = ["denoise", str(tmp_path / "film.mkv"), "-o", str(tmp_path / name), "--sigma", "10", "--fast", "--segment-frames", "20"]
+        arguments = [
+            "denoise",
+            str(tmp_path / "film.mkv"),
+            "-o",
+            str(tmp_path / name),
+            "--sigma",
+            "10",
+            "--fast",
+            "--segment-frames",
+            "20",
+        ]
         found = CliRunner().invoke(app, [*arguments, "--lossless", "--device", device])
         assert found.exit_code == 0, found.stderr
     assert (tmp_path / "one.mkv").read_bytes() == (tmp_path / "two.mkv").read_bytes()

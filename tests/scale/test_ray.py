@@ -1,4 +1,6 @@
-"""A real Ray cluster on this machine: actors that restore segments, one of them killed, and the file of one process."""
+"""A real Ray cluster on this machine: actors that restore segments, one of them killed, and the file of one
+process.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from vidrestore.scale.shared_batch import WorkersBatch
 from vidrestore.scale.workers import Worker
 
 IDENTITY = "<identity>"
-SLOW = EncoderOptions(encoder="libx264", preset="veryslow")  # takes its time, so that there is somebody to kill
+SLOW = EncoderOptions(
+    encoder="libx264", preset="veryslow"
+)  # takes its time, so that there is somebody to kill
 OPTIONS = RestoreOptions(encoder=SLOW, segment_frames=20, device="cpu", threads=1)
 FRAMES = 240
 
@@ -76,11 +80,15 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    return WorkersBatch([str(film)], str(output), IDENTITY, OPTIONS, workers).restore(str(film), told.append), told
+    return WorkersBatch([str(film)], str(output), IDENTITY, OPTIONS, workers).restore(
+        str(film), told.append
+    ), told
 
 
 @pytest.mark.faults
-def test_actors_make_the_file_of_one_process(film: Path, whole: bytes, actors: RayActors, tmp_path: Path) -> None:
+def test_actors_make_the_file_of_one_process(
+    film: Path, whole: bytes, actors: RayActors, tmp_path: Path
+) -> None:
     summary, told = restore(film, tmp_path / "out.mkv", actors)
     assert actors.count == 2 and summary.frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     assert any(isinstance(event, Progressed) and 0 < event.done < FRAMES for event in told)
@@ -88,7 +96,9 @@ def test_actors_make_the_file_of_one_process(film: Path, whole: bytes, actors: R
 
 
 @pytest.mark.faults
-def test_what_a_killed_actor_was_at_is_done_by_another(film: Path, whole: bytes, actors: RayActors, tmp_path: Path) -> None:
+def test_what_a_killed_actor_was_at_is_done_by_another(
+    film: Path, whole: bytes, actors: RayActors, tmp_path: Path
+) -> None:
     class Watched:
         """The actors, of which one is killed once it has claimed a segment."""
 
@@ -112,13 +122,21 @@ def test_what_a_killed_actor_was_at_is_done_by_another(film: Path, whole: bytes,
     watched = Watched()
     _, told = restore(film, tmp_path / "out.mkv", watched)
     warnings = [event.message for event in told if isinstance(event, Warned)]
-    assert watched.killed and len(warnings) == 1 and "a worker died (on the cluster: ActorDiedError); another does" in warnings[0]
+    assert (
+        watched.killed
+        and len(warnings) == 1
+        and "a worker died (on the cluster: ActorDiedError); another does" in warnings[0]
+    )
     COUNTS.check("a Ray worker killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])
 def test_no_cluster_at_an_address_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)))
+    monkeypatch.setitem(
+        sys.modules,
+        "ray",
+        SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)),
+    )
     with pytest.raises(OptionError, match=f"no Ray cluster could be reached at {address}"):
         RayActors(address)

@@ -1,4 +1,6 @@
-"""Shards: real commands that share a folder and make the file that one would make, each frame once unless one of them dies."""
+"""Shards: real commands that share a folder and make the file that one would make, each frame once unless one
+of them dies.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 frames at varying times with sound and subtitles."""
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_film(tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip")
+    return long_film(
+        tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,8 @@ def whole(film: Path, commands: Commands) -> bytes:
 
 def shards(commands: Commands, film: Path, output: Path, count: int, **more: Any) -> list[Command]:
     return [
-        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}", **more) for number in range(1, count + 1)
+        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}", **more)
+        for number in range(1, count + 1)
     ]
 
 
@@ -69,7 +74,9 @@ def ended(*started: Command) -> bool:
     return True
 
 
-def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_shards_make_the_file_of_one_process_and_no_frame_twice(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 3, slow_clip=0.05)
     assert ended(*started) and output.read_bytes() == whole
@@ -78,7 +85,9 @@ def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands: Comman
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_a_single_shard_does_it_all_and_late_ones_find_it_done(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     (alone,) = shards(commands, film, tmp_path / "out.mkv", 1)
     assert ended(alone) and alone.own_frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     for command in shards(commands, film, tmp_path / "out.mkv", 2):
@@ -86,10 +95,14 @@ def test_a_single_shard_does_it_all_and_late_ones_find_it_done(commands: Command
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_machines_that_share_nothing_but_files_make_the_file_of_one(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_machines_that_share_nothing_but_files_make_the_file_of_one(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     options = ("denoise", film, "-o", output, *OPTIONS)
-    started = [commands.start(*options, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)]
+    started = [
+        commands.start(*options, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
+    ]
     assert ended(*started) and output.read_bytes() == whole
     assert sum(command.own_frames for command in started) == FRAMES
 
@@ -111,7 +124,9 @@ def test_what_a_killed_shard_was_at_is_done_by_another(
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_where_the_one_that_joins_is_killed_another_joins(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_where_the_one_that_joins_is_killed_another_joins(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_join=0.003)
     wait_for(lambda: any(JOINS in command.said for command in started))
@@ -126,7 +141,18 @@ def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
 ) -> None:
     output = tmp_path / "out.mkv"
     first, second = (
-        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}", lease=1)
+        commands.start(
+            "denoise",
+            film,
+            "-o",
+            output,
+            *OPTIONS,
+            "--shard",
+            f"{n}/2",
+            slow_clip=0.05,
+            machine=f"machine {n}",
+            lease=1,
+        )
         for n in (1, 2)
     )
     first.until(lambda: segments(output) >= 4).send(signal.SIGSTOP)
@@ -142,14 +168,27 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
 ) -> None:
     output = tmp_path / "out.mkv"
     first, second = (
-        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
+        commands.start(
+            "denoise",
+            film,
+            "-o",
+            output,
+            *OPTIONS,
+            "--shard",
+            f"{n}/2",
+            slow_clip=0.05,
+            machine=f"machine {n}",
+        )
+        for n in (1, 2)
     )
     first.until(lambda: segments(output) >= 2).send(number)
     assert first.wait() == 130 and "the same command goes on from there" in first.said
     assert ended(second) and output.read_bytes() == whole
 
 
-def test_a_film_without_frames_is_said_to_be_one(tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_without_frames_is_said_to_be_one(
+    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
     with pytest.raises(MediaError, match="no frame was written"):
@@ -160,7 +199,13 @@ def test_a_film_without_frames_is_said_to_be_one(tmp_path: Path, film: Path, mon
 def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
     (tmp_path / "out.mkv").write_bytes(b"precious")
     for skip in (True, False):
-        batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(skip_existing=skip), Shard(1, 2))
+        batch = ShardedBatch(
+            [str(film)],
+            str(tmp_path / "out.mkv"),
+            "<identity>",
+            RestoreOptions(skip_existing=skip),
+            Shard(1, 2),
+        )
         if skip:
             assert batch.restore(str(film)).skipped
         else:
@@ -168,18 +213,25 @@ def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> N
                 batch.restore(str(film))
 
 
-def test_one_that_slept_while_it_joined_does_no_harm(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_one_that_slept_while_it_joined_does_no_harm(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     options = ("denoise", film, "-o", output, *OPTIONS)
     first = commands.start(*options, "--shard", "1/2", slow_join=0.005, machine="machine 1", lease=0.5)
     first.until(lambda: JOINS in first.said).send(signal.SIGSTOP)
-    assert ended(commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5)) and output.read_bytes() == whole
+    assert (
+        ended(commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5))
+        and output.read_bytes() == whole
+    )
     first.send(signal.SIGCONT)
     assert ended(first) and output.read_bytes() == whole
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_a_single_process_goes_on_where_all_shards_died(commands: Commands, film: Path, whole: bytes, tmp_path: Path) -> None:
+def test_a_single_process_goes_on_where_all_shards_died(
+    commands: Commands, film: Path, whole: bytes, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_clip=0.05)
     started[0].until(lambda: segments(output) >= 4)
@@ -190,9 +242,13 @@ def test_a_single_process_goes_on_where_all_shards_died(commands: Commands, film
     assert output.read_bytes() == whole and [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_shards_and_a_single_process_keep_out_of_each_others_way(commands: Commands, film: Path, tmp_path: Path) -> None:
+def test_shards_and_a_single_process_keep_out_of_each_others_way(
+    commands: Commands, film: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out.mkv"
-    alone = commands.start("denoise", film, "-o", output, *OPTIONS, slow_clip=0.5).until(lambda: segments(output))
+    alone = commands.start("denoise", film, "-o", output, *OPTIONS, slow_clip=0.5).until(
+        lambda: segments(output)
+    )
     for machine in (None, "elsewhere"):
         late = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", machine=machine)
         assert late.wait() == 1 and f"process {alone.pid} on " in late.said
@@ -215,7 +271,9 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     assert [command.wait() for command in started] == [3, 3]
     own = [command.own_frames for command in started]
     assert sum(own) == sum(range(30, 36)) and min(own) > 30
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{number}.denoised.mkv" for number in range(6)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"{number}.denoised.mkv" for number in range(6)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +285,9 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
         (("--shard", "1/2", "--restart"), "--restart would discard what other shards are at"),
     ],
 )
-def test_what_shards_cannot_do_is_refused(commands: Commands, film: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_shards_cannot_do_is_refused(
+    commands: Commands, film: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     code, said = commands.run("denoise", film, "-o", tmp_path / "out.mkv", *arguments)
     assert code == 2 and message in " ".join(said.replace("│", " ").split())
 
@@ -238,11 +298,15 @@ def test_what_is_no_film_leaves_nothing_behind(commands: Commands, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
-def test_a_source_that_changes_between_shards_is_refused(commands: Commands, film: Path, tmp_path: Path) -> None:
+def test_a_source_that_changes_between_shards_is_refused(
+    commands: Commands, film: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "film.mkv"
     source.write_bytes(film.read_bytes())
     options = ("denoise", source, "-o", tmp_path / "out.mkv", *OPTIONS)
-    commands.start(*options, "--shard", "1/2", slow_clip=0.1).until(lambda: segments(tmp_path / "out.mkv")).kill()
+    commands.start(*options, "--shard", "1/2", slow_clip=0.1).until(
+        lambda: segments(tmp_path / "out.mkv")
+    ).kill()
     os.utime(source, (0, 0))
     code, said = commands.run(*options, "--shard", "2/2")
     assert code == 1 and "source.modified was" in said
@@ -253,7 +317,9 @@ def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
+    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output, check = tmp_path / "out.mkv", shards_module.check_request
 
     def named_just_now(*arguments: Any) -> None:

@@ -1,4 +1,6 @@
-"""Films measured and recovered by networks whose answer is known: same samples, times and tags; and what is refused."""
+"""Films measured and recovered by networks whose answer is known: same samples, times and tags; and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from sensing_networks import PATCH, exact_network, save_network
 from written_videos import VARYING, Extras, described, made_frames, rich_video, write
 
 import vidrestore
-from vidrestore.errors import CheckpointError, MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
+from vidrestore.errors import (
+    CheckpointError,
+    MediaError,
+    OptionError,
+    OutputExistsError,
+    PlanError,
+    VidRestoreError,
+)
 from vidrestore.events import Event
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.reader import VideoReader
@@ -87,11 +96,17 @@ def test_each_frame_is_recovered_once_in_clips_of_twenty_of_which_the_last_reach
     assert all(start <= first and first % 20 == 0 for start, first, _ in clips)
 
 
-@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray10le", "gbrp", "yuva420p"])
+@pytest.mark.parametrize(
+    "pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray10le", "gbrp", "yuva420p"]
+)
 @pytest.mark.parametrize("size", [(24, 16), (37, 29)])
-def test_a_film_measured_without_loss_comes_back_as_it_was(pix_fmt: str, size: tuple[int, int], exact: Path, tmp_path: Path) -> None:
+def test_a_film_measured_without_loss_comes_back_as_it_was(
+    pix_fmt: str, size: tuple[int, int], exact: Path, tmp_path: Path
+) -> None:
     source, output, between = tmp_path / "in.mkv", tmp_path / "out.mkv", tmp_path / "m.safetensors"
-    info = described(pix_fmt, *size, sample_aspect_ratio=Fraction(64, 45), display_matrix=QUARTER_TURN, colour=TAGS)
+    info = described(
+        pix_fmt, *size, sample_aspect_ratio=Fraction(64, 45), display_matrix=QUARTER_TURN, colour=TAGS
+    )
     times = [(index * 1001 + index % 3 * 100, 1001) for index in range(23)]
     write(info, source, made_frames(info, times), LOSSLESS)
     vidrestore.sense(source, between, model=str(exact))
@@ -108,11 +123,20 @@ def test_a_film_measured_without_loss_comes_back_as_it_was(pix_fmt: str, size: t
 def tags(path: Path) -> tuple[object, ...]:
     with VideoReader(str(path)) as reader:
         video = reader.info.video
-    return video.format, video.time_base, video.sample_aspect_ratio, video.display_matrix, video.colour, video.codec
+    return (
+        video.format,
+        video.time_base,
+        video.sample_aspect_ratio,
+        video.display_matrix,
+        video.colour,
+        video.codec,
+    )
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov", ".webm"])
-def test_a_variable_rate_keeps_every_time_in_every_container(suffix: str, exact: Path, tmp_path: Path) -> None:
+def test_a_variable_rate_keeps_every_time_in_every_container(
+    suffix: str, exact: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "in.mp4"
     info = described("yuv420p", 64, 48, codec="h264")
     write(info, source, made_frames(info, VARYING))
@@ -164,8 +188,16 @@ def test_measurements_beyond_16_bit_floats_are_stored_in_32(film: Path, tmp_path
     vidrestore.sense(film, tmp_path / "m.safetensors", model=str(tmp_path / "large.safetensors"))
     found = load_file(tmp_path / "m.safetensors")["measurements"]
     assert found.dtype == np.float32 and np.abs(found).max() > 65504
-    vidrestore.recover(tmp_path / "m.safetensors", tmp_path / "out.mkv", model=str(tmp_path / "large.safetensors"), encoder=LOSSLESS)
-    assert all((a.planes[0] == b.planes[0]).all() for a, b in zip(frames_of(tmp_path / "out.mkv"), frames_of(film), strict=True))
+    vidrestore.recover(
+        tmp_path / "m.safetensors",
+        tmp_path / "out.mkv",
+        model=str(tmp_path / "large.safetensors"),
+        encoder=LOSSLESS,
+    )
+    assert all(
+        (a.planes[0] == b.planes[0]).all()
+        for a, b in zip(frames_of(tmp_path / "out.mkv"), frames_of(film), strict=True)
+    )
 
 
 def noise(film: Path, exact: Path, **options: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -193,7 +225,9 @@ def test_noise_follows_from_the_seed(film: Path, exact: Path) -> None:
     assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.1
 
 
-def test_what_is_measured_is_on_disk_frame_by_frame(tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_on_disk_frame_by_frame(
+    tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_video(tmp_path / "film.mkv", 30, size=(64, 48))
     sizes, original = [], sense.MeasurementWriter.write
     frame_bytes = (12 * 16 + 2 * 6 * 8) * 16 * 2
@@ -207,11 +241,15 @@ def test_what_is_measured_is_on_disk_frame_by_frame(tmp_path: Path, exact: Path,
     assert sizes[-1] - sizes[9] == pytest.approx(20 * frame_bytes, abs=1 << 17)
 
 
-def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_read_a_few_clips_ahead_at_most(
+    tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_video(tmp_path / "film.mkv", 200, size=(16, 16))
     vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact))
     asked, original = [], MeasurementReader.clip
-    monkeypatch.setattr(MeasurementReader, "clip", lambda reader, *span: (asked.append(span), original(reader, *span))[1])
+    monkeypatch.setattr(
+        MeasurementReader, "clip", lambda reader, *span: (asked.append(span), original(reader, *span))[1]
+    )
     with MeasurementReader(str(tmp_path / "m.safetensors")) as reader:
         frames = recovered_frames(reader, exact_network(), RecoverOptions(threads=2))
         assert next(frames).pts == 0
@@ -228,8 +266,12 @@ def test_the_same_command_gives_the_same_file(film: Path, exact: Path, tmp_path:
 def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path) -> None:
     rich_video(tmp_path / "film.mkv", Extras(subtitles=("subrip",)))
     events: list[Event] = []
-    vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append)
-    vidrestore.recover(tmp_path / "m.safetensors", tmp_path / "out.mkv", model=str(exact), on_event=events.append)
+    vidrestore.sense(
+        tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append
+    )
+    vidrestore.recover(
+        tmp_path / "m.safetensors", tmp_path / "out.mkv", model=str(exact), on_event=events.append
+    )
     warnings = [event.message for event in events if event.name == "warning"]
     assert warnings[0].endswith("left out: audio, chapters, subtitles")
     assert "the film has no audio, chapters, subtitles" in warnings[1] and "film.mkv had them" in warnings[1]
@@ -239,7 +281,9 @@ def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path)
     assert told == ["start", "plan", "warning", "done"] * 2
 
 
-def test_a_damaged_film_is_measured_as_far_as_it_goes_and_its_damage_told(tmp_path: Path, exact: Path) -> None:
+def test_a_damaged_film_is_measured_as_far_as_it_goes_and_its_damage_told(
+    tmp_path: Path, exact: Path
+) -> None:
     write_video(tmp_path / "film.mkv", 40)
     whole = (tmp_path / "film.mkv").read_bytes()
     (tmp_path / "film.mkv").write_bytes(whole[: len(whole) // 2])
@@ -261,20 +305,28 @@ def test_an_error_on_the_way_leaves_no_file(film: Path, exact: Path, monkeypatch
     assert names(film.parent) == ["film.mkv"]
 
 
-def test_a_file_that_appears_while_the_film_is_measured_is_kept(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_appears_while_the_film_is_measured_is_kept(
+    film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output, original = film.with_name("m.safetensors"), sense.Sensor.measure
-    monkeypatch.setattr(sense.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1])
+    monkeypatch.setattr(
+        sense.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1]
+    )
     with pytest.raises(OutputExistsError, match="appeared while"):
         vidrestore.sense(film, output, model=str(exact))
     assert output.read_text() == "precious"
     assert names(film.parent) == ["film.mkv", "m.safetensors"]
 
 
-def test_a_full_disk_is_told_and_leaves_no_file(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_and_leaves_no_file(
+    film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sense.MeasurementWriter, "_header", lambda writer, frames: bytes(64) if not writer.frames else full())
+    monkeypatch.setattr(
+        sense.MeasurementWriter, "_header", lambda writer, frames: bytes(64) if not writer.frames else full()
+    )
     with pytest.raises(MediaError, match="no space left"):
         vidrestore.sense(film, film.with_name("m.safetensors"), model=str(exact))
     assert names(film.parent) == ["film.mkv"]
@@ -335,7 +387,9 @@ def edited(path: Path, change: Callable[[dict[str, str], dict[str, Any]], object
     save_file(tensors, path, metadata)
 
 
-def test_a_file_written_again_by_other_software_is_read_whatever_its_order(measured: Path, exact: Path) -> None:
+def test_a_file_written_again_by_other_software_is_read_whatever_its_order(
+    measured: Path, exact: Path
+) -> None:
     edited(measured, lambda metadata, tensors: None)
     summary = vidrestore.recover(measured, measured.with_name("out.mkv"), model=str(exact))
     assert summary.frames == 5
@@ -371,7 +425,9 @@ def test_values_that_are_no_numbers_are_refused(measured: Path, exact: Path) -> 
     refused(measured, VidRestoreError, "no numbers", model=str(exact))
 
 
-def test_other_weights_than_those_that_measured_are_refused_and_both_named(measured: Path, exact: Path, tmp_path: Path) -> None:
+def test_other_weights_than_those_that_measured_are_refused_and_both_named(
+    measured: Path, exact: Path, tmp_path: Path
+) -> None:
     other = save_network(tmp_path / "other.safetensors", exact_network(seed=1))
     made = load_model(exact).card.sha256
     refused(
@@ -387,7 +443,9 @@ def test_weights_that_are_not_here_are_named(measured: Path) -> None:
     refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with --model")
 
 
-def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(measured: Path, film: Path, exact: Path) -> None:
+def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(
+    measured: Path, film: Path, exact: Path
+) -> None:
     before = measured.read_bytes()
     with pytest.raises(OutputExistsError):
         vidrestore.sense(film, measured, model=str(exact), sigma=9)
@@ -411,7 +469,9 @@ def test_outputs_with_a_wrong_name_are_refused(film: Path, measured: Path, exact
     with pytest.raises(MediaError, match="the output is the input"):
         vidrestore.sense(measured, measured, model=str(exact), overwrite=True)
     before = exact.read_bytes()
-    with pytest.raises(MediaError, match="the output is the weights that measure, without which nothing is recovered"):
+    with pytest.raises(
+        MediaError, match="the output is the weights that measure, without which nothing is recovered"
+    ):
         vidrestore.sense(film, exact, model=str(exact), overwrite=True)
     assert exact.read_bytes() == before
 
@@ -446,7 +506,9 @@ def test_options_out_of_range_are_refused(values: dict[str, Any], message: str) 
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of weights in the place of the bundled one, for rates of 0.25 and 0.5, and one that senses nothing."""
+    """A folder of weights in the place of the bundled one, for rates of 0.25 and 0.5, and one that senses
+    nothing.
+    """
     folder = tmp_path / "listed"
     folder.mkdir()
     networks = {
@@ -468,12 +530,18 @@ def test_a_rate_picks_the_listed_weights_and_recover_finds_them(
     output = film.with_name("m.safetensors")
     vidrestore.sense(film, output, rate=rate)
     with MeasurementReader(str(output)) as reader:
-        assert (reader.measured.model, reader.measured.measurements, reader.measured.rate) == (name, measurements, rate)
+        assert (reader.measured.model, reader.measured.measurements, reader.measured.rate) == (
+            name,
+            measurements,
+            rate,
+        )
     assert vidrestore.recover(output, film.with_name("out.mkv")).frames == 5
 
 
 def test_a_rate_without_weights_names_those_there_are(listed: Path, film: Path) -> None:
-    with pytest.raises(OptionError, match="no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."):
+    with pytest.raises(
+        OptionError, match="no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."
+    ):
         vidrestore.sense(film, film.with_name("m.safetensors"), rate=0.3)
 
 
@@ -484,7 +552,9 @@ def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed: 
         vidrestore.sense(film, film.with_name("m.safetensors"), model="denoiser")
 
 
-def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(listed: Path, film: Path) -> None:
+def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(
+    listed: Path, film: Path
+) -> None:
     vidrestore.sense(film, film.with_name("m.safetensors"), rate=0.5)
     card = save_network(listed / "half.safetensors", Dust(DustConfig(PATCH, 64, measurements=8)))
     write_manifest([card], listed)
@@ -492,11 +562,20 @@ def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(li
         vidrestore.recover(film.with_name("m.safetensors"), film.with_name("out.mkv"))
 
 
-def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(exact: Path, repository: Path, tmp_path: Path) -> None:
+def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(
+    exact: Path, repository: Path, tmp_path: Path
+) -> None:
     write_video(tmp_path / "clip.mkv", 3, size=(38, 26))
     script = str(repository / "examples" / "evaluate_sensing.py")
     command = [sys.executable, script, str(tmp_path / "clip.mkv"), "--model", str(exact), "--frames", "2"]
     environment = os.environ | {"PYTHONPATH": str(repository)}
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
     *_, row = result.stdout.splitlines()
-    assert [cell.strip() for cell in row.split("|")][2:8] == ["clip.mkv", "2", "inf", "1.0000", "inf", "1.0000"]
+    assert [cell.strip() for cell in row.split("|")][2:8] == [
+        "clip.mkv",
+        "2",
+        "inf",
+        "1.0000",
+        "inf",
+        "1.0000",
+    ]

@@ -1,4 +1,6 @@
-"""Super-resolution and flow: the clips that they are trained on, their losses, and whole runs of tiny networks."""
+"""Super-resolution and flow: the clips that they are trained on, their losses, and whole runs of tiny
+networks.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ def picture(frames: int = 3, side: int = 64) -> Tensor:
     """Smooth shapes that move."""
     rows, columns = np.mgrid[:side, :side] / 9
     return torch.from_numpy(
-        np.stack([[0.5 + 0.4 * np.sin(rows + t / 3) * np.cos(columns * (c + 1)) for c in range(3)] for t in range(frames)])
+        np.stack(
+            [
+                [0.5 + 0.4 * np.sin(rows + t / 3) * np.cos(columns * (c + 1)) for c in range(3)]
+                for t in range(frames)
+            ]
+        )
     ).float()
 
 
@@ -88,7 +95,9 @@ def test_a_gaussian_blurs_as_its_formula_says() -> None:
     rows, columns = np.mgrid[-15:16, -15:16]
     expected = np.exp(-(rows**2 + columns**2) / (2 * 1.5**2)) / (2 * np.pi * 1.5**2)
     np.testing.assert_allclose(gaussian_blurred(point, 1.5)[0, 1], expected, atol=1e-4)
-    torch.testing.assert_close(gaussian_blurred(torch.full((1, 3, 9, 9), 0.3), 2.0), torch.full((1, 3, 9, 9), 0.3))
+    torch.testing.assert_close(
+        gaussian_blurred(torch.full((1, 3, 9, 9), 0.3), 2.0), torch.full((1, 3, 9, 9), 0.3)
+    )
 
 
 # A real encoder
@@ -111,10 +120,17 @@ def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: i
 
 
 def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> None:
-    frames = [tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24))) for number in range(5)]
+    frames = [
+        tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24)))
+        for number in range(5)
+    ]
     one, two = (recompress(frames, 20) for _ in range(2))  # type: ignore[arg-type]
     assert [round(float(planes[0].mean()), -1) for planes in one] == [60, 80, 100, 120, 140]
-    assert all((a == b).all() for first, second in zip(one, two, strict=True) for a, b in zip(first, second, strict=True))
+    assert all(
+        (a == b).all()
+        for first, second in zip(one, two, strict=True)
+        for a, b in zip(first, second, strict=True)
+    )
     assert [plane.shape for plane in one[4]] == [(32, 48), (16, 24), (16, 24)]
 
 
@@ -133,7 +149,9 @@ def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> Non
         assert (reference.shape, flow.shape) == ((3, 48, 48), (2, 48, 48))
         warped = warp(supporting[None], flow[None], border="border")[0]
         torch.testing.assert_close(warped[:, 8:-8, 8:-8], reference[:, 8:-8, 8:-8], atol=6 / 255, rtol=0)
-        assert float((supporting - reference).abs().mean()) > float((warped - reference)[:, 8:-8, 8:-8].abs().mean())
+        assert float((supporting - reference).abs().mean()) > float(
+            (warped - reference)[:, 8:-8, 8:-8].abs().mean()
+        )
 
 
 def test_drawn_flows_are_smooth_and_keep_their_reach() -> None:
@@ -178,7 +196,9 @@ def test_charbonnier_is_nearly_the_absolute_error() -> None:
 
 
 @pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path: Path, family: str, figure: str) -> None:
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(
+    tmp_path: Path, family: str, figure: str
+) -> None:
     told = Told()
     card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", listen=told))
     first, last = told[1], told[-1]
@@ -209,18 +229,34 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
         other.start_from(given)
 
 
-def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(tmp_path: Path) -> None:
+def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(
+    tmp_path: Path,
+) -> None:
     alone = {"alignment": False, "attention": False, "propagation": 0}
-    trunk = train(clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}), tmp_path / "runs", device="cpu")
-    flow = train(clip_run(tmp_path, "spynet", model={"finest": 0}, training={"steps": 3}), tmp_path / "flow", device="cpu")
+    trunk = train(
+        clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}),
+        tmp_path / "runs",
+        device="cpu",
+    )
+    flow = train(
+        clip_run(tmp_path, "spynet", model={"finest": 0}, training={"steps": 3}),
+        tmp_path / "flow",
+        device="cpu",
+    )
     run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "attention": False}), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     for given in (trunk, flow):
         run.start_from(given)
     own, part = run.network.state_dict(), load_model(trunk).network.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
-    assert torch.equal(own["flow.levels.0.0.weight"], load_model(flow).network.state_dict()["levels.0.0.weight"])
-    assert all(torch.equal(own[name], before[name]) for name in before.keys() - part.keys() if not name.startswith("flow."))
+    assert torch.equal(
+        own["flow.levels.0.0.weight"], load_model(flow).network.state_dict()["levels.0.0.weight"]
+    )
+    assert all(
+        torch.equal(own[name], before[name])
+        for name in before.keys() - part.keys()
+        if not name.startswith("flow.")
+    )
     assert run.config.command(run.init).endswith(f"--init {trunk} --init {flow}")
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="change .model., or start without"):
@@ -256,6 +292,11 @@ def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
     monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
     small = {name: value for name, value in SMALL.items() if name != "size" or "local" not in model}
     settings = {name: value for name, value in (small | model).items() if value is not None}
-    config = clip_run(tmp_path, "vsr-transformer", model=settings | {"size": "t" if "local" not in model else "reds"}, data=data)
+    config = clip_run(
+        tmp_path,
+        "vsr-transformer",
+        model=settings | {"size": "t" if "local" not in model else "reds"},
+        data=data,
+    )
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path / "runs", device="cpu")

@@ -18,11 +18,23 @@ from vidrestore.training.tables import toml
 
 def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path, {"training": {"clip_norm": 2}}))
-    assert (config.name, config.task, config.family, config.model) == ("tiny", "denoise", "dust", CONFIG["model"])
+    assert (config.name, config.task, config.family, config.model) == (
+        "tiny",
+        "denoise",
+        "dust",
+        CONFIG["model"],
+    )
     assert config.data.validation == ("held.mkv",)
     assert config.data.still_share == DataConfig("clips").still_share
     assert config.training == TrainingConfig(
-        12, 16, sigma=(10.0, 40.0), warmup=4, learning_rate=0.003, precision="fp32", validate_every=5, clip_norm=2.0
+        12,
+        16,
+        sigma=(10.0, 40.0),
+        warmup=4,
+        learning_rate=0.003,
+        precision="fp32",
+        validate_every=5,
+        clip_norm=2.0,
     )
     assert config.folder == tmp_path
 
@@ -41,13 +53,23 @@ def test_every_example_is_a_configuration_named_as_its_file(repository: Path) ->
 WRONG: list[tuple[str, str, object, str]] = [
     ("", "name", "../tiny", "name must be of lower-case letters"),
     ("", "name", 3, "name must be a string, found 3"),
-    ("", "colour", "red", "unknown: colour; there are: name, task, family, model, data, training, parameters"),
+    (
+        "",
+        "colour",
+        "red",
+        "unknown: colour; there are: name, task, family, model, data, training, parameters",
+    ),
     ("", "family", None, "missing: family"),
     ("data", "clips", None, "[data]: missing: clips"),
     ("data", "clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
     ("data", "clips", 1, "[data]: clips must be a string, found 1"),
     ("data", "validation", "held.mkv", "[data]: validation must be a list, found 'held.mkv'"),
-    ("data", "validation", ["clips/held.mkv"], "[data]: validation must be names of files in the folder data.clips"),
+    (
+        "data",
+        "validation",
+        ["clips/held.mkv"],
+        "[data]: validation must be names of files in the folder data.clips",
+    ),
     ("data", "validation", [1], "[data]: validation, item 0 must be a string, found 1"),
     ("data", "still_share", 1.5, "[data]: still_share must be in [0, 1], found 1.5"),
     ("data", "chroma_share", -0.1, "[data]: chroma_share must be in [0, 1], found -0.1"),
@@ -64,7 +86,12 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("training", "batch", 0, "[training]: batch must be at least 1, found 0"),
     ("training", "sigma", 20, "[training]: sigma must be a list, found 20"),
     ("training", "sigma", [0.0], "[training] sigma must be above 0 to denoise, found [0.0]"),
-    ("training", "sigma", [0.0, 50.0], "[training]: sigma must be one level of 0 or more, or a lowest and a highest above 0"),
+    (
+        "training",
+        "sigma",
+        [0.0, 50.0],
+        "[training]: sigma must be one level of 0 or more, or a lowest and a highest above 0",
+    ),
     ("training", "sigma", [50.0, 10.0], "[training]: sigma must be"),
     ("training", "sigma", [1, 2, 3], "[training]: sigma must be"),
     ("training", "sigma", [], "[training]: sigma must be"),
@@ -74,10 +101,20 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("training", "decay", 2.0, "[training]: decay must be in [0, 1], found 2.0"),
     ("training", "seed", -1, "[training]: seed must be in [0, 2^31), found -1"),
     ("training", "precision", "fp8", "[training]: precision must be bf16 or fp16 or fp32, found 'fp8'"),
-    ("training", "schedule", "linear", "[training]: schedule must be cosine or restarts or plateau, found 'linear'"),
+    (
+        "training",
+        "schedule",
+        "linear",
+        "[training]: schedule must be cosine or restarts or plateau, found 'linear'",
+    ),
     ("training", "floor", 0.5, "[training]: floor must be from 0 to the learning rate's 0.003, found 0.5"),
     ("training", "floor", "low", "[training]: floor must be a number, found 'low'"),
-    ("training", "restarts", [1.0, 0.0], "[training]: restarts must be one or more shares, each above 0 and at most 1, found [1.0, 0.0]"),
+    (
+        "training",
+        "restarts",
+        [1.0, 0.0],
+        "[training]: restarts must be one or more shares, each above 0 and at most 1, found [1.0, 0.0]",
+    ),
     ("training", "patience", 0, "[training]: patience must be at least 1, found 0"),
     ("training", "factor", 1, "[training]: factor must be between 0 and 1, found 1.0"),
     ("training", "average", 1, "[training]: average must be in [0, 1), found 1.0"),
@@ -90,8 +127,12 @@ WRONG: list[tuple[str, str, object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG])
-def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, section: str, name: str, value: object, message: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+)
+def test_a_wrong_value_is_named_with_its_place(
+    tmp_path: Path, section: str, name: str, value: object, message: str
+) -> None:
     path = write_config(tmp_path, {section: {name: value}})
     with pytest.raises(ConfigError) as error:
         read_config(path)
@@ -113,7 +154,8 @@ def test_a_section_that_is_no_table_is_refused(tmp_path: Path, section: str) -> 
     path = tmp_path / "run.toml"
     others = "".join(f"[{name}]\nsteps = 1\n" for name in ("model", "data", "training") if name != section)
     path.write_text(
-        f'name = "a"\ntask = "denoise"\nfamily = "dust"\n{section} = 3\n' + others.replace("[data]\nsteps = 1", '[data]\nclips = "a"')
+        f'name = "a"\ntask = "denoise"\nfamily = "dust"\n{section} = 3\n'
+        + others.replace("[data]\nsteps = 1", '[data]\nclips = "a"')
     )
     with pytest.raises(ConfigError, match=f"{section}.* must be a table, found 3"):
         read_config(path)
@@ -132,16 +174,33 @@ def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path: Path) -> No
 
 
 def test_a_value_that_is_set_stands_in_place_of_the_files_and_has_its_fields_type(tmp_path: Path) -> None:
-    settings = ["training.steps=7", "training.sigma=20", "training.learning_rate = 1", "data.validation=[]", "data.still_share=0.5"]
-    config = read_config(write_config(tmp_path), [*settings, "name=3", "model.atoms=256", "model.kind=printed", "parameters.rate=0.2"])
-    assert (config.name, config.model["atoms"], config.model["kind"], config.parameters) == ("3", 256, "printed", {"rate": 0.2})
+    settings = [
+        "training.steps=7",
+        "training.sigma=20",
+        "training.learning_rate = 1",
+        "data.validation=[]",
+        "data.still_share=0.5",
+    ]
+    config = read_config(
+        write_config(tmp_path),
+        [*settings, "name=3", "model.atoms=256", "model.kind=printed", "parameters.rate=0.2"],
+    )
+    assert (config.name, config.model["atoms"], config.model["kind"], config.parameters) == (
+        "3",
+        256,
+        "printed",
+        {"rate": 0.2},
+    )
     assert (config.data.validation, config.data.still_share) == ((), 0.5)
-    expected = TrainingConfig(7, 16, sigma=(20.0,), warmup=4, learning_rate=1.0, precision="fp32", validate_every=5)
+    expected = TrainingConfig(
+        7, 16, sigma=(20.0,), warmup=4, learning_rate=1.0, precision="fp32", validate_every=5
+    )
     assert config.training == expected and isinstance(config.training.learning_rate, float)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("a.mkv", ("a.mkv",)), ("a.mkv, b.mkv", ("a.mkv", "b.mkv")), ('["a, b.mkv"]', ("a, b.mkv",)), ("", ())]
+    ("text", "expected"),
+    [("a.mkv", ("a.mkv",)), ("a.mkv, b.mkv", ("a.mkv", "b.mkv")), ('["a, b.mkv"]', ("a, b.mkv",)), ("", ())],
 )
 def test_a_list_that_is_set_needs_no_brackets(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
     assert read_config(write_config(tmp_path), [f"data.validation={text}"]).data.validation == expected
@@ -152,27 +211,44 @@ def test_the_last_of_two_values_that_are_set_counts_and_equals_signs_may_be_in_i
 
 
 def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path: Path) -> None:
-    without = {"training": {"sigma": None}, "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse"))}
+    without = {
+        "training": {"sigma": None},
+        "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse")),
+    }
     config = read_config(write_config(tmp_path, without), ["family=mb-taylorformer", "data.crop=64"])
     assert isinstance(config.data, PairDataConfig) and config.data.crop == 64
 
 
 SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
     ("training.step=3", ConfigError, "[training]: unknown: step; there are: steps, batch, "),
-    ("training.learnign_rate=3", ConfigError, "[training]: unknown: learnign_rate; there are: learning_rate, steps, batch, "),
+    (
+        "training.learnign_rate=3",
+        ConfigError,
+        "[training]: unknown: learnign_rate; there are: learning_rate, steps, batch, ",
+    ),
     ("training.steps=many", ConfigError, "--set training.steps must be a whole number, found 'many'"),
     ("training.steps=2.5", ConfigError, "--set training.steps must be a whole number, found 2.5"),
     ("training.steps=", ConfigError, "--set training.steps must be a whole number, found ''"),
     ("training.sigma=10,x", ConfigError, "--set training.sigma, item 1 must be a number, found 'x'"),
     ("training.steps=0", ConfigError, "[training]: steps must be at least 1, found 0"),
-    ("trainng.steps=3", OptionError, "--set trainng.steps=3: no section 'trainng'; there are: training, model, data, parameters"),
-    ("training=3", OptionError, "--set training=3: training is a section; say which of its values, as in training.KEY=VALUE"),
+    (
+        "trainng.steps=3",
+        OptionError,
+        "--set trainng.steps=3: no section 'trainng'; there are: training, model, data, parameters",
+    ),
+    (
+        "training=3",
+        OptionError,
+        "--set training=3: training is a section; say which of its values, as in training.KEY=VALUE",
+    ),
     ("training.steps", OptionError, "--set training.steps: expected KEY=VALUE, as in training.steps=1000"),
     ("famly=dust", ConfigError, "unknown: famly; there are: family, name, "),
 ]
 
 
-@pytest.mark.parametrize(("setting", "kind", "message"), SET_WRONG, ids=[setting for setting, *_ in SET_WRONG])
+@pytest.mark.parametrize(
+    ("setting", "kind", "message"), SET_WRONG, ids=[setting for setting, *_ in SET_WRONG]
+)
 def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(
     tmp_path: Path, setting: str, kind: type[VidRestoreError], message: str
 ) -> None:
@@ -183,22 +259,37 @@ def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(
 
 def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path), ["model.atom=64", "model.depth=2"])
-    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\]: unknown: atom, depth; there are: atoms, kind"):
+    with pytest.raises(
+        ConfigError, match=r"tiny.toml, \[model\]: unknown: atom, depth; there are: atoms, kind"
+    ):
         new_network(config)
 
 
 def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path: Path) -> None:
-    config = replace(read_config(write_config(tmp_path)), family="mb-taylorformer", model={"size": "t", "attention": {"focuss": 1}})
-    with pytest.raises(ConfigError, match=r"tiny.toml, \[model\] attention: unknown: focuss; there are: focus"):
+    config = replace(
+        read_config(write_config(tmp_path)),
+        family="mb-taylorformer",
+        model={"size": "t", "attention": {"focuss": 1}},
+    )
+    with pytest.raises(
+        ConfigError, match=r"tiny.toml, \[model\] attention: unknown: focuss; there are: focus"
+    ):
         new_network(config)
 
 
 @pytest.mark.parametrize("part", ["a", '"a.b"', "'a'"])
 def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path: Path, part: str) -> None:
     path = tmp_path / "tiny.toml"
-    for before, after in (("", " = 1"), ("[", "]"), ("x = {", " = 1}"), ('x = {y = """\n""" , ', ' = 1} # "')):
+    for before, after in (
+        ("", " = 1"),
+        ("[", "]"),
+        ("x = {", " = 1}"),
+        ('x = {y = """\n""" , ', ' = 1} # "'),
+    ):
         path.write_text(before + " . ".join([part] * 20_000) + after)
-        with pytest.raises(ConfigError, match="tiny.toml: .* has more than 16 parts, and no configuration has such a key"):
+        with pytest.raises(
+            ConfigError, match="tiny.toml: .* has more than 16 parts, and no configuration has such a key"
+        ):
             read_config(path)
     path.write_text("x = " + "[" * 100_000)
     with pytest.raises(ConfigError, match="tiny.toml: not valid TOML"):
@@ -222,8 +313,14 @@ def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp
 # Written back
 
 
-def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(repository: Path, tmp_path: Path) -> None:
-    examples = [path for path in (repository / "examples" / "train").rglob("*.toml") if not path.name.startswith("mb-taylorformer-b")]
+def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(
+    repository: Path, tmp_path: Path
+) -> None:
+    examples = [
+        path
+        for path in (repository / "examples" / "train").rglob("*.toml")
+        if not path.name.startswith("mb-taylorformer-b")
+    ]
     assert len(examples) > 20
     for path in examples:
         config = complete(read_config(path))
@@ -236,13 +333,22 @@ def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(r
 
 def test_any_string_is_written_so_that_it_reads_back() -> None:
     strings = ["", 'a"b\\c', "line\nbreak\ttab", "é\x7f\x01", "'"]
-    values = {"strings": strings, "yes": True, "many": 3, "small": 1e-7, "large": 1e30, "table": {"within": {"deep": [1.5, 2.0]}}}
+    values = {
+        "strings": strings,
+        "yes": True,
+        "many": 3,
+        "small": 1e-7,
+        "large": 1e30,
+        "table": {"within": {"deep": [1.5, 2.0]}},
+    }
     assert tomllib.loads(toml(values | {"nothing": None})) == values
 
 
 def test_clips_and_photos_may_lie_in_several_folders(tmp_path: Path) -> None:
     one = read_config(write_config(tmp_path)).data
-    several = read_config(write_config(tmp_path, {"data": {"clips": ["a", "../b"], "stills": ["c", "d"]}})).data
+    several = read_config(
+        write_config(tmp_path, {"data": {"clips": ["a", "../b"], "stills": ["c", "d"]}})
+    ).data
     assert isinstance(one, DataConfig) and isinstance(several, DataConfig)
     assert (several.clip_folders, several.still_folders) == (("a", "../b"), ("c", "d"))
     assert (one.clip_folders, one.still_folders) == ((one.clips,), ())

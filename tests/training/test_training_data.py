@@ -1,4 +1,6 @@
-"""How data is read: decoded files that are kept, processes that make batches; what is read is the same however it is done."""
+"""How data is read: decoded files that are kept, processes that make batches; what is read is the same
+however it is done.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planes(value: int = 0, side: int = 10) -> tuple[torch.Tensor, ...]:
-    return (torch.full((4, side, side), value, dtype=torch.uint8), torch.full((4, 5, 5), value + 1, dtype=torch.uint8))
+    return (
+        torch.full((4, side, side), value, dtype=torch.uint8),
+        torch.full((4, 5, 5), value + 1, dtype=torch.uint8),
+    )
 
 
 def source(folder: Path, name: str, content: str = "") -> Path:
@@ -107,7 +112,9 @@ def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path
         assert part is not None
         os.utime(part.path, (1000 - age, 1000 - age))
     files = DecodedFiles(tmp_path / "cache", limit=3 * size)
-    found = files.all_decoded([source(tmp_path / "data", name) for name in "cdefg"], lambda path: planes(), raised)
+    found = files.all_decoded(
+        [source(tmp_path / "data", name) for name in "cdefg"], lambda path: planes(), raised
+    )
     assert [part is not None for part in found.values()] == [True, True, True, False, False]
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
@@ -116,10 +123,14 @@ def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_oth
     size = HEADER + sum(part.nbytes for part in planes())
     folder, paths = tmp_path / "cache", [source(tmp_path / "data", name) for name in "abc"]
     for name in ("a", "c", "other"):
-        assert DecodedFiles(folder).decoded(source(tmp_path / "data", name), lambda path: planes()) is not None
+        assert (
+            DecodedFiles(folder).decoded(source(tmp_path / "data", name), lambda path: planes()) is not None
+        )
     large = tuple(part.repeat(40, 1, 1) for part in planes())
     files = DecodedFiles(folder, limit=3 * size)
-    found = files.all_decoded(paths, lambda path: large if path.name.startswith("b") else pytest.fail("it is there"), raised)
+    found = files.all_decoded(
+        paths, lambda path: large if path.name.startswith("b") else pytest.fail("it is there"), raised
+    )
     assert [part is not None for part in found.values()] == [True, False, True]
     assert len(list(folder.iterdir())) == 3
 
@@ -141,7 +152,10 @@ def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Pa
     write_video(clip, frames=4, size=(64, 48))
     stored = {path: DecodedFiles(tmp_path / "cache").decoded(path, decode_whole) for path in (clip, still)}
     for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
-        drawn = [Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0)) for held in (stored, None)]
+        drawn = [
+            Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0))
+            for held in (stored, None)
+        ]
         assert equal(*drawn)
     for path in (tmp_path / "cache").iterdir():
         path.unlink()
@@ -172,7 +186,9 @@ def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch:
 def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
     write_clips(tmp_path)
     config = tiny_run(tmp_path)
-    with pytest.raises(ConfigError, match="clips/cache: lies within the data in .*clips; choose another --cache"):
+    with pytest.raises(
+        ConfigError, match="clips/cache: lies within the data in .*clips; choose another --cache"
+    ):
         make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
 
 
@@ -226,7 +242,10 @@ def test_batches_are_the_same_however_many_processes_make_them(tmp_path: Path) -
 def test_a_run_with_processes_and_a_cache_gives_the_same_weights(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     ways = {"plain": Reading(), "other": Reading(tmp_path / "cache", workers=2)}
-    one, other = (load_model(train(config, tmp_path / name, device="cpu", reading=reading)) for name, reading in ways.items())
+    one, other = (
+        load_model(train(config, tmp_path / name, device="cpu", reading=reading))
+        for name, reading in ways.items()
+    )
     assert equal(list(one.network.state_dict().values()), list(other.network.state_dict().values()))
 
 
@@ -237,7 +256,10 @@ def fails_at_two(number: int) -> int:
 
 
 def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
-    assert list(_ending(iter([1, 2]))) == [1, 2]  # as of a torch without the private method that ends them at once
+    assert list(_ending(iter([1, 2]))) == [
+        1,
+        2,
+    ]  # as of a torch without the private method that ends them at once
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -268,19 +290,34 @@ def damaged(folder: Path) -> Path:
 
 def command(folder: Path, *arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
-        main(["train", "--config", str(folder / "tiny.toml"), "-o", str(folder / "runs"), "--cache", str(folder / "cache"), *arguments])
+        main(
+            [
+                "train",
+                "--config",
+                str(folder / "tiny.toml"),
+                "-o",
+                str(folder / "runs"),
+                "--cache",
+                str(folder / "cache"),
+                *arguments,
+            ]
+        )
     return int(end.value.code or 0)
 
 
 @pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])
-def test_a_damaged_clip_is_named_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+def test_a_damaged_clip_is_named_as_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
     damaged(tmp_path)
     assert command(tmp_path, *options) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
     assert "clips/two.mkv: the source is damaged: " in line and "--skip-bad" in line
 
 
-def test_a_damaged_clip_is_left_out_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_clip_is_left_out_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     damaged(tmp_path)
     assert command(tmp_path, "--skip-bad") == 0
     assert f"left out: {tmp_path / 'clips' / 'two.mkv'}: the source is damaged" in capsys.readouterr().err
@@ -289,7 +326,10 @@ def test_a_damaged_clip_is_left_out_where_that_is_asked_for(tmp_path: Path, caps
     write_clips(without)
     (without / "clips" / "two.mkv").unlink()
     expected = load_model(train(tiny_run(without), without / "runs")).network.state_dict()
-    assert equal(list(load_model(tmp_path / "runs" / "tiny.safetensors").network.state_dict().values()), list(expected.values()))
+    assert equal(
+        list(load_model(tmp_path / "runs" / "tiny.safetensors").network.state_dict().values()),
+        list(expected.values()),
+    )
 
 
 def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path) -> None:
@@ -308,10 +348,15 @@ def test_files_without_room_are_decoded_when_needed_and_counted(tmp_path: Path) 
     config, told = tiny_run(tmp_path), list[str]()
     reading = Reading(tmp_path / "cache", cache_bytes=10_000, notice=told.append)
     assert equal(some_batches(config, reading), some_batches(config, Reading()))
-    assert told == [f"3 of 3 files have no room in {tmp_path / 'cache'} (1e-05 GB): they are decoded when they are needed"]
+    assert told == [
+        f"3 of 3 files have no room in {tmp_path / 'cache'} (1e-05 GB): they are decoded when they are needed"
+    ]
 
 
 def test_planes_of_a_file_have_their_shapes(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(HEADER) + bytes(range(10)))
-    assert equal(Decoded(path, ((1, 2, 3), (4, 1, 1))).planes(), (torch.arange(6).view(1, 2, 3), torch.arange(6, 10).view(4, 1, 1)))
+    assert equal(
+        Decoded(path, ((1, 2, 3), (4, 1, 1))).planes(),
+        (torch.arange(6).view(1, 2, 3), torch.arange(6, 10).view(4, 1, 1)),
+    )

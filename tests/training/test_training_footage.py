@@ -52,7 +52,10 @@ def test_a_long_clip_is_sometimes_taken_at_half_its_rate(tmp_path: Path) -> None
     clip = luma(tmp_path / "a.mkv", 12)
     source = Footage([tmp_path / "a.mkv"], [], frames=4, still_share=0)
     windows = [source.window(np.random.default_rng(seed))[0] for seed in range(24)]
-    steps = [next(step for step in (1, 2) for first in range(10) if torch.equal(window, clip[first::step][:4])) for window in windows]
+    steps = [
+        next(step for step in (1, 2) for first in range(10) if torch.equal(window, clip[first::step][:4]))
+        for window in windows
+    ]
     assert 0 < steps.count(2) < steps.count(1)
 
 
@@ -68,19 +71,30 @@ def test_the_same_generator_gives_the_same_windows(tmp_path: Path, monkeypatch: 
     for name in ("a.mkv", "b.mkv"):
         luma(tmp_path / name, 6)
     monkeypatch.setattr(footage, "SHOT", (32, 48))
-    monkeypatch.setattr(footage.pictures, "read_picture", lambda path: tuple(np.random.default_rng(1).integers(0, 255, (3, 90, 120))))
+    monkeypatch.setattr(
+        footage.pictures,
+        "read_picture",
+        lambda path: tuple(np.random.default_rng(1).integers(0, 255, (3, 90, 120))),
+    )
 
     def some(seed: int) -> list[torch.Tensor]:
         draw = np.random.default_rng(seed)
-        source = Footage([tmp_path / "a.mkv", tmp_path / "b.mkv"], [tmp_path / "a.jpg"], frames=3, still_share=0.5)
+        source = Footage(
+            [tmp_path / "a.mkv", tmp_path / "b.mkv"], [tmp_path / "a.jpg"], frames=3, still_share=0.5
+        )
         return [plane for _ in range(6) for plane in source.window(draw)]
 
     assert all(map(torch.equal, some(1), some(1)))
     assert {plane.shape for plane in some(1)} == {(3, 48, 64), (3, 24, 32), (3, 32, 48), (3, 16, 24)}
-    assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in zip(some(1), some(2), strict=True))
+    assert not all(
+        one.shape == other.shape and torch.equal(one, other)
+        for one, other in zip(some(1), some(2), strict=True)
+    )
 
 
-def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[str] = []
 
     def decode(path: Path) -> tuple[torch.Tensor, ...]:
@@ -105,7 +119,9 @@ def test_one_clip_is_kept_even_where_it_is_larger_than_the_cache(tmp_path: Path)
 
 def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None:
     ten = luma(tmp_path / "ten.mkv", 2, pix_fmt="yuv420p10le")
-    assert torch.equal(decode_clip(tmp_path / "ten.mkv")[0], (ten.float() / 4).round().clamp(0, 255).to(torch.uint8))
+    assert torch.equal(
+        decode_clip(tmp_path / "ten.mkv")[0], (ten.float() / 4).round().clamp(0, 255).to(torch.uint8)
+    )
     gray = luma(tmp_path / "gray.mkv", 2, pix_fmt="gray")
     assert len(decode_clip(tmp_path / "gray.mkv")) == 1
     assert torch.equal(decode_clip(tmp_path / "gray.mkv")[0], gray)
@@ -114,14 +130,18 @@ def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None
 def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
     with pytest.raises(MediaError, match="small.mkv: frames of 32x12 hold no patch of 16x16"):
-        Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(np.random.default_rng(0), side=16)
+        Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(
+            np.random.default_rng(0), side=16
+        )
 
 
 def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path: Path) -> None:
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
     luma(tmp_path / "large.mkv", 2)
     source = Footage([tmp_path / "small.mkv", tmp_path / "large.mkv"], [], frames=2, still_share=0)
-    assert {source.window(np.random.default_rng(seed), side=16)[0].shape for seed in range(6)} == {(2, 48, 64)}
+    assert {source.window(np.random.default_rng(seed), side=16)[0].shape for seed in range(6)} == {
+        (2, 48, 64)
+    }
 
 
 def test_nothing_to_train_on_is_an_error() -> None:
@@ -132,7 +152,11 @@ def test_nothing_to_train_on_is_an_error() -> None:
 def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path: Path) -> None:
     for name in ("c.mp4", "B.MKV", "a.webm", "a.txt", "held.mp4"):
         (tmp_path / name).touch()
-    assert [path.name for path in find_footage(tmp_path, ["held.mp4"], CLIP_SUFFIXES)] == ["B.MKV", "a.webm", "c.mp4"]
+    assert [path.name for path in find_footage(tmp_path, ["held.mp4"], CLIP_SUFFIXES)] == [
+        "B.MKV",
+        "a.webm",
+        "c.mp4",
+    ]
     with pytest.raises(ConfigError, match="nowhere: no such folder; paths .* are relative"):
         find_footage(tmp_path / "nowhere", [], CLIP_SUFFIXES)
 
@@ -160,7 +184,9 @@ def ramp(height: int = 300, width: int = 400) -> Window:
     return as_window((100 - rows / 6 + columns / 4, 0 * rows + 90, 0 * rows + 160))
 
 
-def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
     shot, *_ = filmed(as_window(texture), Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
@@ -177,7 +203,9 @@ def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch)
     assert np.abs(blue[0].numpy() - means).max() <= 0.5
 
 
-def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_centre(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_centre(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     grown = filmed(ramp(), Move((150.0, 200.0), 1.0, growth=0.1), 9)[0].float()
     spans = grown[:, 20, -1] - grown[:, 20, 0]
@@ -185,14 +213,18 @@ def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_cen
     assert spans[-1] > 1.5 * spans[0]
     turned = filmed(ramp(), Move((150.0, 200.0), 1.0, turn=0.05), 9)[0].float()
     assert float(turned[:, 20, 30].std()) < 1  # the centre stays
-    assert torch.all(turned[1:, 20, -1] <= turned[:-1, 20, -1])  # the right border looks down, where the ramp is darker
+    assert torch.all(
+        turned[1:, 20, -1] <= turned[:-1, 20, -1]
+    )  # the right border looks down, where the ramp is darker
     assert float(turned[0, 20, -1] - turned[-1, 20, -1]) > 1
 
 
 def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
     draw = np.random.default_rng(0)
     moves = [drawn_move((300, 400), draw) for _ in range(200)]
-    assert all(90 <= move.centre[0] <= 210 and 120 <= move.centre[1] <= 280 and 1 <= move.zoom <= 2 for move in moves)
+    assert all(
+        90 <= move.centre[0] <= 210 and 120 <= move.centre[1] <= 280 and 1 <= move.zoom <= 2 for move in moves
+    )
     assert max(abs(step) for move in moves for step in move.drift) < 20
     assert 0.2 < sum(move.drift == (0, 0) for move in moves) / 200 < 0.5
 

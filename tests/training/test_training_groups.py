@@ -42,7 +42,9 @@ def texture(height: int, width: int, seed: int = 0) -> Tensor:
 # The pool
 
 
-def test_a_pool_begins_a_quarter_full_and_then_takes_a_window_when_its_groups_were_used_often_enough() -> None:
+def test_a_pool_begins_a_quarter_full_and_then_takes_a_window_when_its_groups_were_used_often_enough() -> (
+    None
+):
     kept = pool()
     held = []
     for step in range(20):
@@ -57,7 +59,12 @@ def test_a_full_pool_drops_the_oldest_window_for_each_new_one() -> None:
     kept = pool(pool=40)
     for step in range(40):
         kept.batch(step, 5)
-    assert [window.number for window in kept.windows] == [6, 7, 8, 9]  # one to begin with, then one after every 4 batches
+    assert [window.number for window in kept.windows] == [
+        6,
+        7,
+        8,
+        9,
+    ]  # one to begin with, then one after every 4 batches
 
 
 def test_a_window_is_made_once() -> None:
@@ -128,7 +135,9 @@ def test_groups_in_place_are_one_patch_through_time() -> None:
 
 
 def test_matched_groups_follow_a_picture_that_moves() -> None:
-    picture = texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)  # squares of 4x4 that can be told apart at a quarter
+    picture = (
+        texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    )  # squares of 4x4 that can be told apart at a quarter
     moving = (torch.stack([picture[2 * t : 2 * t + 128, 3 * t : 3 * t + 160] for t in range(FRAMES)]),)
 
     def still(match_share: float) -> float:
@@ -142,7 +151,10 @@ def test_matched_groups_follow_a_picture_that_moves() -> None:
 
 
 def test_a_share_of_the_groups_is_chroma() -> None:
-    window = tuple(torch.full((FRAMES, side, side), value, dtype=torch.uint8) for side, value in ((32, 10), (16, 100), (16, 200)))
+    window = tuple(
+        torch.full((FRAMES, side, side), value, dtype=torch.uint8)
+        for side, value in ((32, 10), (16, 100), (16, 200))
+    )
     draw = np.random.default_rng(0)
     counts = Counter[int]()
     for _ in range(40):
@@ -155,7 +167,10 @@ def test_a_share_of_the_groups_is_chroma() -> None:
 
 
 def test_chroma_smaller_than_a_patch_leaves_all_groups_to_luma() -> None:
-    window = tuple(torch.full((FRAMES, side, side), value, dtype=torch.uint8) for side, value in ((32, 10), (2, 100), (2, 200)))
+    window = tuple(
+        torch.full((FRAMES, side, side), value, dtype=torch.uint8)
+        for side, value in ((32, 10), (2, 100), (2, 200))
+    )
     groups = window_groups(window, 20.0, data(chroma_share=0.5), PATCH, np.random.default_rng(0))
     assert (len(groups), groups.unique().tolist()) == (10, [10])
 
@@ -187,7 +202,9 @@ def test_a_batch_is_turned_as_a_whole_by_a_symmetry_of_the_square_and_each_occur
     found = Counter[int]()
     for _ in range(320):
         result = turned(groups, PATCH, draw)
-        (which,) = [number for number, expected in enumerate(symmetries(groups)) if torch.equal(result, expected)]
+        (which,) = [
+            number for number, expected in enumerate(symmetries(groups)) if torch.equal(result, expected)
+        ]
         found[which] += 1
     assert len(found) == 16
     assert min(found.values()) > 5

@@ -1,4 +1,6 @@
-"""Training as a whole: it learns, it can be stopped and resumed without a trace, and what it writes is the averaged network."""
+"""Training as a whole: it learns, it can be stopped and resumed without a trace, and what it writes is the
+averaged network.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    return one.keys() == other.keys() and all(
+        torch.equal(tensor, other[name]) for name, tensor in one.items()
+    )
 
 
 def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +72,12 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth() -> None:
     settings = TrainingConfig(steps=1000, learning_rate=2.0, warmup=100, decay=0.4)
-    assert [learning_rate(step, settings) for step in (0, 49, 99, 300, 600)] == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0])
-    assert learning_rate(800, settings) == pytest.approx(2 * (0.01 + 0.99 * 0.5))  # half way down the half cosine
+    assert [learning_rate(step, settings) for step in (0, 49, 99, 300, 600)] == pytest.approx(
+        [0.02, 1.0, 2.0, 2.0, 2.0]
+    )
+    assert learning_rate(800, settings) == pytest.approx(
+        2 * (0.01 + 0.99 * 0.5)
+    )  # half way down the half cosine
     assert learning_rate(999, settings) == pytest.approx(0.02, rel=0.01)
     rates = [learning_rate(step, settings) for step in range(600, 1000)]
     assert rates == sorted(rates, reverse=True)
@@ -131,17 +139,23 @@ def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path: Path) -> N
     run = Run(tiny_run(tmp_path, {"training": {"clip_noise": False, "sigma": [60.0]}}), tmp_path, CPU)
     clean = 255 * torch.rand(4, 20, 16).round_()
     run.step = 5
-    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed((run.config.training.seed << 32) + 5))
+    noise = torch.randn(
+        clean.shape, generator=torch.Generator().manual_seed((run.config.training.seed << 32) + 5)
+    )
     expected = (run.network(clean + 60 * noise, 60.0) - clean).square().mean() / 60**1.3
     torch.testing.assert_close(run.objective.loss(run.network, (clean, 60.0), 5), expected, rtol=1e-4, atol=0)
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         error = (run.network(clean + 60 * noise, 60.0).clamp(0, 255) - clean).square().mean()
-    assert run.objective.figures(run.network, clean)[60.0] == pytest.approx(10 * math.log10(255**2 / float(error)), abs=1e-3)
+    assert run.objective.figures(run.network, clean)[60.0] == pytest.approx(
+        10 * math.log10(255**2 / float(error)), abs=1e-3
+    )
 
 
 def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path: Path) -> None:
-    network = Run(tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU).network
+    network = Run(
+        tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
+    ).network
     clean = 255 * torch.rand(4, 20, 16)
     noise = torch.randn(4, 20, 6, generator=torch.Generator().manual_seed(7))
     measured = network.measure(clean)  # type: ignore[operator]
@@ -150,17 +164,23 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path: Path
 
 
 def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path: Path) -> None:
-    network = Run(tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU).network
+    network = Run(
+        tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
+    ).network
     groups = torch.randint(0, 256, (450, 20, 16), dtype=torch.uint8)
     with torch.no_grad():
         error = network(network.measure(groups.float())).clamp(0, 255) - groups  # type: ignore[operator]
-    assert group_psnr(network, groups, 0.0, "fp32") == pytest.approx(10 * math.log10(255**2 / float(error.square().mean())), abs=1e-3)
+    assert group_psnr(network, groups, 0.0, "fp32") == pytest.approx(
+        10 * math.log10(255**2 / float(error.square().mean())), abs=1e-3
+    )
 
 
 def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path: Path) -> None:
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    with pytest.raises(ConfigError, match="tiny: training diverged at step 0 .* try a lower training.learning_rate"):
+    with pytest.raises(
+        ConfigError, match="tiny: training diverged at step 0 .* try a lower training.learning_rate"
+    ):
         run.update(torch.full((2, 20, 16), float("nan")), 20.0)
     assert equal(run.network.state_dict(), before)
 
@@ -176,7 +196,12 @@ def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(tmp_pa
     assert equal(tensors(path), halves)
     assert not torch.allclose(run.average.dictionary, run.network.dictionary)  # type: ignore[arg-type]
     card = read_card(path)
-    assert (card.name, card.family, card.task, card.parameters) == ("tiny", "dust", "denoise", {"sigma": [10.0, 40.0]})
+    assert (card.name, card.family, card.task, card.parameters) == (
+        "tiny",
+        "dust",
+        "denoise",
+        {"sigma": [10.0, 40.0]},
+    )
     assert card.config == {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "heads": 1, "degree": 1}
     assert card.training["command"] == "vidrestore train --config tiny.toml"
     assert card.training["data"] == "clips: clips; held out: held.mkv"
@@ -216,7 +241,9 @@ def test_training_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("step", [0, 7])
-def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     config, told = tiny_run(tmp_path), Told()
     expected = tensors(train(config, tmp_path / "whole", device="cpu"))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -265,7 +292,9 @@ def test_resume_without_a_checkpoint_begins_anew_and_says_so(tmp_path: Path) -> 
     assert told[0] == Began(0, 12, "cpu", None)
 
 
-def test_a_finished_run_resumed_only_writes_its_weights_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_resumed_only_writes_its_weights_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny_run(tmp_path)
     expected = tensors(train(config, tmp_path / "runs", device="cpu"))
     (tmp_path / "runs" / "tiny.safetensors").unlink()
@@ -286,7 +315,9 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
             train(replace(config, name="other"), tmp_path / "runs", device="cpu")
 
     train(config, tmp_path / "runs", device="cpu", listen=second)
-    assert len(refused) == 2 and all(f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused)
+    assert len(refused) == 2 and all(
+        f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused
+    )
     assert "choose another --output" in refused[0]
     assert not list((tmp_path / "runs").glob("*.lock"))
 
@@ -297,7 +328,10 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
     (tmp_path / "runs" / "tiny.checkpoint").unlink()
     content = weights.read_bytes()
     for resume in (False, True):
-        with pytest.raises(ConfigError, match="tiny.safetensors: exists, without the checkpoint of its run; choose another --output"):
+        with pytest.raises(
+            ConfigError,
+            match="tiny.safetensors: exists, without the checkpoint of its run; choose another --output",
+        ):
             train(config, tmp_path / "runs", device="cpu", resume=resume, init=weights)
     assert weights.read_bytes() == content
 
@@ -319,7 +353,9 @@ def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
         ({"training": {"batch": 8}}, r"\[training\] batch was 16 and is 8"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     Run(tiny_run(tmp_path), tmp_path / "runs", CPU).save_checkpoint()
     with pytest.raises(ConfigError, match=f"tiny.checkpoint: is of another run: {message}; change it back"):
         train(tiny_run(tmp_path, changes), tmp_path / "runs", resume=True)
@@ -334,7 +370,15 @@ def test_a_run_may_be_made_longer_and_slower(tmp_path: Path) -> None:
 def test_an_old_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     torch.save(
-        {"network": {"other": torch.zeros(1)}, "average": {}, "optimiser": {}, "step": 3, "seconds": 1.0, "curve": []}, run.checkpoint
+        {
+            "network": {"other": torch.zeros(1)},
+            "average": {},
+            "optimiser": {},
+            "step": 3,
+            "seconds": 1.0,
+            "curve": [],
+        },
+        run.checkpoint,
     )
     with pytest.raises(ConfigError, match="tiny.checkpoint: is of another network"):
         run.load_checkpoint()
@@ -344,12 +388,16 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     for content in (b"", b"no checkpoint"):
         run.checkpoint.write_bytes(content)
-        with pytest.raises(CheckpointError, match="tiny.checkpoint: can't be read as a checkpoint; remove it to start anew"):
+        with pytest.raises(
+            CheckpointError, match="tiny.checkpoint: can't be read as a checkpoint; remove it to start anew"
+        ):
             run.load_checkpoint()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(number: signal.Signals) -> None:
+def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(
+    number: signal.Signals,
+) -> None:
     done = []
     usual = signal.signal(number, signal.default_int_handler)
     try:
@@ -379,17 +427,27 @@ def test_init_starts_from_given_weights(tmp_path: Path) -> None:
     assert run.step == 0
 
 
-def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a_resumed_one_too(tmp_path: Path) -> None:
+def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a_resumed_one_too(
+    tmp_path: Path,
+) -> None:
     given = train(tiny_run(tmp_path), tmp_path / "given", device="cpu")
     for settings, resume in (({}, False), ({"training": {"steps": 14}}, True)):
-        path = train(tiny_run(tmp_path, settings), tmp_path / "tuned", init=None if resume else given, resume=resume, device="cpu")
+        path = train(
+            tiny_run(tmp_path, settings),
+            tmp_path / "tuned",
+            init=None if resume else given,
+            resume=resume,
+            device="cpu",
+        )
         assert read_card(path).training["command"] == f"vidrestore train --config tiny.toml --init {given}"
 
 
 def test_init_of_another_network_is_refused(tmp_path: Path) -> None:
     given = train(tiny_run(tmp_path, {"training": {"steps": 1}}), tmp_path / "given", device="cpu")
     for model in ({"blocks": 3}, PRINTED):
-        with pytest.raises(CheckpointError, match="tiny.safetensors: weights of dust .*, but the configuration asks for dust"):
+        with pytest.raises(
+            CheckpointError, match="tiny.safetensors: weights of dust .*, but the configuration asks for dust"
+        ):
             train(tiny_run(tmp_path, {"model": model}), tmp_path / "runs", init=given)
 
 
@@ -402,15 +460,26 @@ def test_wrong_data_is_an_error_before_training(tmp_path: Path) -> None:
         (replace(config.data, clips="nowhere"), "nowhere: no such folder"),
         (replace(config.data, stills="nowhere"), "nowhere: no such folder"),
         (replace(config.data, validation=("gone.mkv",)), "clips: no gone.mkv, named in data.validation"),
-        (replace(config.data, strides=(4, 5)), r"tiny.toml, \[data\]: strides must be at most the patch's 4 pixels, found \[4, 5\]"),
-        (replace(config.data, validation=("one.mkv", "two.mkv", "held.mkv")), "no clips and no photos to train on"),
+        (
+            replace(config.data, strides=(4, 5)),
+            r"tiny.toml, \[data\]: strides must be at most the patch's 4 pixels, found \[4, 5\]",
+        ),
+        (
+            replace(config.data, validation=("one.mkv", "two.mkv", "held.mkv")),
+            "no clips and no photos to train on",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             train(replace(config, data=data), tmp_path / "runs", device="cpu")
 
 
-@pytest.mark.parametrize(("changes", "message"), [({"": {"family": "dusk"}}, "dusk"), ({"model": {"atoms": 60}}, "atoms must be a square")])
-def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"": {"family": "dusk"}}, "dusk"), ({"model": {"atoms": 60}}, "atoms must be a square")],
+)
+def test_a_model_that_can_not_be_is_an_error_of_the_configuration(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=f"tiny.toml: .*{message}"):
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
@@ -443,7 +512,9 @@ def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 
     monkeypatch.setattr(Run, "update", killed)
-    with pytest.raises(WorkerError, match="a process that makes batches has ended .*fewer --workers where memory ran out"):
+    with pytest.raises(
+        WorkerError, match="a process that makes batches has ended .*fewer --workers where memory ran out"
+    ):
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
 
@@ -475,7 +546,9 @@ def run_command(*arguments: str | Path) -> int:
     return int(end.value.code or 0)
 
 
-def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_clips(tmp_path)
     config = write_config(tmp_path)
     assert run_command("--config", config, "-o", tmp_path / "runs", "--device", "cpu") == 0
@@ -490,7 +563,8 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"data": {"clips": "nowhere"}}, "nowhere: no such folder"), ({"data": {"clip": "a"}}, "unknown: clip")]
+    ("changes", "message"),
+    [({"data": {"clips": "nowhere"}}, "nowhere: no such folder"), ({"data": {"clip": "a"}}, "unknown: clip")],
 )
 def test_a_wrong_configuration_is_one_line_and_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
@@ -503,7 +577,9 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_1(
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(tmp_path: Path, number: signal.Signals) -> None:
+def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     with endless_run(tmp_path) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
@@ -521,7 +597,9 @@ def endless_run(folder: Path, *options: object) -> Iterator[subprocess.Popen[str
     config = write_config(folder, {"training": {"steps": 1_000_000, "validate_every": 1}})
     train = ["--config", config, "-o", folder / "runs", "--threads", "1", "--device", "cpu", *options]
     command = [sys.executable, "-m", "vidrestore", "train", *map(str, train)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stderr is not None
             while not process.stderr.readline().startswith("step 2 "):
@@ -538,7 +616,8 @@ def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(tmp_path: P
         workers = [
             int(folder.name)
             for folder in Path("/proc").iterdir()
-            if folder.name.isdigit() and is_worker(folder, process.pid)  # multiprocessing's tracker of resources is no worker
+            if folder.name.isdigit()
+            and is_worker(folder, process.pid)  # multiprocessing's tracker of resources is no worker
         ]
         os.kill(workers[0], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
@@ -567,9 +646,17 @@ def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(tmp_pa
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
-def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for raised in (MemoryError("Unable to allocate 3 TiB"), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you")):
-        with monkeypatch.context() as patched, pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch, now 16$"):
+def test_memory_that_ran_out_is_an_error_that_names_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for raised in (
+        MemoryError("Unable to allocate 3 TiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"),
+    ):
+        with (
+            monkeypatch.context() as patched,
+            pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch, now 16$"),
+        ):
             patched.setattr(Run, "update", lambda self, *batch, error=raised: throw(error))
             train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="^another$"):
@@ -581,12 +668,24 @@ def throw(error: BaseException) -> None:
     raise error
 
 
-def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_the_command_stand_in_place_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = write_config(tmp_path)
-    assert run_command("--config", config, "--set", "training.steps=3", "--set", "model.atoms=256", "--print-config") == 0
+    assert (
+        run_command(
+            "--config", config, "--set", "training.steps=3", "--set", "model.atoms=256", "--print-config"
+        )
+        == 0
+    )
     (tmp_path / "tiny.toml").write_text(capsys.readouterr().out)
     again = read_config(tmp_path / "tiny.toml")
-    assert (again.training.steps, again.training.clip_norm, again.model["atoms"], again.model["heads"]) == (3, 1.0, 256, 1)
+    assert (again.training.steps, again.training.clip_norm, again.model["atoms"], again.model["heads"]) == (
+        3,
+        1.0,
+        256,
+        1,
+    )
     assert run_command("--config", config, "--set", "training.step=3", "-o", tmp_path / "runs") == 1
     assert "unknown: step; there are: steps, " in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
@@ -597,7 +696,9 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
 ) -> None:
     write_clips(tmp_path)
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))  # what torch makes at its first optimiser is not ours
+    monkeypatch.setenv(
+        "TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch")
+    )  # what torch makes at its first optimiser is not ours
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     updates: list[int] = []
     update = Run.update

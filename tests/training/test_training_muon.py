@@ -12,7 +12,9 @@ from vidrestore.training.muon import Muon, orthogonal
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
 def test_directions_become_nearly_orthogonal(shape: tuple[int, ...]) -> None:
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    expected = torch.linalg.svdvals(torch.stack([u @ v for u, _, v in (torch.linalg.svd(m, full_matrices=False) for m in matrices)]))
+    expected = torch.linalg.svdvals(
+        torch.stack([u @ v for u, _, v in (torch.linalg.svd(m, full_matrices=False) for m in matrices)])
+    )
     torch.testing.assert_close(torch.linalg.svdvals(orthogonal(matrices)), expected, atol=0.35, rtol=0)
 
 
@@ -22,14 +24,19 @@ def test_a_step_of_a_matrix_is_as_large_as_the_rate_and_does_not_grow_with_the_g
         before = conv.weight.detach().clone()
         conv.weight.grad = scale * torch.randn(conv.weight.shape, generator=torch.Generator().manual_seed(2))
         Muon(conv, lr=0.01).step()
-        assert float((conv.weight - before).detach().square().mean().sqrt()) == pytest.approx(0.0085, rel=0.15)
+        assert float((conv.weight - before).detach().square().mean().sqrt()) == pytest.approx(
+            0.0085, rel=0.15
+        )
 
 
 def test_small_and_named_parameters_move_as_by_adam() -> None:
     torch.manual_seed(0)
     network, same = (nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)) for _ in range(2))
     same.load_state_dict(network.state_dict())
-    ours, adam = Muon(network, 0.01, apart=network[1].parameters()), torch.optim.Adam(same.parameters(), 0.01, betas=(0.9, 0.99))
+    ours, adam = (
+        Muon(network, 0.01, apart=network[1].parameters()),
+        torch.optim.Adam(same.parameters(), 0.01, betas=(0.9, 0.99)),
+    )
     for step in range(4):
         for parameter, other in zip(network.parameters(), same.parameters(), strict=True):
             parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step))

@@ -1,4 +1,6 @@
-"""Image networks are trained on crops and the same crops degraded: the pairs, the loss, and a whole run of a tiny network."""
+"""Image networks are trained on crops and the same crops degraded: the pairs, the loss, and a whole run of a
+tiny network.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Scenes:
     def __init__(self) -> None:
         self.given: list[Tensor] = []
 
-    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None
+    ) -> Tensor:
         self.given.append(torch.from_numpy(draw.uniform(0, 1, (frames, 3, side, side))).float())
         return self.given[-1]
 
@@ -57,7 +61,10 @@ def whole(path: Path) -> Tensor:
     """All frames in RGB."""
     with VideoReader(str(path)) as reader:
         video = reader.info.video
-        frames = [yuv_to_rgb(planes_to_grey(frame.planes, video.format), video.format, video.colour, 48) for frame in reader.frames()]
+        frames = [
+            yuv_to_rgb(planes_to_grey(frame.planes, video.format), video.format, video.colour, 48)
+            for frame in reader.frames()
+        ]
     return torch.stack(frames).clamp(0, 1)
 
 
@@ -129,7 +136,9 @@ def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.
     torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
 
 
-def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
     monkeypatch.setattr(pairs, "STEADY", 1e9)
     monkeypatch.setattr(pairs, "turned", lambda clip, draw: clip)
@@ -155,9 +164,13 @@ def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch: pyte
 def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in DEGRADATIONS:
         monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
-    clip = F.interpolate(torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(1)), (32, 32), mode="bilinear")
+    clip = F.interpolate(
+        torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(1)), (32, 32), mode="bilinear"
+    )
     generator = np.random.default_rng(1)
-    assert torch.equal(degraded(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip)
+    assert torch.equal(
+        degraded(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip
+    )
     assert torch.equal(degraded(clip, "rain", Shares(combined=1), generator), 0.25 * clip)
     for _ in range(6):
         compressed = degraded(clip, "rain", Shares(recompressed=1), generator)
@@ -200,7 +213,9 @@ def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> No
 
 def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_40_db() -> None:
     clean = torch.zeros(1, 3, 8, 8)
-    at_20, at_30, at_60, at_70 = (float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (20, 30, 60, 70))
+    at_20, at_30, at_60, at_70 = (
+        float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (20, 30, 60, 70)
+    )
     assert at_20 - at_30 == pytest.approx(math.log(10), rel=0.1)
     assert 0 < at_60 - at_70 < 0.011
     both = psnr_loss(torch.stack([clean[0] + 0.1, clean[0]]), clean.expand(2, -1, -1, -1))
@@ -209,7 +224,9 @@ def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond
 
 def test_psnr_is_the_mean_of_the_pictures() -> None:
     pictures, reference = torch.rand(2, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    expected = np.mean([psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)])
+    expected = np.mean(
+        [psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)]
+    )
     assert mean_psnr(pictures, reference) == pytest.approx(expected, abs=1e-6)
     assert mean_psnr(reference, reference) == pytest.approx(100)
 
@@ -246,14 +263,25 @@ def test_every_degradation_is_judged(tmp_path: Path) -> None:
 
 def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) -> None:
     told = Told()
-    card = read_card(train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told))
+    card = read_card(
+        train(
+            pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told
+        )
+    )
     last: Validated = told[-1]
-    assert card.measured == {"held-out crops, rain": {"psnr": round(last.psnr["rain"], 3), "psnr_before": round(last.before["rain"], 3)}}
+    assert card.measured == {
+        "held-out crops, rain": {
+            "psnr": round(last.psnr["rain"], 3),
+            "psnr_before": round(last.before["rain"], 3),
+        }
+    }
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
     assert load_model(tmp_path / "runs" / "tiny.safetensors").network.config.widths == (4, 8, 8, 8)  # type: ignore[union-attr]
 
 
-def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, update = pair_run(tmp_path), Run.update
     expected = load_model(train(config, tmp_path / "whole", device="cpu")).network.state_dict()
 
@@ -271,16 +299,28 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path
 
 def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> None:
     given = train(pair_run(tmp_path), tmp_path / "all", device="cpu")
-    run = Run(pair_run(tmp_path, **{"": {"task": "derain"}, "data": {"degradations": ["rain"]}}), tmp_path, torch.device("cpu"))
+    run = Run(
+        pair_run(tmp_path, **{"": {"task": "derain"}, "data": {"degradations": ["rain"]}}),
+        tmp_path,
+        torch.device("cpu"),
+    )
     run.start_from(given)
-    assert all(torch.equal(run.network.state_dict()[name], tensor) for name, tensor in load_model(given).network.state_dict().items())
+    assert all(
+        torch.equal(run.network.state_dict()[name], tensor)
+        for name, tensor in load_model(given).network.state_dict().items()
+    )
     with pytest.raises(CheckpointError, match="but the configuration asks for mb-taylorformer"):
-        Run(pair_run(tmp_path, model={"blocks": [2, 1, 1, 1]}), tmp_path, torch.device("cpu")).start_from(given)
+        Run(pair_run(tmp_path, model={"blocks": [2, 1, 1, 1]}), tmp_path, torch.device("cpu")).start_from(
+            given
+        )
 
 
 def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
     Run(pair_run(tmp_path), tmp_path / "runs", torch.device("cpu")).save_checkpoint()
-    with pytest.raises(ConfigError, match=r"tiny.checkpoint: is of another run: \[data\] degradations was .* and is \('rain',\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"tiny.checkpoint: is of another run: \[data\] degradations was .* and is \('rain',\)",
+    ):
         train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", resume=True)
 
 
@@ -292,13 +332,21 @@ def test_a_fresh_network_gives_back_what_it_is_given(tmp_path: Path) -> None:
 def test_half_precision_trains_in_bf16(tmp_path: Path) -> None:
     run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path, torch.device("cpu"))
     batch = torch.rand(2, 1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1)).unbind()
-    exact, half = (one.update(*batch) + one.update(*batch) for one in (Run(pair_run(tmp_path), tmp_path, torch.device("cpu")), run))
+    exact, half = (
+        one.update(*batch) + one.update(*batch)
+        for one in (Run(pair_run(tmp_path), tmp_path, torch.device("cpu")), run)
+    )
     assert half != exact
     assert half == pytest.approx(exact, rel=0.05)
 
 
 WRONG: list[tuple[str, str, object, str]] = [
-    ("data", "degradations", [], "degradations must be one or more of haze, rain, snow, blur, noise, found []"),
+    (
+        "data",
+        "degradations",
+        [],
+        "degradations must be one or more of haze, rain, snow, blur, noise, found []",
+    ),
     ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
     ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
     ("data", "crop", 296, "crop must be a multiple of 8"),
@@ -307,7 +355,8 @@ WRONG: list[tuple[str, str, object, str]] = [
         "data",
         "strides",
         [8],
-        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, frames, widest, "
+        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, "
+        "frames, widest, "
         "untouched, combined, recompressed",
     ),
     ("data", "untouched", 1.5, "untouched must be in [0, 1], found 1.5"),
@@ -316,8 +365,12 @@ WRONG: list[tuple[str, str, object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG])
-def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, section: str, name: str, value: object, message: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+)
+def test_a_wrong_value_is_named_with_its_place(
+    tmp_path: Path, section: str, name: str, value: object, message: str
+) -> None:
     path = write_config(tmp_path, changed({section: {name: value}}))
     with pytest.raises(ConfigError) as error:
         read_config(path)
@@ -325,15 +378,29 @@ def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, section: str, nam
 
 
 def test_defaults_are_those_of_a_cpu(tmp_path: Path) -> None:
-    path = write_config(tmp_path, changed({"training": {"validate_every": None, "warmup": None, "learning_rate": None}}))
+    path = write_config(
+        tmp_path, changed({"training": {"validate_every": None, "warmup": None, "learning_rate": None}})
+    )
     assert read_config(path).training == PairTrainingConfig(steps=6)
     assert PairTrainingConfig(6).decay == 1  # a cosine from the start
 
 
-def test_the_command_tells_what_the_network_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_what_the_network_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pair_run(tmp_path, data={"degradations": ["haze"]})
     with pytest.raises(SystemExit) as end:
-        main(["train", "--config", str(tmp_path / "tiny.toml"), "-o", str(tmp_path / "runs"), "--device", "cpu"])
+        main(
+            [
+                "train",
+                "--config",
+                str(tmp_path / "tiny.toml"),
+                "-o",
+                str(tmp_path / "runs"),
+                "--device",
+                "cpu",
+            ]
+        )
     assert not end.value.code
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("step 6  ") and "haze: " in last and " dB (given " in last

@@ -57,17 +57,31 @@ def config_of(kind: str, folder: Path) -> RunConfig:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["groups", "pairs"])
-def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path: Path, repository: Path, kind: str) -> None:
+def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(
+    tmp_path: Path, repository: Path, kind: str
+) -> None:
     config = config_of(kind, tmp_path)
     (tmp_path / "two.py").write_text(SCRIPT)
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "two.py"), str(tmp_path)]
+    started = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(tmp_path / "two.py"),
+        str(tmp_path),
+    ]
     surroundings = os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *started], env=surroundings, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, *started], env=surroundings, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split().count("Began") == 1  # the second process is quiet
     one = train(config, tmp_path / "one", device="cpu")
     assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
-    weights, expected = (load_model(tmp_path / run / "tiny.safetensors").network.state_dict() for run in ("two", "one"))
+    weights, expected = (
+        load_model(tmp_path / run / "tiny.safetensors").network.state_dict() for run in ("two", "one")
+    )
     for part, tensor in expected.items():
         torch.testing.assert_close(weights[part], tensor, rtol=2e-2, atol=2e-3)
     assert (tmp_path / "two" / "tiny.checkpoint").exists()
@@ -83,7 +97,9 @@ def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path: Path) -> None
 
 def test_a_batch_that_can_not_be_shared_is_refused(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
-    with pytest.raises(ConfigError, match="a batch of 16 can't be shared by 3 processes; set training.batch to a multiple"):
+    with pytest.raises(
+        ConfigError, match="a batch of 16 can't be shared by 3 processes; set training.batch to a multiple"
+    ):
         Run(config, tmp_path, torch.device("cpu"), Together(Share(1, 3)))
 
 
@@ -95,7 +111,9 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def barrier() -> None:
         raise RuntimeError("Connection closed by peer")
 
@@ -106,7 +124,9 @@ def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(t
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+def test_the_first_process_saves_what_there_is_when_another_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
     calls: list[torch.Tensor] = []
 
     def all_reduce(tensor: torch.Tensor) -> None:
@@ -117,7 +137,9 @@ def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path: P
     monkeypatch.setattr(distributed, "all_reduce", all_reduce)
     monkeypatch.setattr(distributed, "barrier", lambda: None)
     run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(rank, 2)))
-    with pytest.raises(LostError, match=r"another process of this training has ended \(Connection closed by peer\)"):
+    with pytest.raises(
+        LostError, match=r"another process of this training has ended \(Connection closed by peer\)"
+    ):
         run.go(lambda event: None)
     assert run.checkpoint.exists() == (rank == 0)
     if rank == 0:

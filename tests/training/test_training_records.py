@@ -52,7 +52,9 @@ def test_a_run_leaves_a_line_per_step(tmp_path: Path) -> None:
     written = lines(tmp_path / "runs" / "tiny.log.jsonl")
     assert [line["step"] for line in written] == list(range(1, 13))
     assert all(set(line) == {"step", "loss", "learning_rate", "gradient_norm", "seconds"} for line in written)
-    assert [line["learning_rate"] for line in written] == [learning_rate(step, config.training) for step in range(12)]
+    assert [line["learning_rate"] for line in written] == [
+        learning_rate(step, config.training) for step in range(12)
+    ]
     assert all(line["loss"] > 0 and line["gradient_norm"] > 0 for line in written)
     assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
 
@@ -69,7 +71,10 @@ def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path: Path) -> Non
     assert list(resumed.steps) == [1, 2, 3, 4, 5]
     resumed(stepped(6, math.inf))
     resumed.close()
-    assert [(line["step"], line["loss"]) for line in lines(path)] == [*((step, 1.0) for step in range(1, 6)), (6, None)]
+    assert [(line["step"], line["loss"]) for line in lines(path)] == [
+        *((step, 1.0) for step in range(1, 6)),
+        (6, None),
+    ]
     begun(path, 0).close()
     assert path.read_text() == ""
 
@@ -97,14 +102,20 @@ def test_a_long_log_is_read_in_few_calls(tmp_path: Path) -> None:
 
 def reads() -> int:
     """Calls of this process so far that read."""
-    return int(next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("syscr")).split()[1])
+    return int(
+        next(
+            line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("syscr")
+        ).split()[1]
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_log_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     log = begun(tmp_path / "log.jsonl", 0)
     log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
-    with pytest.raises(CheckpointError, match="log.jsonl: can't be written .No space left on device.; free some space"):
+    with pytest.raises(
+        CheckpointError, match="log.jsonl: can't be written .No space left on device.; free some space"
+    ):
         log(stepped(1))
     with pytest.raises(CheckpointError, match="can't be written"):
         begun(tmp_path, 0)
@@ -124,7 +135,9 @@ def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path: Path) -> None
     )
     assert (held_out.attrib["data-name"], len(held_out.attrib["data-values"].split())) == ("20", 3)
     first, *_, last = held_out.attrib["points"].split()
-    assert float(last.split(",")[0]) == max(float(point.split(",")[0]) for point in loss.attrib["points"].split())
+    assert float(last.split(",")[0]) == max(
+        float(point.split(",")[0]) for point in loss.attrib["points"].split()
+    )
     assert float(first.split(",")[0]) < float(last.split(",")[0])
     assert not list((tmp_path / "runs").glob("*.partial"))
 
@@ -157,7 +170,9 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
 
 
-def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(OptionError, match=r"pip install vidrestore\[tensorboard\]"):

@@ -1,4 +1,6 @@
-"""Runs that are killed, run out of disk, or diverge: what was reached stays, and going on ends as if nothing had been."""
+"""Runs that are killed, run out of disk, or diverge: what was reached stays, and going on ends as if nothing
+had been.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def equal(one: Path, other: Path) -> bool:
     first, second = (load_model(path).network.state_dict() for path in (one, other))
-    return first.keys() == second.keys() and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+    return first.keys() == second.keys() and all(
+        torch.equal(tensor, second[name]) for name, tensor in first.items()
+    )
 
 
 def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
@@ -48,12 +52,36 @@ def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
 def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_path: Path) -> None:
-    changes = {"training": {"steps": 40, "checkpoint_minutes": 0.0, "schedule": "plateau", "patience": 1, "final": "best"}}
+    changes = {
+        "training": {
+            "steps": 40,
+            "checkpoint_minutes": 0.0,
+            "schedule": "plateau",
+            "patience": 1,
+            "final": "best",
+        }
+    }
     config = tiny_run(tmp_path, changes)
     expected = train(config, tmp_path / "whole", device="cpu")
-    code = f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}; from vidrestore.cli import main; main()"
-    command = [sys.executable, "-c", code, "train", "--config", write_config(tmp_path, changes), "-o", tmp_path / "killed", "--resume"]
-    command += ["--threads", torch.get_num_threads()]  # other tests change it, and sums over parts are other sums
+    code = (
+        f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}; from "
+        "vidrestore.cli import main; main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "train",
+        "--config",
+        write_config(tmp_path, changes),
+        "-o",
+        tmp_path / "killed",
+        "--resume",
+    ]
+    command += [
+        "--threads",
+        torch.get_num_threads(),
+    ]  # other tests change it, and sums over parts are other sums
     log = tmp_path / "killed" / "tiny.log.jsonl"
     for steps in (9, 22):
         with subprocess.Popen([*map(str, command), "--device", "cpu"], stderr=subprocess.PIPE) as process:
@@ -64,12 +92,21 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
             assert process.wait() == -signal.SIGKILL
         assert not (tmp_path / "killed" / "tiny.safetensors").exists()
     begins: list[int] = []
-    resumed = train(config, tmp_path / "killed", resume=True, device="cpu", listen=lambda event: begins.append(getattr(event, "step", -1)))
+    resumed = train(
+        config,
+        tmp_path / "killed",
+        resume=True,
+        device="cpu",
+        listen=lambda event: begins.append(getattr(event, "step", -1)),
+    )
     assert 21 <= begins[0] < 40
     assert equal(resumed, expected)
     names = ("tiny.best.safetensors", "tiny.log.jsonl")
     assert equal(tmp_path / "killed" / names[0], tmp_path / "whole" / names[0])
-    both = [[line.split('"seconds"')[0] for line in (tmp_path / run / names[1]).read_text().splitlines()] for run in ("whole", "killed")]
+    both = [
+        [line.split('"seconds"')[0] for line in (tmp_path / run / names[1]).read_text().splitlines()]
+        for run in ("whole", "killed")
+    ]
     assert both[0] == both[1] and len(both[0]) == 40
 
 
@@ -98,20 +135,28 @@ def test_a_checkpoint_with_other_bytes_in_its_middle_is_refused(tmp_path: Path) 
         run.load_checkpoint()
 
 
-def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def fail(descriptor: int) -> None:
         raise full
 
-    with monkeypatch.context() as patched, pytest.raises(CheckpointError, match="step 0 can't be written .No space.*; there is none yet"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(CheckpointError, match="step 0 can't be written .No space.*; there is none yet"),
+    ):
         patched.setattr(os, "fsync", fail)
         run.save_checkpoint()
     run.update(*batch())
     run.save_checkpoint()
     run.update(*batch())
-    with monkeypatch.context() as patched, pytest.raises(CheckpointError, match="tiny.checkpoint: step 2 .* the one before is still there"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(CheckpointError, match="tiny.checkpoint: step 2 .* the one before is still there"),
+    ):
         patched.setattr(os, "fsync", fail)
         run.save_checkpoint()
     assert [path.name for path in run.checkpoint.parent.iterdir()] == ["tiny.checkpoint"]
@@ -167,7 +212,9 @@ def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_pa
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs a disk of its own: unshare and a tmpfs")
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "tiny.toml"), str(tmp_path / "runs")]
-    done = subprocess.run([*alone, f"{mounted} && {shlex.join(command)}"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*alone, f"{mounted} && {shlex.join(command)}"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "No space left on device" in done.stdout and "went on" in done.stdout
 
@@ -175,7 +222,9 @@ def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_pa
 # Divergence
 
 
-def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny_run(tmp_path, {"training": {"checkpoint_minutes": 0.0}})
     update = Run.update
 
@@ -222,7 +271,9 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
     assert judged(run, monkeypatch, float("nan"), 31.0) == [False, False]
     best = load_model(run.best_path)
     assert all(torch.equal(tensor.half(), kept[name]) for name, tensor in best.network.state_dict().items())
-    assert best.card.training["steps"] == 2 and best.card.measured == {"held-out groups, sigma 20": {"psnr": 32.0}}
+    assert best.card.training["steps"] == 2 and best.card.measured == {
+        "held-out groups, sigma 20": {"psnr": 32.0}
+    }
     run.save_checkpoint()
     again = Run(run.config, tmp_path / "runs", CPU)
     again.load_checkpoint()
@@ -233,7 +284,9 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
     assert judged(again, monkeypatch, 31.9) == [False]
 
 
-def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"schedule": "plateau", "patience": 2, "factor": 0.5, "warmup": 0}
     run = Run(tiny_run(tmp_path, {"training": settings}), tmp_path / "runs", CPU)
     judged(run, monkeypatch, 30.0, 29.0, 30.0)
@@ -248,7 +301,10 @@ def test_without_an_average_the_network_itself_is_kept(tmp_path: Path) -> None:
     run = Run(tiny_run(tmp_path, {"training": {"average": 0.0}}), tmp_path, CPU)
     for _ in range(3):
         run.update(*batch())
-    assert all(torch.equal(tensor, run.network.state_dict()[name]) for name, tensor in run.average.state_dict().items())
+    assert all(
+        torch.equal(tensor, run.network.state_dict()[name])
+        for name, tensor in run.average.state_dict().items()
+    )
 
 
 def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path: Path) -> None:
@@ -256,7 +312,12 @@ def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path: Path) -> None
     losses: dict[str, list[float]] = {"fp16": [], "fp32": []}
     for name, recipe in (("fp16", config), ("fp32", tiny_run(tmp_path))):
         told = losses[name]
-        train(recipe, tmp_path / name, device="cpu", listen=lambda event, told=told: isinstance(event, Stepped) and told.append(event.loss))  # type: ignore[func-returns-value]
+        train(
+            recipe,
+            tmp_path / name,
+            device="cpu",
+            listen=lambda event, told=told: isinstance(event, Stepped) and told.append(event.loss),
+        )  # type: ignore[func-returns-value]
     assert losses["fp16"] != losses["fp32"]
     assert losses["fp16"][-1] == pytest.approx(losses["fp32"][-1], rel=0.1)
     run = Run(config, tmp_path / "fp16", CPU)
@@ -279,18 +340,27 @@ def test_checkpoints_of_today_mean_the_same(tmp_path: Path) -> None:
     run.update(*batch())
     run.save_checkpoint()
     state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)
-    torch.save({name: value for name, value in state.items() if name not in ("best", "plateau", "scaler")}, run.checkpoint)
+    torch.save(
+        {name: value for name, value in state.items() if name not in ("best", "plateau", "scaler")},
+        run.checkpoint,
+    )
     again = Run(run.config, tmp_path, CPU)
     again.load_checkpoint()
     assert (again.step, again.best, again.plateau.share) == (1, None, 1.0)
 
 
-@pytest.mark.parametrize("change", [{"best": 3}, {"network": [1]}, {"optimiser": None}, {"identity": [1]}, {"plateau": "x"}])
-def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(tmp_path: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"best": 3}, {"network": [1]}, {"optimiser": None}, {"identity": [1]}, {"plateau": "x"}]
+)
+def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.save_checkpoint()
     torch.save(torch.load(run.checkpoint, weights_only=True) | change, run.checkpoint)
-    with pytest.raises(VidRestoreError, match="tiny.checkpoint: (is of another network|can't be read as a checkpoint)"):
+    with pytest.raises(
+        VidRestoreError, match="tiny.checkpoint: (is of another network|can't be read as a checkpoint)"
+    ):
         run.load_checkpoint()
 
 
@@ -302,7 +372,9 @@ def test_the_command_on_the_card_has_the_settings_that_were_given(tmp_path: Path
     assert command == "vidrestore train --config tiny.toml --set training.steps=3 --set 'data.clips=my films'"
 
 
-def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     expected = train(config, tmp_path / "whole", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -329,6 +401,13 @@ def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(t
         del state["identity"][name]
     torch.save(state, run.checkpoint)
     Run(run.config, tmp_path / "runs", CPU).load_checkpoint()
-    for changes in ({"model": {"heads": 2}}, {"data": {"chroma_share": 0.5}}, {"training": {"clip_noise": False}}):
-        with pytest.raises(ConfigError, match="is of another run: .(model|data|training). (heads|chroma_share|clip_noise) was None"):
+    for changes in (
+        {"model": {"heads": 2}},
+        {"data": {"chroma_share": 0.5}},
+        {"training": {"clip_noise": False}},
+    ):
+        with pytest.raises(
+            ConfigError,
+            match="is of another run: .(model|data|training). (heads|chroma_share|clip_noise) was None",
+        ):
             Run(tiny_run(tmp_path, changes), tmp_path / "runs", CPU).load_checkpoint()

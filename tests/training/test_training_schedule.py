@@ -11,14 +11,18 @@ from vidrestore.training.schedule import Plateau, learning_rate
 
 
 def test_a_cosine_falls_to_a_floor_that_is_given() -> None:
-    settings = TrainingConfig(steps=500, learning_rate=3e-4, warmup=0, decay=0.6, floor=1e-6)  # as MB-TaylorFormer V2, in thousands
+    settings = TrainingConfig(
+        steps=500, learning_rate=3e-4, warmup=0, decay=0.6, floor=1e-6
+    )  # as MB-TaylorFormer V2, in thousands
     for step in (0, 150, 200, 201, 350, 499):
         annealed = 1e-6 + (3e-4 - 1e-6) * (1 + math.cos(math.pi * max(step - 200, 0) / 300)) / 2
         assert learning_rate(step, settings) == pytest.approx(annealed)
 
 
 def test_a_cosine_restarts_at_its_shares_of_the_rate() -> None:
-    settings = TrainingConfig(steps=1200, learning_rate=2e-4, warmup=0, schedule="restarts", restarts=(1.0, 0.5, 0.5), floor=1e-7)
+    settings = TrainingConfig(
+        steps=1200, learning_rate=2e-4, warmup=0, schedule="restarts", restarts=(1.0, 0.5, 0.5), floor=1e-7
+    )
     for step in (0, 1, 200, 399, 400, 600, 799, 800, 1199):
         start, weight = step // 400 * 400, 1.0 if step < 400 else 0.5
         annealed = 1e-7 + (weight * 2e-4 - 1e-7) * (1 + math.cos(math.pi * (step - start) / 400)) / 2
@@ -26,7 +30,9 @@ def test_a_cosine_restarts_at_its_shares_of_the_rate() -> None:
 
 
 def test_a_restart_whose_share_is_below_the_floor_stays_at_it() -> None:
-    settings = TrainingConfig(steps=100, learning_rate=1e-3, warmup=0, schedule="restarts", restarts=(1.0, 0.001), floor=1e-5)
+    settings = TrainingConfig(
+        steps=100, learning_rate=1e-3, warmup=0, schedule="restarts", restarts=(1.0, 0.001), floor=1e-5
+    )
     assert [learning_rate(step, settings) for step in range(50, 100)] == pytest.approx([1e-5] * 50)
 
 

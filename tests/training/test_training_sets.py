@@ -1,4 +1,6 @@
-"""Networks are trained from the papers' datasets as released: crops of pairs and of clips, and whole runs of tiny networks."""
+"""Networks are trained from the papers' datasets as released: crops of pairs and of clips, and whole runs of
+tiny networks.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +60,26 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) 
 def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
     write_rain(tmp_path, count=1)
     pairs = found_pairs("rain13k", tmp_path, "train")
-    sums = {round(drawn_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6) for seed in range(60)}
+    sums = {
+        round(drawn_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
+        for seed in range(60)
+    }
     assert len(sums) > 30  # of 65 places; mirroring changes no sum
 
 
-def test_smaller_pictures_go_on_in_their_mirror_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_pictures_go_on_in_their_mirror_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vidrestore.training.data.paired_sets.turned", lambda both, draw: both)
     write_rain(tmp_path, (9, 40), 1)
     pairs = found_pairs("rain13k", tmp_path, "train")
     _, clean = drawn_set_pair(pairs, 24, np.random.default_rng(3))
     whole = np.pad(datasets.read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect")
-    found = [column for column in range(17) if (whole[:, :24, column : column + 24] / np.float32(255) == clean.numpy()).all()]
+    found = [
+        column
+        for column in range(17)
+        if (whole[:, :24, column : column + 24] / np.float32(255) == clean.numpy()).all()
+    ]
     assert len(found) == 1
     assert back_and_forth(np.arange(24), 9).max() == 8
 
@@ -99,7 +110,9 @@ def test_what_is_judged_is_of_the_sets_that_validation_names(tmp_path: Path) -> 
 def test_a_pair_of_two_sizes_stops_training(tmp_path: Path) -> None:
     write_rain(tmp_path, count=1)
     write_rgb(tmp_path / "Rain13K/train/input/0.png", noise(20, 24))
-    with pytest.raises(DatasetError, match=r"input/0.png: is 24x20, but its clean picture .*target/0.png is 28x20"):
+    with pytest.raises(
+        DatasetError, match=r"input/0.png: is 24x20, but its clean picture .*target/0.png is 28x20"
+    ):
         PairSetSource(found_pairs("rain13k", tmp_path, "train"), 16, 0).batch(0, 1)
 
 
@@ -137,7 +150,9 @@ def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     same = 0
     for seed in range(8):
         small, large = drawn_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
-        corners = [large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)]  # whichever way it is turned
+        corners = [
+            large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)
+        ]  # whichever way it is turned
         same += any(torch.equal(small, corner) for corner in corners)
     assert same == 8
 
@@ -150,7 +165,10 @@ def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> N
     for first, second in zip(one.batch(5, 3), two.batch(5, 3), strict=True):
         assert torch.equal(first, second)
     assert not torch.equal(one.batch(5, 3)[1], one.batch(6, 3)[1])
-    reached = {drawn_set_clip(clips, clip_config(frames=1), np.random.default_rng(seed))[1].sum().item() for seed in range(60)}
+    reached = {
+        drawn_set_clip(clips, clip_config(frames=1), np.random.default_rng(seed))[1].sum().item()
+        for seed in range(60)
+    }
     assert len(reached) > 50
 
 
@@ -172,7 +190,10 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path
     write_reds(tmp_path, size=(40, 56), small=True)
     for path in (tmp_path / "train_sharp_bicubic").rglob("*.png"):
         write_rgb(path, noise(10, 13))
-    with pytest.raises(DatasetError, match=r"X4/00[12]: frames of 13x10, but those of .* are 56x40; expected a quarter of that, 14x10"):
+    with pytest.raises(
+        DatasetError,
+        match=r"X4/00[12]: frames of 13x10, but those of .* are 56x40; expected a quarter of that, 14x10",
+    ):
         ClipSetSource(found_clips("reds", tmp_path, "train"), clip_config(read_small=True), 0).batch(0, 1)
     (tmp_path / "training_videos").mkdir()
     (tmp_path / "training_videos" / "01.avi").touch()
@@ -184,8 +205,12 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path
 
 
 def test_a_dataset_in_the_data_section_chooses_its_kind(tmp_path: Path) -> None:
-    assert read_config(configured(tmp_path, "pairs")).data == PairSetConfig("rain13k", "sets", validation=("rain100l/test",), crop=16)
-    assert read_config(configured(tmp_path, "clips")).data == ClipSetConfig("reds", "sets", validation=("test",), frames=2, crop=8)
+    assert read_config(configured(tmp_path, "pairs")).data == PairSetConfig(
+        "rain13k", "sets", validation=("rain100l/test",), crop=16
+    )
+    assert read_config(configured(tmp_path, "clips")).data == ClipSetConfig(
+        "reds", "sets", validation=("test",), frames=2, crop=8
+    )
 
 
 WRONG: list[tuple[str, str, object, str]] = [
@@ -195,7 +220,8 @@ WRONG: list[tuple[str, str, object, str]] = [
         "clips",
         "dataset",
         "rain13k",
-        "dataset must be one of reds, vimeo-90k, vid4, davis, set8, avenue, ucsd, shanghaitech, found 'rain13k'",
+        "dataset must be one of reds, vimeo-90k, vid4, davis, set8, avenue, ucsd, shanghaitech, found "
+        "'rain13k'",
     ),
     ("pairs", "split", "test", "split of rain13k must be train, found 'test'"),
     ("pairs", "validation", ["rain100l/train"], "split of rain100l must be test, found 'train'"),
@@ -204,12 +230,21 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("clips", "frames", 0, "frames must be at least 1, found 0"),
     ("clips", "crop", 12, "crop must be a multiple of 8 from 8 on, found 12"),
     ("pairs", "folder", None, "[data]: missing: folder"),
-    ("pairs", "degradations", ["rain"], "[data]: unknown: degradations; there are: dataset, folder, split, validation, crop"),
+    (
+        "pairs",
+        "degradations",
+        ["rain"],
+        "[data]: unknown: degradations; there are: dataset, folder, split, validation, crop",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG])
-def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, kind: str, name: str, value: object, message: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+)
+def test_a_wrong_value_is_named_with_its_place(
+    tmp_path: Path, kind: str, name: str, value: object, message: str
+) -> None:
     path = configured(tmp_path, kind, data={name: value})
     with pytest.raises(ConfigError) as error:
         read_config(path)
@@ -222,13 +257,21 @@ def test_networks_of_groups_have_no_datasets(tmp_path: Path) -> None:
 
 
 def test_the_recipes_of_the_papers_are_theirs(repository: Path) -> None:
-    recipes = [read_config(path) for path in sorted((repository / "examples" / "train").glob("*.toml")) if "\ndataset" in path.read_text()]
+    recipes = [
+        read_config(path)
+        for path in sorted((repository / "examples" / "train").glob("*.toml"))
+        if "\ndataset" in path.read_text()
+    ]
     pairs = {recipe.task: recipe for recipe in recipes if isinstance(recipe.data, PairSetConfig)}
     assert set(pairs) == {"dehaze", "derain", "desnow", "deblur", "denoise"}
     for recipe in pairs.values():
         settings = recipe.training
         assert isinstance(recipe.data, PairSetConfig) and recipe.data.crop == 256
-        assert (settings.steps, settings.steps * settings.decay, settings.learning_rate) == (500_000, 300_000, 3e-4)
+        assert (settings.steps, settings.steps * settings.decay, settings.learning_rate) == (
+            500_000,
+            300_000,
+            3e-4,
+        )
         assert (settings.clip_norm, settings.warmup, settings.precision) == (0.01, 0, "fp32")
     clips = {recipe.name: recipe.data for recipe in recipes if isinstance(recipe.data, ClipSetConfig)}
     assert {name: (data.frames, data.crop) for name, data in clips.items()} == {
@@ -241,10 +284,22 @@ def test_the_recipes_of_the_papers_are_theirs(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "figure"), [("pairs", "rain100l test"), ("clips", "x4")])
-def test_the_command_trains_from_a_folder_as_released(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, figure: str) -> None:
+def test_the_command_trains_from_a_folder_as_released(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, figure: str
+) -> None:
     configured(tmp_path, kind)
     with pytest.raises(SystemExit) as end:
-        main(["train", "--config", str(tmp_path / "tiny.toml"), "-o", str(tmp_path / "runs"), "--device", "cpu"])
+        main(
+            [
+                "train",
+                "--config",
+                str(tmp_path / "tiny.toml"),
+                "-o",
+                str(tmp_path / "runs"),
+                "--device",
+                "cpu",
+            ]
+        )
     assert not end.value.code
     assert f"{figure}: " in capsys.readouterr().err.splitlines()[-1]
     card = read_card(tmp_path / "runs" / "tiny.safetensors")
@@ -252,11 +307,15 @@ def test_the_command_trains_from_a_folder_as_released(tmp_path: Path, capsys: py
     assert card.training["data"] == f"dataset: {dataset} train; held out: {held_out}"
 
 
-def test_the_command_says_what_is_wrong_with_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong_with_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = configured(tmp_path, "pairs")
     (tmp_path / "sets" / "Rain13K" / "train" / "target" / "1.png").unlink()
     with pytest.raises(SystemExit) as end:
         main(["train", "--config", str(path), "-o", str(tmp_path / "runs"), "--device", "cpu"])
     assert end.value.code == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"vidrestore: {tmp_path}/sets/Rain13K/train/input/1.png: has no clean picture; expected")
+    assert last.startswith(
+        f"vidrestore: {tmp_path}/sets/Rain13K/train/input/1.png: has no clean picture; expected"
+    )

@@ -39,7 +39,9 @@ def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
 class Greys:
     """Stands for footage: half grey, so that nothing is clamped."""
 
-    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None
+    ) -> Tensor:
         return torch.from_numpy(draw.uniform(0.4, 0.6, (frames, 3, side, side))).float()
 
 
@@ -86,7 +88,9 @@ def test_held_out_crops_are_judged_by_the_task_of_their_degradation() -> None:
 
 def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path: Path) -> None:
     heard = Told()
-    config = pair_run(tmp_path, **RUN, training={"steps": 20, "validate_every": 20, "loss": "psnr", "learning_rate": 0.01})
+    config = pair_run(
+        tmp_path, **RUN, training={"steps": 20, "validate_every": 20, "loss": "psnr", "learning_rate": 0.01}
+    )
     path = train(config, tmp_path / "runs", device="cpu", listen=heard)
     last = heard[-1]
     assert all(last.psnr[name] > last.before[name] + 1 for name in BRIGHTER)
@@ -112,4 +116,8 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
 
 def test_a_degradation_whose_task_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tiny.toml: \[model\] tasks lacks dehaze, for data.degradations"):
-        Run(pair_run(tmp_path, model=RUN["model"], data={"degradations": ["rain", "haze"]}), tmp_path, torch.device("cpu"))
+        Run(
+            pair_run(tmp_path, model=RUN["model"], data={"degradations": ["rain", "haze"]}),
+            tmp_path,
+            torch.device("cpu"),
+        )

@@ -1,4 +1,6 @@
-"""Checkpoints of the authors' code: brought in through the command, and refused where they are something else."""
+"""Checkpoints of the authors' code: brought in through the command, and refused where they are something
+else.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ def command(*arguments: str) -> int:
 
 def imported(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Any:
     torch.save({"params": tensors}, folder / "ITS.pth")
-    return import_checkpoint(folder / "ITS.pth", folder / "its.safetensors", family="mb-taylorformer", config=config, overwrite=True)
+    return import_checkpoint(
+        folder / "ITS.pth",
+        folder / "its.safetensors",
+        family="mb-taylorformer",
+        config=config,
+        overwrite=True,
+    )
 
 
 @pytest.mark.parametrize("branches", [2, 3])
@@ -37,12 +45,17 @@ def test_a_checkpoint_of_the_release_comes_through_the_command_with_its_numbers(
     assert command(str(tmp_path / "net.pth"), "-o", str(tmp_path / "net.safetensors"), *arguments) == 0
     network = load_model(tmp_path / "net.safetensors").network
     for which in INPUTS:
-        torch.testing.assert_close(restored(network, numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            restored(network, numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0
+        )
 
 
 def test_tasks_are_not_told_by_a_checkpoint_but_may_be_said(tmp_path):
     assert imported(tmp_path, their_weights(2)).task == "restore"
-    assert command(str(tmp_path / "ITS.pth"), "-o", str(tmp_path / "dehaze.safetensors"), "--task", "dehaze") == 0
+    assert (
+        command(str(tmp_path / "ITS.pth"), "-o", str(tmp_path / "dehaze.safetensors"), "--task", "dehaze")
+        == 0
+    )
     assert load_model(tmp_path / "dehaze.safetensors").card.task == "dehaze"
 
 
@@ -50,7 +63,10 @@ def test_options_that_no_tensor_tells_are_taken_from_the_arguments(tmp_path):
     card = imported(tmp_path, their_weights(2), offset_clamp=[-1, 1], attention={"focus_power": 4})
     assert (card.config["offset_limit"], card.config["attention"]["focus_power"]) == ([-1, 1], 4)
     assert imported(tmp_path, their_weights(2), offset_clamp=None).config["offset_limit"] == []
-    assert imported(tmp_path, their_weights(2), qk_norm=0.1, model_name=3).config["offset_limit"] == [-3.0, 3.0]
+    assert imported(tmp_path, their_weights(2), qk_norm=0.1, model_name=3).config["offset_limit"] == [
+        -3.0,
+        3.0,
+    ]
 
 
 def without(name: str) -> dict[str, Tensor | None]:
@@ -80,14 +96,34 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
             {},
             r"attention.qkv: shape \[191, 32\] can't be divided among 2 branches",
         ),
-        ({"output.0.weight": torch.zeros(3, 8, 3, 3)}, {}, r"head: shape \[3, 8, 3, 3\], but the config asks for \[3, 16, 3, 3\]"),
-        ({LATENT + "attn.one_M": torch.ones(1, dtype=torch.float64)}, {}, "attention.one: stored as F64, but the network holds F32"),
-        ({}, {"dim": [24, 48, 72, 96]}, r"has dim \[24, 48, 72, 96\], but the tensors are those of \[8, 16, 24, 32\]"),
-        ({}, {"num_path": [2, 3, 3, 3]}, r"has num_path \[2, 3, 3, 3\], but the tensors are those of \[2, 2, 2, 2\]"),
+        (
+            {"output.0.weight": torch.zeros(3, 8, 3, 3)},
+            {},
+            r"head: shape \[3, 8, 3, 3\], but the config asks for \[3, 16, 3, 3\]",
+        ),
+        (
+            {LATENT + "attn.one_M": torch.ones(1, dtype=torch.float64)},
+            {},
+            "attention.one: stored as F64, but the network holds F32",
+        ),
+        (
+            {},
+            {"dim": [24, 48, 72, 96]},
+            r"has dim \[24, 48, 72, 96\], but the tensors are those of \[8, 16, 24, 32\]",
+        ),
+        (
+            {},
+            {"num_path": [2, 3, 3, 3]},
+            r"has num_path \[2, 3, 3, 3\], but the tensors are those of \[2, 2, 2, 2\]",
+        ),
         ({}, {"dim": 8}, "config's dim is 8, expected four numbers"),
         ({}, {"bias": True}, "has bias True, but only False is supported"),
         ({}, {"dual_pixel_task": True}, "has dual_pixel_task True, but only False is supported"),
-        ({}, {"dims": [8, 16, 24, 32]}, "has dims, which its authors' constructor doesn't take; it takes .*num_path"),
+        (
+            {},
+            {"dims": [8, 16, 24, 32]},
+            "has dims, which its authors' constructor doesn't take; it takes .*num_path",
+        ),
         ({}, {"offset_clamp": [3, -3]}, "offset_limit must be two numbers that rise"),
         ({}, {"attention": {"power": 4}}, "unexpected keyword argument 'power'"),
     ],
@@ -101,5 +137,7 @@ def test_what_does_not_fit_is_said_and_nothing_is_written(tmp_path, change, conf
 
 
 def test_a_network_of_another_family_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="is no checkpoint of MB-TaylorFormer V2 as its authors wrote them"):
+    with pytest.raises(
+        CheckpointError, match="is no checkpoint of MB-TaylorFormer V2 as its authors wrote them"
+    ):
         imported(tmp_path, {"layers.0.weight": torch.zeros(3, 3)})

@@ -18,7 +18,9 @@ from vidrestore.weights.manifest import Card
 from vidrestore.weights.vsr_transformer_release import adopt
 
 
-def imported(folder: Path, tensors: Any, family: str = "vsr-transformer", config: dict[str, Any] | None = None) -> Card:
+def imported(
+    folder: Path, tensors: Any, family: str = "vsr-transformer", config: dict[str, Any] | None = None
+) -> Card:
     torch.save(tensors, folder / "theirs.pth")
     return import_checkpoint(folder / "theirs.pth", folder / "ours.safetensors", family=family, config=config)
 
@@ -34,10 +36,18 @@ def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_pat
     torch.testing.assert_close(found[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
 
 
-def test_the_config_file_of_the_release_is_read_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_config_file_of_the_release_is_read_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.save(released_tensors(), tmp_path / "theirs.pth")
     (tmp_path / "F.json").write_text(json.dumps(json.loads((GOLDEN / "vsr_tiny.json").read_text())["config"]))
-    arguments = [str(tmp_path / "theirs.pth"), "--family", "vsr-transformer", "--config", str(tmp_path / "F.json")]
+    arguments = [
+        str(tmp_path / "theirs.pth"),
+        "--family",
+        "vsr-transformer",
+        "--config",
+        str(tmp_path / "F.json"),
+    ]
     with pytest.raises(SystemExit) as ended:
         main(["weights", "import", *arguments, "-o", str(tmp_path / "ours.safetensors")])
     assert ended.value.code == 0
@@ -75,7 +85,10 @@ def test_both_layouts_of_spynet_become_the_same_network(tmp_path: Path, content:
 
 def changed(**changes: Tensor | None) -> dict[str, Tensor]:
     """A released state dict with tensors replaced, or left out where None; "." is written "__" here."""
-    state: dict[str, Tensor | None] = {**released_tensors(), **{name.replace("__", "."): tensor for name, tensor in changes.items()}}
+    state: dict[str, Tensor | None] = {
+        **released_tensors(),
+        **{name.replace("__", "."): tensor for name, tensor in changes.items()},
+    }
     return {name: tensor for name, tensor in state.items() if tensor is not None}
 
 
@@ -83,21 +96,32 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
     "tensors, config, message",
     [
         (spynet_tensors(), {}, "is no checkpoint of VSR-Transformer as its authors wrote them"),
-        (released_tensors(), {}, "has 2 blocks, and doesn't say for how many frames; give a config with num_frame"),
-        (released_tensors(), ARGUMENTS | {"depth": 5}, "the config has depth 5, but the tensors are those of 2"),
-        (released_tensors(), ARGUMENTS | {"num_feat": 64}, "the config has num_feat 64, but the tensors are those of 8"),
-        (released_tensors(), ARGUMENTS | {"feat_size": 128}, "feat_size 128, but the released code only works with 64"),
-        (released_tensors(), ARGUMENTS | {"num_frames": 5}, "has num_frames, which its authors' constructor doesn't take; it takes"),
-        (released_tensors(), ARGUMENTS | {"num_frame": 7}, r"inv_freq is \[1.0\], but this network computes with \[1.0, 0.0"),
+        (released_tensors(), {}, "has 2 blocks, and doesn't say for how many frames; give a config with "
+                                 "num_frame"),
+        (released_tensors(), ARGUMENTS | {"depth": 5}, "the config has depth 5, but the tensors are those "
+                                                       "of 2"),
+        (released_tensors(), ARGUMENTS | {"num_feat": 64}, "the config has num_feat 64, but the tensors are "
+                                                           "those of 8"),
+        (released_tensors(), ARGUMENTS | {"feat_size": 128}, "feat_size 128, but the released code only "
+                                                             "works with 64"),
+        (released_tensors(), ARGUMENTS | {"num_frames": 5}, "has num_frames, which its authors' constructor "
+                                                            "doesn't take; it takes"),
+        (released_tensors(), ARGUMENTS | {"num_frame": 7}, r"inv_freq is \[1.0\], but this network computes "
+                                                           r"with \[1.0, 0.0"),
         (released_tensors(), ARGUMENTS | {"patch_size": 7}, "patch must divide 64"),
         (changed(conv_hr__bias=None), ARGUMENTS, r"lacks tail\.6\.bias"),
         (changed(more__weight=torch.zeros(2)), ARGUMENTS, r"has besides more\.weight"),
-        (changed(conv_hr__bias=torch.zeros(9)), ARGUMENTS, r"tail\.6\.bias: shape \[9\], but the config asks for \[8\]"),
-        (changed(spynet__spynet__mean=torch.zeros(1, 3, 1, 1)), ARGUMENTS, r"mean is \[0.0, 0.0, 0.0\], but this network computes with"),
-        (changed(spynet__spynet__conv__weight=torch.zeros(1)), ARGUMENTS, "is no SPyNet as mmediting or BasicSR name one: conv.weight"),
+        (changed(conv_hr__bias=torch.zeros(9)), ARGUMENTS, r"tail\.6\.bias: shape \[9\], but the config "
+                                                           r"asks for \[8\]"),
+        (changed(spynet__spynet__mean=torch.zeros(1, 3, 1, 1)), ARGUMENTS, r"mean is \[0.0, 0.0, 0.0\], but "
+                                                                           r"this network computes with"),
+        (changed(spynet__spynet__conv__weight=torch.zeros(1)), ARGUMENTS, "is no SPyNet as mmediting or "
+                                                                          "BasicSR name one: conv.weight"),
     ],
 )  # fmt: skip
-def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path: Path, tensors: Any, config: dict[str, Any], message: str) -> None:
+def test_a_checkpoint_that_is_not_the_network_is_refused(
+    tmp_path: Path, tensors: Any, config: dict[str, Any], message: str
+) -> None:
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, config=config)
     assert not (tmp_path / "ours.safetensors").exists()
@@ -111,7 +135,9 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path: Path, tensors
         (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has nothing to choose"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_published_spynet_is_refused(tmp_path: Path, tensors: Any, config: dict[str, Any], message: str) -> None:
+def test_a_file_that_is_no_published_spynet_is_refused(
+    tmp_path: Path, tensors: Any, config: dict[str, Any], message: str
+) -> None:
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, "spynet", config)
 
@@ -119,9 +145,20 @@ def test_a_file_that_is_no_published_spynet_is_refused(tmp_path: Path, tensors: 
 def test_released_sizes_need_no_config() -> None:
     with torch.device("meta"):
         state = {"conv_first.weight": torch.empty(64, 3, 3, 3)}
-        state |= {f"transformer.layers.{index}.0.fn.norm.weight": torch.empty(64, 64, 64) for index in range(7)}
+        state |= {
+            f"transformer.layers.{index}.0.fn.norm.weight": torch.empty(64, 64, 64) for index in range(7)
+        }
         state |= {f"feature_extraction.{index}.conv1.bias": torch.empty(64) for index in range(5)}
         state |= {f"reconstruction.{index}.conv1.bias": torch.empty(64) for index in range(30)}
-        state |= {f"transformer.layers.0.1.fn.fn.backward_resblocks.main.2.{index}.conv1.bias": torch.empty(64) for index in range(30)}
+        state |= {
+            f"transformer.layers.0.1.fn.fn.backward_resblocks.main.2.{index}.conv1.bias": torch.empty(64)
+            for index in range(30)
+        }
         config = adopt(state, {}).config
-    assert (config["frames"], config["blocks"], config["features"], config["propagation"], config["reconstruction"]) == (7, 7, 64, 30, 30)
+    assert (
+        config["frames"],
+        config["blocks"],
+        config["features"],
+        config["propagation"],
+        config["reconstruction"],
+    ) == (7, 7, 64, 30, 30)

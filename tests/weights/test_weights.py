@@ -78,7 +78,14 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
 
 def test_a_saved_model_loads_as_the_same_function(tmp_path: Path) -> None:
     network = tiny(6)
-    save_model(tmp_path / "six.safetensors", network, family="tiny", config=TinyConfig(6), task="denoise", parameters={"sigma": [1, 75]})
+    save_model(
+        tmp_path / "six.safetensors",
+        network,
+        family="tiny",
+        config=TinyConfig(6),
+        task="denoise",
+        parameters={"sigma": [1, 75]},
+    )
     model = load_model(tmp_path / "six.safetensors")
     values = torch.rand(3, 6)
     assert torch.equal(model.network(values), network(values))
@@ -121,7 +128,10 @@ print(save_model(sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"widt
     digests = {saved(tmp_path / "here.safetensors", extra={"licence": "", "training": {}}).sha256}
     for number in range(2):
         result = subprocess.run(
-            [sys.executable, "-c", code, tmp_path / f"{number}.safetensors"], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, tmp_path / f"{number}.safetensors"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         digests.add(result.stdout.strip())
     assert len(digests) == 1
@@ -143,7 +153,9 @@ def test_a_file_can_be_read_by_others_who_may_read_the_folder(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("value", "half"), [(float("nan"), False), (float("inf"), True), (1e6, True)])
-def test_values_that_would_not_be_finite_in_the_file_are_refused_and_the_old_file_stays(tmp_path: Path, value: float, half: bool) -> None:
+def test_values_that_would_not_be_finite_in_the_file_are_refused_and_the_old_file_stays(
+    tmp_path: Path, value: float, half: bool
+) -> None:
     path = tmp_path / "a.safetensors"
     before = saved(path)
     network = tiny()
@@ -175,12 +187,17 @@ def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
         ({"linear.bias": None}, r"lacks linear\.bias; file and config are of different networks"),
         ({"stray": torch.zeros(1)}, r"has besides stray"),
         ({"linear.bias": torch.zeros(5)}, r"linear\.bias: shape \[5\], but the config asks for \[4\]"),
-        ({"linear.bias": torch.zeros(4, dtype=torch.float64)}, r"linear\.bias: stored as F64, but the network holds F32"),
+        (
+            {"linear.bias": torch.zeros(4, dtype=torch.float64)},
+            r"linear\.bias: stored as F64, but the network holds F32",
+        ),
         ({"steps": torch.zeros((), dtype=torch.float16)}, r"steps: stored as F16, but the network holds I64"),
     ],
     ids=["missing", "stray", "shape", "dtype", "half for an integer"],
 )
-def test_a_tensor_that_is_not_the_networks_own_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_tensor_that_is_not_the_networks_own_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     saved(tmp_path / "a.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load_model(rewritten(tmp_path / "a.safetensors", change))
@@ -202,7 +219,9 @@ def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> No
     ],
     ids=["160 GB", "overflow", "list", "a billion layers"],
 )
-def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
     path = tmp_path / "a.safetensors"
     save_model(path, tiny(), family="tiny", config=config, task="denoise")
     with limited_memory(4 << 30), pytest.raises(CheckpointError, match=message) as error:
@@ -219,7 +238,9 @@ def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(tmp_path: Pat
         ("licence", "{}", "licence is {}, expected str"),
     ],
 )
-def test_a_card_of_wrong_types_is_one_line_that_names_the_file(tmp_path: Path, key: str, text: str, message: str) -> None:
+def test_a_card_of_wrong_types_is_one_line_that_names_the_file(
+    tmp_path: Path, key: str, text: str, message: str
+) -> None:
     from safetensors.torch import save_file
 
     metadata = {"family": "tiny", "task": "denoise", "config": "{}"} | {key: text}
@@ -239,7 +260,11 @@ def test_a_tensor_that_is_not_finite_is_named(tmp_path: Path, value: float) -> N
 def test_weights_of_the_manifest_are_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Path] = []
     for module in (weights.manifest, weights.checkpoint):
-        monkeypatch.setattr(module, "sha256_of", lambda path, real=weights.manifest.sha256_of: hashed.append(path) or real(path))
+        monkeypatch.setattr(
+            module,
+            "sha256_of",
+            lambda path, real=weights.manifest.sha256_of: hashed.append(path) or real(path),
+        )
     assert weights.family_of("tiny-denoise", folder) == "tiny" and not hashed
     load_model("tiny-denoise", folder=folder)
     assert len(hashed) == 1
@@ -286,10 +311,14 @@ def test_a_name_of_the_manifest_loads_its_file(folder: Path) -> None:
     assert model.card.licence == "Apache-2.0"
 
 
-def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hashed: list[object] = []
     digest = hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda stream, name: hashed.append(stream) or digest(stream, name))
+    monkeypatch.setattr(
+        hashlib, "file_digest", lambda stream, name: hashed.append(stream) or digest(stream, name)
+    )
     name = next(iter(read_manifest(folder)))
     for source, times in ((name, 1), (folder / str(read_manifest(folder)[name].file), 1)):
         hashed.clear()
@@ -314,7 +343,10 @@ def test_one_flipped_bit_in_a_bundled_file_is_seen(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"sha256 [0-9a-f]{12}… but the manifest says [0-9a-f]{12}…; fetch the file again"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"sha256 [0-9a-f]{12}… but the manifest says [0-9a-f]{12}…; fetch the file again",
+    ):
         load_model("tiny-denoise", folder=folder)
     [verdict] = weights.verify(folder=folder)
     assert (verdict.name, verdict.state) == ("tiny-denoise", "damaged")
@@ -352,7 +384,9 @@ def test_a_manifest_that_disagrees_with_its_file_is_refused(folder: Path) -> Non
     ],
     ids=lambda value: None if isinstance(value, str) else json.dumps(value),
 )
-def test_a_wrong_entry_says_where_and_what_was_expected(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_entry_says_where_and_what_was_expected(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     edit_manifest(folder, **changes)
     with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
         read_manifest(folder)
@@ -366,7 +400,10 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path)
         ("[]", 'expected {"version": 1'),
         ('{"version": 2, "weights": []}', "another version of vidrestore wrote it"),
         (json.dumps({"version": 1, "weights": [3]}), "entry 0: an entry is an object, found int"),
-        (json.dumps({"version": 1, "weights": [entry, entry]}), "entry 1: the name 'tiny-denoise' is there twice"),
+        (
+            json.dumps({"version": 1, "weights": [entry, entry]}),
+            "entry 1: the name 'tiny-denoise' is there twice",
+        ),
     ]:
         path.write_text(text)
         with pytest.raises(CheckpointError, match=message):
@@ -380,7 +417,9 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path)
 
 
 def run_with_hub(code: str, folder: Path, endpoint: str, **environment: str) -> str:
-    """The last line that `code` prints, or of its error, in a process whose hub is `endpoint` and whose cache is new for each `folder`."""
+    """The last line that `code` prints, or of its error, in a process whose hub is `endpoint` and whose cache
+    is new for each `folder`.
+    """
     prelude = f"""
 import sys, time; sys.path.insert(0, {HELPERS!r}); time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
@@ -393,16 +432,27 @@ folder = Path({str(folder)!r})
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and not key.lower().endswith("_proxy")}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("HF_") and not key.lower().endswith("_proxy")
+    }
     result = subprocess.run(
-        [sys.executable, "-c", prelude + code], env=clean | settings | environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", prelude + code],
+        env=clean | settings | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     return ((result.stdout if result.returncode == 0 else result.stderr).strip().splitlines() or [""])[-1]
 
 
 @pytest.fixture
 def hub_folder(folder: Path) -> Path:
-    """A folder of weights whose one entry lies on the hub; the right file stays beside it as `right.safetensors`."""
+    """A folder of weights whose one entry lies on the hub; the right file stays beside it as
+    `right.safetensors`.
+    """
     (folder / "tiny-denoise.safetensors").rename(folder / "right.safetensors")
     edit_manifest(folder, file=None, hub=ADDRESS)
     return folder
@@ -423,7 +473,9 @@ def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path)
         assert server.downloads == 0
         pulled = Path(run_with_hub(PULL, hub_folder, server.address))
         assert pulled.read_bytes() == content
-        assert run_with_hub(PULL.replace("folder", "folder, quiet=True"), hub_folder, server.address) == str(pulled)
+        assert run_with_hub(PULL.replace("folder", "folder, quiet=True"), hub_folder, server.address) == str(
+            pulled
+        )
         assert server.downloads == 1
         endpoint = server.address
     assert run_with_hub(LOAD, hub_folder, endpoint) == "tiny-denoise"
@@ -432,7 +484,9 @@ def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path)
 
 def test_an_address_given_in_full_loads_in_one_go(hub_folder: Path) -> None:
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
-        assert run_with_hub(f"print(load_model({ADDRESS!r}).card.family)", hub_folder, server.address) == "tiny"
+        assert (
+            run_with_hub(f"print(load_model({ADDRESS!r}).card.family)", hub_folder, server.address) == "tiny"
+        )
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short"])
@@ -457,18 +511,26 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(hub_folder: Path) -> None:
 def test_a_transfer_that_breaks_off_leaves_nothing(hub_folder: Path) -> None:
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         server.truncate = 40
-        assert f"{ADDRESS}: can't be fetched; check the address and the network" in run_with_hub(PULL, hub_folder, server.address)
+        assert f"{ADDRESS}: can't be fetched; check the address and the network" in run_with_hub(
+            PULL, hub_folder, server.address
+        )
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
 def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(hub_folder: Path) -> None:
     with hub_server.serving({}) as server:
-        assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(PULL, hub_folder, server.address)
-        assert "can't be fetched; HF_HUB_OFFLINE is set" in run_with_hub(PULL, hub_folder, server.address, HF_HUB_OFFLINE="1")
+        assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(
+            PULL, hub_folder, server.address
+        )
+        assert "can't be fetched; HF_HUB_OFFLINE is set" in run_with_hub(
+            PULL, hub_folder, server.address, HF_HUB_OFFLINE="1"
+        )
 
 
 def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
-    assert HubAddress.parse(ADDRESS) == HubAddress(hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors")
+    assert HubAddress.parse(ADDRESS) == HubAddress(
+        hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors"
+    )
     assert str(HubAddress.parse(ADDRESS)) == ADDRESS
     assert HubAddress.parse(ADDRESS.rpartition("/")[0]).file == "model.safetensors"
     commit = hub_server.COMMIT
@@ -489,13 +551,19 @@ def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
 def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None) -> Card:
     torch.save(content, tmp_path / "other.pth")
     return weights.import_checkpoint(
-        tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config=config or {"width": 4}, overwrite=True
+        tmp_path / "other.pth",
+        tmp_path / "ours.safetensors",
+        family="tiny",
+        config=config or {"width": 4},
+        overwrite=True,
     )
 
 
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
-def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path: Path, wrapper: str | None, prefix: str) -> None:
+def test_a_state_dict_is_found_wherever_its_trainer_put_it(
+    tmp_path: Path, wrapper: str | None, prefix: str
+) -> None:
     state = {prefix + name: tensor for name, tensor in tiny().state_dict().items()}
     imported(tmp_path, {wrapper: state, "epoch": 3} if wrapper else state)
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
@@ -503,7 +571,11 @@ def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path: Path, wrapp
 
 def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(weights.upstream.ADOPTERS, "tiny", "tiny_family:adopt")
-    card = imported(tmp_path, {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()}, {"size": 4})
+    card = imported(
+        tmp_path,
+        {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()},
+        {"size": 4},
+    )
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.bias, tiny().linear.bias)
     assert (card.config, card.task, card.parameters) == ({"width": 4}, "count", {"scale": 2})
     with pytest.raises(CheckpointError, match="other.pth: size is -1, expected 1 or more"):
@@ -515,7 +587,12 @@ def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
 
     save_file(tiny().state_dict(), tmp_path / "other.safetensors")
     arguments = {"family": "tiny", "config": {"width": 4}}
-    assert weights.import_checkpoint(tmp_path / "other.safetensors", tmp_path / "ours.safetensors", **arguments).task == "restore"
+    assert (
+        weights.import_checkpoint(
+            tmp_path / "other.safetensors", tmp_path / "ours.safetensors", **arguments
+        ).task
+        == "restore"
+    )
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
 
 
@@ -545,7 +622,9 @@ def test_a_name_that_is_not_listed_is_no_damage(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"other\.pth: lacks linear\.weight, steps"):
         imported(tmp_path, {"linear.bias": torch.zeros(4)})
-    with pytest.raises(CheckpointError, match=r"other\.pth, linear\.weight: shape \[5, 5\], but the config asks for \[4, 4\]"):
+    with pytest.raises(
+        CheckpointError, match=r"other\.pth, linear\.weight: shape \[5, 5\], but the config asks for \[4, 4\]"
+    ):
         imported(tmp_path, tiny(5).state_dict())
     with pytest.raises(CheckpointError, match="holds no state dict"):
         imported(tmp_path, {"epoch": 3})
@@ -563,7 +642,9 @@ def test_a_folder_or_a_pipe_in_place_of_a_checkpoint_is_refused_at_once(tmp_path
     (tmp_path / "folder.pth").mkdir()
     os.mkfifo(tmp_path / "pipe.pth")
     for name in ("folder.pth", "pipe.pth"):
-        with pytest.raises(CheckpointError, match=f"{name}: is a folder or a device, but a file was expected"):
+        with pytest.raises(
+            CheckpointError, match=f"{name}: is a folder or a device, but a file was expected"
+        ):
             weights.import_checkpoint(tmp_path / name, tmp_path / "ours.safetensors", family="tiny")
 
 
@@ -583,7 +664,9 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     assert "weights_only" not in str(error.value)  # torch's advice: to load it unsafely
     (tmp_path / "other.pth").write_bytes(pickle.dumps(Touch(tmp_path / "ran"), protocol=2))
     with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely"):
-        weights.import_checkpoint(tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config={}, task="denoise")
+        weights.import_checkpoint(
+            tmp_path / "other.pth", tmp_path / "ours.safetensors", family="tiny", config={}, task="denoise"
+        )
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(Touch(tmp_path / "ran")))
     assert (tmp_path / "ran").exists()  # the measure sees what it is to see
@@ -591,4 +674,6 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
 
 def test_no_file_is_needed_to_be_told_of_a_wrong_output_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"out\.pth: weights are written as \.safetensors"):
-        weights.import_checkpoint(tmp_path / "no.pth", tmp_path / "out.pth", family="tiny", config={}, task="denoise")
+        weights.import_checkpoint(
+            tmp_path / "no.pth", tmp_path / "out.pth", family="tiny", config={}, task="denoise"
+        )

@@ -1,4 +1,6 @@
-"""Trained weights become bundled ones: the file beside the manifest, its entry complete, and nothing replaced unasked."""
+"""Trained weights become bundled ones: the file beside the manifest, its entry complete, and nothing replaced
+unasked.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import add_weights, load_model, read_manifest, save_model, write_manifest
 
-TRAINING = {"data": "clips: train", "command": "vidrestore train --config tiny.toml", "steps": 12, "curve": [{"step": 12}]}
+TRAINING = {
+    "data": "clips: train",
+    "command": "vidrestore train --config tiny.toml",
+    "steps": 12,
+    "curve": [{"step": 12}],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +44,15 @@ def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, **extra: An
     torch.manual_seed(seed)
     path = folder / f"{name}.safetensors"
     settings = {"training": TRAINING, "measured": {"held out": {"psnr": 30.0}}} | extra
-    save_model(path, Tiny(TinyConfig()), family="tiny", config=TinyConfig(), task="denoise", parameters={"sigma": [1, 75]}, extra=settings)
+    save_model(
+        path,
+        Tiny(TinyConfig()),
+        family="tiny",
+        config=TinyConfig(),
+        task="denoise",
+        parameters={"sigma": [1, 75]},
+        extra=settings,
+    )
     return path
 
 
@@ -83,7 +98,9 @@ def test_a_licence_that_the_file_states_stays(tmp_path: Path, folder: Path) -> N
     assert add_weights(trained(tmp_path, "another"), folder).licence == "Apache-2.0"
 
 
-def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path: Path, folder: Path) -> None:
+def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(
+    tmp_path: Path, folder: Path
+) -> None:
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")
     better = trained(tmp_path, seed=1)
@@ -129,12 +146,21 @@ def test_a_damaged_file_is_not_added(tmp_path: Path, folder: Path) -> None:
 
 def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path: Path, folder: Path) -> None:
     path = tmp_path / "tiny.safetensors"
-    save_model(path, Tiny(TinyConfig(4)), family="tiny", config=TinyConfig(5), task="denoise", extra={"training": TRAINING})
+    save_model(
+        path,
+        Tiny(TinyConfig(4)),
+        family="tiny",
+        config=TinyConfig(5),
+        task="denoise",
+        extra={"training": TRAINING},
+    )
     with pytest.raises(CheckpointError, match="but the config asks for"):
         add_weights(path, folder)
 
 
-def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = (folder / "manifest.json").read_bytes()
 
     def full(descriptor: int) -> None:
@@ -146,13 +172,19 @@ def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder: Path, monk
     assert (folder / "manifest.json").read_bytes() == before and not list(folder.glob(".*"))
 
 
-def test_the_command_adds_and_says_what(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_adds_and_says_what(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = trained(tmp_path, training={})
     measured = {"clips": {"psnr": 31.5}}
     how = ("--data", "clips", "--command", "a command", "--measured", json.dumps(measured))
     assert add(source, "--folder", folder, "--name", "tiny-two", *how) == 0
     card = read_manifest(folder)["tiny-two"]
     assert capsys.readouterr().out == f"{source} -> tiny-two: tiny, 0.0 MB, sha256 {card.sha256}\n"
-    assert (card.training, card.measured, card.parameters) == ({"data": "clips", "command": "a command"}, measured, {"sigma": [1, 75]})
+    assert (card.training, card.measured, card.parameters) == (
+        {"data": "clips", "command": "a command"},
+        measured,
+        {"sigma": [1, 75]},
+    )
     assert add(source, "--folder", folder, "--name", "tiny-two", *how) == 1
     assert add(source, "--folder", folder, "--measured", "31.5") == 2

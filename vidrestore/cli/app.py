@@ -1,7 +1,7 @@
 """The command line as a whole: which commands there are, and how a run ends.
 
-A command parses, calls one library function and prints. This module and the command modules it imports stay quick to load: what needs
-torch, av or numpy is imported inside the command that needs it.
+A command parses, calls one library function and prints. This module and the command modules it imports stay
+quick to load: what needs torch, av or numpy is imported inside the command that needs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-PANELS: dict[str, list[Callable[..., None]]] = {RESTORE: RESTORE_COMMANDS, OTHER: [inspect, bench, train], RESEARCH: [sense, recover]}
+PANELS: dict[str, list[Callable[..., None]]] = {
+    RESTORE: RESTORE_COMMANDS,
+    OTHER: [inspect, bench, train],
+    RESEARCH: [sense, recover],
+}
 for _panel, _commands in PANELS.items():
     for _command in _commands:
         app.command(cls=CommandHelp, rich_help_panel=_panel)(_command)
@@ -60,19 +64,26 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps its traceback."""
+    """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps
+    its traceback.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal, or any encoding, has no letter for
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # file names may hold what the terminal, or any encoding, has no letter for
     try:
         app(arguments)
     except VidRestoreError as error:
@@ -85,11 +96,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _finish_stdout() -> None:
-    """Send off what was printed. Where that can't be, one line says so and the exit code is 1; that its reader has left is no failure."""
+    """Send off what was printed. Where that can't be, one line says so and the exit code is 1; that its
+    reader has left is no failure.
+    """
     try:
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # Python would try once more at its end
         if not isinstance(error, BrokenPipeError):
-            say(f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere", sys.stderr)
+            say(
+                f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it "
+                "elsewhere",
+                sys.stderr,
+            )
             sys.exit(1)

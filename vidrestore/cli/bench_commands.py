@@ -21,19 +21,38 @@ if TYPE_CHECKING:
 @with_options(only=("quality", "match", "model", "device", "precision", "threads"))
 def bench(
     options: Callable[[], RestoreOptions],
-    source: Annotated[str | None, typer.Argument(metavar="[IN]", help="Short video; without one, a noisy one is made up.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="[IN]", help="Short video; without one, a noisy one is made up.")
+    ] = None,
     task: Annotated[
-        str, typer.Option(metavar="TASK", help="denoise, dehaze, derain, desnow, deblur or sr.", autocompletion=completion.tasks)
+        str,
+        typer.Option(
+            metavar="TASK",
+            help="denoise, dehaze, derain, desnow, deblur or sr.",
+            autocompletion=completion.tasks,
+        ),
     ] = "denoise",
     sigma: Annotated[
         Any,
         typer.Option(
-            parser=parsing.noise, metavar="SIGMA|auto", show_default="20; auto where the weights take none", help="As for denoise."
+            parser=parsing.noise,
+            metavar="SIGMA|auto",
+            show_default="20; auto where the weights take none",
+            help="As for denoise.",
         ),
     ] = None,
-    lossless: Annotated[bool, typer.Option("--lossless/--lossy", help="Encode the output as usual, not without loss.")] = True,
-    size: Annotated[Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the video that is made up.")] = "854x480",
-    frames: Annotated[int, typer.Option(min=2, metavar="N", help="Of that video; of IN, frames that the stages are measured on.")] = 60,
+    lossless: Annotated[
+        bool, typer.Option("--lossless/--lossy", help="Encode the output as usual, not without loss.")
+    ] = True,
+    size: Annotated[
+        Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the video that is made up.")
+    ] = "854x480",
+    frames: Annotated[
+        int,
+        typer.Option(
+            min=2, metavar="N", help="Of that video; of IN, frames that the stages are measured on."
+        ),
+    ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
     """Measure decode, model, encode and the whole against what this machine can do.
@@ -46,7 +65,11 @@ def bench(
     from vidrestore.jobs.bench import bench
 
     asked = options()
-    chosen = replace(asked, sigma=default_sigma(asked.model) if sigma is None else sigma, encoder=EncoderOptions(lossless=lossless))
+    chosen = replace(
+        asked,
+        sigma=default_sigma(asked.model) if sigma is None else sigma,
+        encoder=EncoderOptions(lossless=lossless),
+    )
     found = bench(source, task=task, options=chosen, size=size, frames=frames)
     if json:
         show_json(found.to_dict())
@@ -66,7 +89,10 @@ def default_sigma(model: str | None) -> float | Literal["auto"]:
 def lines(found: Benchmark) -> Iterator[str]:
     """The table that a person reads."""
     peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in found.peaks.items())
-    yield f"{found.model} on {found.source}, {found.cores} cores; matrix products, 10^9 operations per second: {peaks}"
+    yield (
+        f"{found.model} on {found.source}, {found.cores} cores; matrix products, 10^9 operations per "
+        f"second: {peaks}"
+    )
     yield "stage      CPU ms/frame   fps alone"
     for stage in (*found.stages, found.whole):
         yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
@@ -75,6 +101,9 @@ def lines(found: Benchmark) -> Iterator[str]:
     yield f"whole: {found.fps:.1f} fps, {found.share:.0%} of cores / sum of the stages ({bound})"
     if found.network is not None:
         rate = f"{found.network.operations / 1e9:.0f} * 10^9 operations per second"
-        yield f"network alone: {rate}, {found.network_share:.0%} of the peak of {found.network.numbers} products"
+        yield (
+            f"network alone: {rate}, {found.network_share:.0%} of the peak of {found.network.numbers} "
+            "products"
+        )
     memory = f"{found.memory / 1e6:.0f} MB" if found.memory else "unknown"
     yield f"peak memory {memory}; loading the model {found.loading:.2f} s"

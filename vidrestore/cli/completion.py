@@ -9,7 +9,9 @@ def models(incomplete: str) -> list[tuple[str, str]]:
     """Names of weights, each with its task."""
     from vidrestore.weights import read_manifest
 
-    return [(name, card.task) for name, card in sorted(read_manifest().items()) if name.startswith(incomplete)]
+    return [
+        (name, card.task) for name, card in sorted(read_manifest().items()) if name.startswith(incomplete)
+    ]
 
 
 def encoders(incomplete: str) -> list[str]:

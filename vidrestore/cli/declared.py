@@ -1,10 +1,11 @@
-"""Commands whose options are the fields of options classes, each declared once, beside its default: `options.Declared`.
+"""Commands whose options are the fields of options classes, each declared once, beside its default:
+`options.Declared`.
 
     @with_options(task="denoise")
     def denoise(run: RunOptions, options: Callable[[], RestoreOptions]) -> None: ...
 
-gives the command an option for each field of both classes that concerns the task. A class that checks its values stands as a
-callable that makes it: the command calls it, and so decides how an error is shown.
+gives the command an option for each field of both classes that concerns the task. A class that checks its
+values stands as a callable that makes it: the command calls it, and so decides how an error is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Values = Mapping[str, Any]
 
 
 def with_options(task: str | None = None, only: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options that its parameters' classes declare: those that concern `task`, and `only` these fields if given."""
+    """Give a command the options that its parameters' classes declare: those that concern `task`, and `only`
+    these fields if given.
+    """
 
     def decorate(command: Command) -> Command:
         makers: dict[str, Callable[[Values], Any]] = {}
@@ -36,7 +39,9 @@ def with_options(task: str | None = None, only: Collection[str] = ()) -> Callabl
             if group is None:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             else:
-                parameters += (each for declared in _declared(group, task, only) for each in _parameters(*declared))
+                parameters += (
+                    each for declared in _declared(group, task, only) for each in _parameters(*declared)
+                )
                 makers[parameter.name] = partial(_lazily if lazy else _made, group)
 
         def run(**values: Any) -> None:
@@ -60,7 +65,9 @@ def _options_class(annotation: Any) -> tuple[type | None, bool]:
     return (returned[0], True) if returned and is_dataclass(returned[0]) else (None, False)  # type: ignore[return-value]
 
 
-def _declared(group: type, task: str | None, only: Collection[str]) -> Iterator[tuple[Field[Any], Any, Declared]]:
+def _declared(
+    group: type, task: str | None, only: Collection[str]
+) -> Iterator[tuple[Field[Any], Any, Declared]]:
     """The declared fields of an options class with their types; those of a class within it come in its place."""
     hints = get_type_hints(group)
     for field in fields(group):
@@ -68,12 +75,18 @@ def _declared(group: type, task: str | None, only: Collection[str]) -> Iterator[
             yield from _declared(hints[field.name], task, only)
             continue
         found = field.metadata.get("declared")
-        if found and (not only or field.name in only) and (task is None or not found.tasks or task in found.tasks):
+        if (
+            found
+            and (not only or field.name in only)
+            and (task is None or not found.tasks or task in found.tasks)
+        ):
             yield field, hints[field.name], found
 
 
 def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspect.Parameter]:
-    """What Typer makes options of. Their own default is None, "not given": the field's default stands in its class alone."""
+    """What Typer makes options of. Their own default is None, "not given": the field's default stands in its
+    class alone.
+    """
     if found.switches:
         for flag, help in found.switches.items():
             info = typer.Option(flag, help=help, rich_help_panel=found.panel)
@@ -92,7 +105,9 @@ def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspe
 
 
 def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info])
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info]
+    )
 
 
 def _default_words(field: Field[Any], found: Declared) -> str | bool:

@@ -20,24 +20,54 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    films: Annotated[list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick.")] = None,
+    films: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick.")
+    ] = None,
     suite: Annotated[
         str | None,
-        typer.Option("--suite", help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as vsr-table3."),
+        typer.Option(
+            "--suite",
+            help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as "
+            "vsr-table3.",
+        ),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")
+    ] = None,
     weights: Annotated[
-        list[str] | None, typer.Option("--weights", metavar="[SET=]NAME|FILE", help="Weights, of one test set or all; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--weights",
+            metavar="[SET=]NAME|FILE",
+            help="Weights, of one test set or all; may be given again.",
+        ),
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
-    systems: Annotated[str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")] = "",
-    sets: Annotated[str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")] = "",
-    metrics: Annotated[str, typer.Option("--metrics", metavar="vmaf", help="For a paper's table, besides PSNR and SSIM: vmaf.")] = "",
-    seconds: Annotated[float | None, typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
+    systems: Annotated[
+        str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")
+    ] = "",
+    sets: Annotated[
+        str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")
+    ] = "",
+    metrics: Annotated[
+        str,
+        typer.Option("--metrics", metavar="vmaf", help="For a paper's table, besides PSNR and SSIM: vmaf."),
+    ] = "",
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")
+    ] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
 ) -> None:
     """Measure weights by a fixed protocol and compare with what was published.
@@ -83,7 +113,9 @@ def evaluate(
     if failed:
         raise VidRestoreError("; ".join(failed))
     if found.differing:
-        raise VidRestoreError(f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s")
+        raise VidRestoreError(
+            f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s"
+        )
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -91,7 +123,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Told:
-    """What is being done, on stderr: one line that changes on a terminal; elsewhere a line per stage, and one now and then within it."""
+    """What is being done, on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
+    now and then within it.
+    """
 
     def __init__(self) -> None:
         self.stage, self.last = "", -PLAIN_INTERVAL
@@ -112,18 +146,25 @@ class Told:
 
 
 def _check_place(path: Path, kind: str) -> None:
-    """An hour of measuring is not to be lost for a folder that isn't there, nor a film for `--json a.mp4 b.mp4`."""
+    """An hour of measuring is not to be lost for a folder that isn't there, nor a film for `--json a.mp4
+    b.mp4`.
+    """
     if path.is_dir() or not path.absolute().parent.is_dir():
         found = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise VidRestoreError(f"{path}: {found}; name a file in a folder that is there")
     if path.suffix.lower() != f".{kind}":
-        raise VidRestoreError(f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} table.{kind}")
+        raise VidRestoreError(
+            f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} "
+            f"table.{kind}"
+        )
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise VidRestoreError(f"{path}: no permission to write it; name a file in another folder")
 
 
 def _written(path: Path, text: str) -> str | None:
-    """What kept a file from being written; None where nothing did. Names of films that are no text stand as the terminal shows them."""
+    """What kept a file from being written; None where nothing did. Names of films that are no text stand as
+    the terminal shows them.
+    """
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -132,7 +173,9 @@ def _written(path: Path, text: str) -> str | None:
 
 
 def _print(found: Result) -> None:
-    """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the run below."""
+    """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the
+    run below.
+    """
     cells = list(_cells(found))
     show(found.title + (f" ({found.source})" if found.source else ""))
     if sys.stdout.isatty():
@@ -142,7 +185,9 @@ def _print(found: Result) -> None:
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(*(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None)
+            table.add_row(
+                *(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None
+            )
         Console().print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -154,10 +199,18 @@ def _print(found: Result) -> None:
 
 def _cells(found: Result) -> list[list[str]]:
     """Headings, then a row of texts each; columns that are empty in all rows are left out."""
-    heads = ["system", "weights", "on"] + [part for metric in found.metrics for part in (metric, found.against)] + ["verdict"]
+    heads = (
+        ["system", "weights", "on"]
+        + [part for metric in found.metrics for part in (metric, found.against)]
+        + ["verdict"]
+    )
     rows = []
     for row in found.rows:
-        values = [_number(metric, part.get(metric)) for metric in found.metrics for part in (row.measured, row.reference)]
+        values = [
+            _number(metric, part.get(metric))
+            for metric in found.metrics
+            for part in (row.measured, row.reference)
+        ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
     kept = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     return [[row[index] for index in kept] for row in (heads, *rows)]

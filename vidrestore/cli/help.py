@@ -1,4 +1,6 @@
-"""`--help`: plain lines under headings, one line for an option where it fits, in colour only on a terminal that has it."""
+"""`--help`: plain lines under headings, one line for an option where it fits, in colour only on a terminal
+that has it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class GroupHelp(TyperGroup):
             command = self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 panel = getattr(command, "rich_help_panel", None)
-                panels.setdefault(panel if isinstance(panel, str) else COMMANDS, []).append((name, _summary(command.help or "")))
+                panels.setdefault(panel if isinstance(panel, str) else COMMANDS, []).append(
+                    (name, _summary(command.help or ""))
+                )
         print_page(_usage(self, ctx), self.help or "", panels | _panels(self.get_params(ctx)))
 
 
@@ -106,7 +110,9 @@ def _panels(parameters: Iterable[Any]) -> dict[str, list[Row]]:
     for parameter in parameters:
         if not parameter.hidden and parameter.help:
             panel = parameter.rich_help_panel
-            found.setdefault(panel if isinstance(panel, str) else OTHER_OPTIONS, []).append((_typed(parameter), _told(parameter)))
+            found.setdefault(panel if isinstance(panel, str) else OTHER_OPTIONS, []).append(
+                (_typed(parameter), _told(parameter))
+            )
     order = [*PANELS, *(panel for panel in found if panel not in PANELS)]
     return {panel: found[panel] for panel in order if panel in found}
 

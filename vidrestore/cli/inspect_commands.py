@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 # Words for the commonest code points of ITU-T H.273; others are shown as numbers.
 MATRICES = {0: "RGB", 1: "BT.709", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
-TRANSFERS = {1: "BT.709", 6: "BT.601", 8: "linear", 13: "sRGB", 14: "BT.2020", 15: "BT.2020", 16: "PQ", 18: "HLG"}
+TRANSFERS = {
+    1: "BT.709",
+    6: "BT.601",
+    8: "linear",
+    13: "sRGB",
+    14: "BT.2020",
+    15: "BT.2020",
+    16: "PQ",
+    18: "HLG",
+}
 RANGES = {1: "limited", 2: "full"}
 UNSPECIFIED = 2
 PLANES = {"yuv": "Y U V", "rgb": "R G B", "gray": "gray"}
@@ -54,7 +63,9 @@ def lines(found: Inspection) -> Iterator[str]:
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
     yield f"{info.path}: {info.container.split(',')[0]}{size}"
     for stream in info.streams:
-        yield f"  stream {stream.index}  {_stream(stream)}" + (f"  {_picture(video)}" if stream.index == video.index else "")
+        yield f"  stream {stream.index}  {_stream(stream)}" + (
+            f"  {_picture(video)}" if stream.index == video.index else ""
+        )
     if info.chapters:
         yield f"  chapters  {info.chapters}"
     yield f"  colour    {_colour(video.colour)}"
@@ -89,7 +100,10 @@ def _format(pixels: PixelFormat) -> str:
 
 
 def _colour(tags: ColourTags) -> str:
-    return f"matrix {_word(MATRICES, tags.matrix)}, transfer {_word(TRANSFERS, tags.transfer)}, range {RANGES.get(tags.range, 'untagged')}"
+    return (
+        f"matrix {_word(MATRICES, tags.matrix)}, transfer {_word(TRANSFERS, tags.transfer)}, range "
+        f"{RANGES.get(tags.range, 'untagged')}"
+    )
 
 
 def _word(words: dict[int, str], code: int) -> str:

@@ -16,9 +16,11 @@ INTERRUPTED = 130  # exit code
 
 @contextmanager
 def stops_cleanly() -> Iterator[None]:
-    """While the block runs, the first SIGINT or SIGTERM raises KeyboardInterrupt, so that all is put away; the second ends the process.
+    """While the block runs, the first SIGINT or SIGTERM raises KeyboardInterrupt, so that all is put away;
+    the second ends the process.
 
-    A signal that was ignored stays so (`nohup`). Only the main thread hears signals; in another one the block just runs.
+    A signal that was ignored stays so (`nohup`). Only the main thread hears signals; in another one the block
+    just runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,5 +47,8 @@ class _Stop:
         self.asked = True
         # Not print: what is interrupted may be a print.
         with suppress(OSError):  # who reads it may have been stopped, too
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nvidrestore: stopping; once more stops at once\n")
+            os.write(
+                sys.__stderr__.fileno() if sys.__stderr__ else 2,
+                b"\nvidrestore: stopping; once more stops at once\n",
+            )
         raise KeyboardInterrupt

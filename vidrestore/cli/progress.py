@@ -1,4 +1,6 @@
-"""Events as a person or a script wants to see them: a progress bar on stderr, plain lines where that is no terminal, JSON on stdout."""
+"""Events as a person or a script wants to see them: a progress bar on stderr, plain lines where that is no
+terminal, JSON on stdout.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,50 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.cli.terminal import escaped, say, say_json
-from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned
+from vidrestore.events import (
+    BEFORE_START,
+    Event,
+    Failed,
+    Finished,
+    Listener,
+    Planned,
+    Progressed,
+    Started,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
-STAGES = {"read": "reading", "load": "loading", "plan": "measuring", "restore": "restoring", "join": "joining"}
+STAGES = {
+    "read": "reading",
+    "load": "loading",
+    "plan": "measuring",
+    "restore": "restoring",
+    "join": "joining",
+}
 
 
 @contextmanager
 def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
     """A listener for the inputs of one command.
 
-    `json` prints every event on stdout, one per line; otherwise a sentence on stdout says what was made. Progress and warnings go to
-    stderr. `quiet` leaves errors only, and what was wrong with a source, which alters the exit code.
+    `json` prints every event on stdout, one per line; otherwise a sentence on stdout says what was made.
+    Progress and warnings go to stderr. `quiet` leaves errors only, and what was wrong with a source, which
+    alters the exit code.
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-        drawn = not quiet and not mixed and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        progress: Listener = stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
+        drawn = (
+            not quiet
+            and not mixed
+            and sys.stderr.isatty()
+            and os.environ.get("TERM") not in ("dumb", "unknown")
+        )
+        progress: Listener = (
+            stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
+        )
         results = (print_json,) if json else () if quiet else (print_summary,)
         listeners = (progress, *results)  # the bar is gone before the summary is printed
 
@@ -52,7 +78,10 @@ def print_summary(event: Event) -> None:
     if isinstance(event, Finished):
         piped = event.output == "-"
         made = "skipped, finished before" if event.before else _result(event)
-        say(f"{_number(event)}{event.source} -> {'stdout' if piped else event.output}: {made}", sys.stderr if piped else None)
+        say(
+            f"{_number(event)}{event.source} -> {'stdout' if piped else event.output}: {made}",
+            sys.stderr if piped else None,
+        )
 
 
 def _result(event: Finished) -> str:
@@ -60,7 +89,9 @@ def _result(event: Finished) -> str:
     made = event.frames - event.reused
     earlier = f" ({event.reused} of them earlier)" if event.reused else ""
     speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-    return f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{_noise(event.details)}"
+    return (
+        f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{_noise(event.details)}"
+    )
 
 
 def describe(event: Event) -> str | None:
@@ -73,7 +104,9 @@ def describe(event: Event) -> str | None:
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
             known = ", ".join(counted_words(number, word) for number, word in parts if number is not None)
-            return f"{event.source}: {known}" + (f"; going on, {event.reused} of them were restored earlier" if event.reused else "")
+            return f"{event.source}: {known}" + (
+                f"; going on, {event.reused} of them were restored earlier" if event.reused else ""
+            )
         case Progressed():
             return f"{event.source}: {_stage(event)}{_position(event)}{_speed(event)}"
         case Warned():
@@ -87,7 +120,9 @@ def describe(event: Event) -> str | None:
 
 
 class PlainLines:
-    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds. `quiet` leaves errors."""
+    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds. `quiet`
+    leaves errors.
+    """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self.stream = stream
@@ -97,7 +132,11 @@ class PlainLines:
 
     def __call__(self, event: Event) -> None:
         loud = isinstance(event, (Finished, Failed))
-        if (loud or not self.quiet) and (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
+        if (
+            (loud or not self.quiet)
+            and (not isinstance(event, Progressed) or self._is_due(event))
+            and (line := describe(event))
+        ):
             say(line, self.stream)
 
     def _is_due(self, event: Progressed) -> bool:
@@ -112,12 +151,20 @@ class PlainLines:
 
 @contextmanager
 def progress_bar() -> Iterator[Listener]:
-    """A listener that draws one bar per stage of a source on the terminal behind stderr; stdout stays as it is."""
+    """A listener that draws one bar per stage of a source on the terminal behind stderr; stdout stays as it
+    is.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
-    progress = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+    )
+    progress = Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+    )
     try:
         yield BarListener(progress)
     finally:
@@ -125,7 +172,9 @@ def progress_bar() -> Iterator[Listener]:
 
 
 class BarListener:
-    """Draws events on a rich progress display, which stands while there is progress to show; lines appear above the bar."""
+    """Draws events on a rich progress display, which stands while there is progress to show; lines appear
+    above the bar.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

@@ -1,4 +1,6 @@
-"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: the same video with better pixels. The options come from `RestoreOptions`."""
+"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: the same video with better pixels. The options come
+from `RestoreOptions`.
+"""
 
 from __future__ import annotations
 

@@ -32,24 +32,47 @@ if TYPE_CHECKING:
 class RunOptions:
     """What a command runs on and how it runs: options that are no `RestoreOptions`."""
 
-    sources: list[str] | None = option(None, "Videos, folders, patterns, or - for a y4m pipe.", INPUT, metavar="IN...", argument=True)
+    sources: list[str] | None = option(
+        None, "Videos, folders, patterns, or - for a y4m pipe.", INPUT, metavar="IN...", argument=True
+    )
     recursive: bool = option(False, "Folders with all below them; -o DIR gets the same folders.", INPUT)
-    from_list: str | None = option(None, "Take inputs from a file, one per line; - is stdin.", INPUT, metavar="FILE")
+    from_list: str | None = option(
+        None, "Take inputs from a file, one per line; - is stdin.", INPUT, metavar="FILE"
+    )
     output: str | None = option(
-        None, "File, folder, or - for a y4m pipe.", OUTPUT, flags=("--output", "-o"), metavar="OUT", shown="IN.TASK.mp4"
+        None,
+        "File, folder, or - for a y4m pipe.",
+        OUTPUT,
+        flags=("--output", "-o"),
+        metavar="OUT",
+        shown="IN.TASK.mp4",
     )
     preview: Fraction | None = option(
-        None, "Only so much, before | after, from --start or a third on.", OUTPUT, metavar="TIME", parse=parsing.seconds
+        None,
+        "Only so much, before | after, from --start or a third on.",
+        OUTPUT,
+        metavar="TIME",
+        parse=parsing.seconds,
     )
     dry_run: bool = option(False, "Say what would be done and what it would cost.", OUTPUT)
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
     shard: tuple[int, int] | None = option(
-        None, "One of N processes that share OUT's folder; start all of them.", RESUME, metavar="I/N", parse=parsing.shard
+        None,
+        "One of N processes that share OUT's folder; start all of them.",
+        RESUME,
+        metavar="I/N",
+        parse=parsing.shard,
     )
-    engine: Literal["local", "ray"] = option("local", "ray: on a Ray cluster with shared storage.", RESUME, metavar="local|ray")
-    ray_address: str | None = option(None, "The cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine")
-    ray_cpus: int | None = option(None, "CPUs of each worker in a cluster without GPUs.", RESUME, metavar="N", shown="4")
+    engine: Literal["local", "ray"] = option(
+        "local", "ray: on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
+    )
+    ray_address: str | None = option(
+        None, "The cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
+    )
+    ray_cpus: int | None = option(
+        None, "CPUs of each worker in a cluster without GPUs.", RESUME, metavar="N", shown="4"
+    )
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
@@ -57,9 +80,13 @@ def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) 
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if run.engine != "ray" and (run.ray_address is not None or run.ray_cpus is not None):
-        raise typer.BadParameter("--ray-address and --ray-cpus are for --engine ray; add that, or leave them out")
+        raise typer.BadParameter(
+            "--ray-address and --ray-cpus are for --engine ray; add that, or leave them out"
+        )
     if not run.sources and not run.from_list:
-        raise typer.BadParameter("no input was given; expected videos, folders or patterns, or --from-list FILE")
+        raise typer.BadParameter(
+            "no input was given; expected videos, folders or patterns, or --from-list FILE"
+        )
     one_use_of_stdout(run.json, run.output)
     with stops_cleanly(), listening(run.json, run.quiet) as on_event:
         code = _run_all(task, run, options, on_event)
@@ -67,7 +94,9 @@ def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) 
 
 
 def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], on_event: Listener) -> int:
-    """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of "" where there are several."""
+    """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of ""
+    where there are several.
+    """
     from vidrestore.jobs.naming import listed_sources
 
     given = run.sources or []
@@ -80,7 +109,13 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
         return error.exit_code
     on_event = numbered(on_event, batch.sources)
     for path, origin in batch.left_out.items():
-        on_event(Warned(path, f"left out: named like what is made of {origin}, which is restored, too; to restore it, name it alone"))
+        on_event(
+            Warned(
+                path,
+                f"left out: named like what is made of {origin}, which is restored, too; to restore it, "
+                "name it alone",
+            )
+        )
     began, done = time.monotonic(), 0
     with closing(batch):
 
@@ -101,7 +136,9 @@ def _check_together(run: RunOptions, options: RestoreOptions) -> None:
     if run.preview is not None and options.duration is not None:
         raise OptionError("--preview is a duration of its own; leave --duration out")
     if sum((run.shard is not None, run.engine == "ray", "," in options.device)) > 1:
-        raise OptionError("--shard, --engine ray and several devices are three ways to share the work; choose one")
+        raise OptionError(
+            "--shard, --engine ray and several devices are three ways to share the work; choose one"
+        )
 
 
 def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptions) -> Batch:
@@ -139,7 +176,11 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
 def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
     """One input; its exit code."""
     if not run.dry_run:
-        summary = batch.restore(source, on_event) if run.preview is None else batch.preview(source, run.preview, on_event)
+        summary = (
+            batch.restore(source, on_event)
+            if run.preview is None
+            else batch.preview(source, run.preview, on_event)
+        )
         return summary.exit_code
     from vidrestore.jobs.job import Summary
 
@@ -168,7 +209,12 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     """What a dry run says to a person."""
     plan, timeline = found.plan, found.plan.timeline
     settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
-    parts = [(found.frames, "frame"), (len(timeline.scenes), "scene"), (len(timeline.clips), "clip"), (len(plan.copy), "other stream")]
+    parts = [
+        (found.frames, "frame"),
+        (len(timeline.scenes), "scene"),
+        (len(timeline.clips), "clip"),
+        (len(plan.copy), "other stream"),
+    ]
     yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
     yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"

@@ -1,4 +1,6 @@
-"""`vidrestore sense` and `vidrestore recover`: a video as a few measurements of each patch, and the video again."""
+"""`vidrestore sense` and `vidrestore recover`: a video as a few measurements of each patch, and the video
+again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from vidrestore.options import RecoverOptions, SenseOptions
 @with_options()
 def sense(
     source: Annotated[str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.safetensors", help="File for the measurements.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT.safetensors", help="File for the measurements.")
+    ],
     options: Callable[[], SenseOptions],
     json: Json = False,
     quiet: Quiet = False,
@@ -43,8 +47,12 @@ def sense(
 
 @with_options()
 def recover(
-    source: Annotated[str, typer.Argument(metavar="IN.safetensors", help="File that `vidrestore sense` wrote.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Video to write, or - for a y4m pipe.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN.safetensors", help="File that `vidrestore sense` wrote.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="Video to write, or - for a y4m pipe.")
+    ],
     options: Callable[[], RecoverOptions],
     json: Json = False,
     quiet: Quiet = False,

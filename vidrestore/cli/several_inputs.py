@@ -15,10 +15,11 @@ SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
-    """Call `work(source)`, which returns an exit code, for each source in turn; the exit code of the whole: 3, else 4, else 0.
+    """Call `work(source)`, which returns an exit code, for each source in turn; the exit code of the whole:
+    3, else 4, else 0.
 
-    An error of ours is told as a `Failed` event, and so is an interruption, which goes up; anything else is a bug and goes up. Of several
-    inputs, those that failed are named once more at the end, on stderr.
+    An error of ours is told as a `Failed` event, and so is an interruption, which goes up; anything else is a
+    bug and goes up. Of several inputs, those that failed are named once more at the end, on stderr.
     """
     codes, failed = [], []
     for source in sources:
@@ -30,7 +31,9 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             codes.append(SOME_FAILED if len(sources) > 1 else error.exit_code)
             failed.append(source)
         except KeyboardInterrupt:
-            on_event(Failed(source, f"{source}: interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED))
+            on_event(
+                Failed(source, f"{source}: interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED)
+            )
             raise
     if failed and len(sources) > 1:
         say(f"vidrestore: {len(failed)} of {len(sources)} inputs failed: {', '.join(failed)}", sys.stderr)

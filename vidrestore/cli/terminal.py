@@ -1,4 +1,6 @@
-"""The one place that prints. Titles, file names and headers may hold anything; on the terminal they are one line of plain text."""
+"""The one place that prints. Titles, file names and headers may hold anything; on the terminal they are one
+line of plain text.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-# C0 and C1 control characters, line and paragraph separators, what turns the direction of text, and bytes of file
-# names that are not UTF-8, which Python reads as surrogates.
+# C0 and C1 control characters, line and paragraph separators, what turns the direction of text, and bytes of
+# file names that are not UTF-8, which Python reads as surrogates.
 _NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -36,7 +38,9 @@ def show_json(values: Mapping[str, Any]) -> None:
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, at once, escaped. If nobody reads any more, or a disk is full, work goes on: it is said once on stderr."""
+    """Print a line, at once, escaped. If nobody reads any more, or a disk is full, work goes on: it is said
+    once on stderr.
+    """
     _print(escaped(line), stream or sys.stdout)
 
 
@@ -66,4 +70,8 @@ def _print(line: str, stream: TextIO) -> None:
         os.dup2(null, stream.fileno())  # what is still in the buffer goes there, too
         os.close(null)
         if stream is sys.stdout:
-            say(f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); the work goes on", sys.stderr)
+            say(
+                f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); "
+                "the work goes on",
+                sys.stderr,
+            )

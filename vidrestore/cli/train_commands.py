@@ -19,28 +19,59 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")] = Path("runs"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one.")] = False,
+    config: Annotated[
+        Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")
+    ] = Path("runs"),
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one."),
+    ] = False,
     init: Annotated[
-        list[str] | None, typer.Option("--init", help="Start from these weights: a name, or a .safetensors file; again for other parts.")
+        list[str] | None,
+        typer.Option(
+            "--init", help="Start from these weights: a name, or a .safetensors file; again for other parts."
+        ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")
+    ] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000."
+        ),
     ] = None,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that make batches ahead of time; 0: none.")] = 0,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
+    ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Processes that make batches ahead of time; 0: none.")
+    ] = 0,
     cache: Annotated[
-        Path | None, typer.Option("--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.")
+        Path | None,
+        typer.Option(
+            "--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache."
+        ),
     ] = None,
     cache_gb: Annotated[
-        float | None, typer.Option("--cache-gb", min=0, show_default="20", help="Size of that folder at most; 0: decode in memory.")
+        float | None,
+        typer.Option(
+            "--cache-gb", min=0, show_default="20", help="Size of that folder at most; 0: decode in memory."
+        ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
+    ] = False,
 ) -> None:
     """Train a network as CONFIG describes, on a CPU or GPU, and write its weights.
 
@@ -98,4 +129,7 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
         show(f"{done.seconds:7.2f} s  {done.what}")
-    show(f"at most {memory_used()}; nothing was kept" + (f" but decoded films in {reading.cache}" if reading.cache else ""))
+    show(
+        f"at most {memory_used()}; nothing was kept"
+        + (f" but decoded films in {reading.cache}" if reading.cache else "")
+    )

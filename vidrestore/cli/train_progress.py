@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vidrestore.cli.terminal import escaped, say
-from vidrestore.training.training_events import Began, Event, Interrupted, Listener, Noticed, Stepped, Validated
+from vidrestore.training.training_events import (
+    Began,
+    Event,
+    Interrupted,
+    Listener,
+    Noticed,
+    Stepped,
+    Validated,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +41,9 @@ def print_line(event: Event) -> None:
 
 @contextmanager
 def training_bar(console: Console) -> Iterator[Listener]:
-    """A listener that draws a bar over the steps, with the loss, the rate and the time left; validations are lines above it."""
+    """A listener that draws a bar over the steps, with the loss, the rate and the time left; validations are
+    lines above it.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -44,7 +54,14 @@ def training_bar(console: Console) -> Iterator[Listener]:
         TextColumn("{task.fields[text]}", markup=False),
         TimeRemainingColumn(),
     )
-    bars = Bars(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, refresh_per_second=4)
+    bars = Bars(
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        refresh_per_second=4,
+    )
     bar = bars.add_task("", total=None, text="", start=False)
 
     def tell(event: Event) -> None:
@@ -53,7 +70,9 @@ def training_bar(console: Console) -> Iterator[Listener]:
             bars.start_task(bar)
             bars.start()
         if isinstance(event, Stepped):
-            bars.update(bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}")
+            bars.update(
+                bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
+            )
         elif line := describe(event):
             console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
@@ -70,11 +89,18 @@ def describe(event: Event) -> str | None:
             origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
         case Validated():
-            figures = "  ".join(_figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items())
+            figures = "  ".join(
+                _figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items()
+            )
             best = "  best so far" if event.best else ""
-            return f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"
+            return (
+                f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"
+            )
         case Interrupted():
-            return f"interrupted: step {event.step} is in {event.checkpoint}; the same command with --resume goes on"
+            return (
+                f"interrupted: step {event.step} is in {event.checkpoint}; the same command with "
+                "--resume goes on"
+            )
         case Noticed():
             return event.message
         case Stepped():

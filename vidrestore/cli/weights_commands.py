@@ -21,20 +21,27 @@ app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weig
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
 DEFAULTS = {
-    *("dust-denoise", "vsr-transformer-c-x4", "vsr-transformer-t-practical-x4"),  # of the last two --input picks one
+    *(
+        "dust-denoise",
+        "vsr-transformer-c-x4",
+        "vsr-transformer-t-practical-x4",
+    ),  # of the last two --input picks one
     *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")),
 }
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given."),
+]
 
 
 @app.command("list", cls=CommandHelp)
 def list_weights(as_json: Json = False) -> None:
     """List the weights there are and where each is: bundled, pulled, or still to pull.
 
-    The star marks what a task takes without --model. Fast: frames a second on a CPU; slow: seconds a frame there, so better on
-    a GPU.
+    The star marks what a task takes without --model. Fast: frames a second on a CPU; slow: seconds a frame
+    there, so better on a GPU.
 
     Examples:
       vidrestore weights list
@@ -43,7 +50,10 @@ def list_weights(as_json: Json = False) -> None:
     """
     from vidrestore.weights import locate, read_manifest
 
-    cards = [(card, "bundled" if card.file else "pulled" if locate(card) else "to pull") for card in read_manifest().values()]
+    cards = [
+        (card, "bundled" if card.file else "pulled" if locate(card) else "to pull")
+        for card in read_manifest().values()
+    ]
     if as_json:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place})
@@ -58,7 +68,14 @@ def _order(card: Card) -> tuple[int, str]:
 
 def _row(card: Card, place: str) -> tuple[str, ...]:
     name = card.name + (" *" if card.name in DEFAULTS else "")
-    return card.task, name, _short(card.parameters), f"{card.bytes / 1e6:.1f} MB", SPEEDS.get(card.family, ""), place
+    return (
+        card.task,
+        name,
+        _short(card.parameters),
+        f"{card.bytes / 1e6:.1f} MB",
+        SPEEDS.get(card.family, ""),
+        place,
+    )
 
 
 @app.command(cls=CommandHelp)
@@ -76,7 +93,10 @@ def verify(names: Names = None) -> None:
 
 @app.command(cls=CommandHelp)
 def pull(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file].")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file]."),
+    ],
     quiet: Quiet = False,
 ) -> None:
     """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are."""
@@ -91,43 +111,76 @@ def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
     family: Annotated[str, typer.Option(help="mb-taylorformer, vsr-transformer or spynet.")],
-    task: Annotated[str | None, typer.Option(help="What the weights are for, where the family doesn't say.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="What the weights are for, where the family doesn't say.")
+    ] = None,
     config: Annotated[
-        str, typer.Option(metavar="F.json|JSON", help="Arguments of the authors' constructor; worked out from the tensors where possible.")
+        str,
+        typer.Option(
+            metavar="F.json|JSON",
+            help="Arguments of the authors' constructor; worked out from the tensors where possible.",
+        ),
     ] = "{}",
-    parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
+    parameters: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as .safetensors."""
+    """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as
+    .safetensors.
+    """
     settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
     asked = None if parameters is None else _json_object("--parameters", parameters)
     from vidrestore.weights import import_checkpoint
 
-    card = import_checkpoint(source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite)
+    card = import_checkpoint(
+        source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite
+    )
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 @app.command(cls=CommandHelp)
 def add(
-    source: Annotated[Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")],
-    name: Annotated[str | None, typer.Option(help="Name in the manifest; the file's own unless given.")] = None,
-    licence: Annotated[
-        str | None, typer.Option(help="Licence of the weights; as the file says, or this project's own, unless given.")
+    source: Annotated[
+        Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name in the manifest; the file's own unless given.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="What they were trained on, unless the file says it.")] = None,
-    command: Annotated[str | None, typer.Option(help="The command that made them, unless the file says it.")] = None,
-    parameters: Annotated[str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")] = None,
-    measured: Annotated[str | None, typer.Option(metavar="JSON", help='Figures such as {"clips": {"psnr": 31.8}}.')] = None,
-    folder: Annotated[Path | None, typer.Option(help="Folder of the manifest; the bundled weights unless given.")] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(help="Licence of the weights; as the file says, or this project's own, unless given."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="What they were trained on, unless the file says it.")
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option(help="The command that made them, unless the file says it.")
+    ] = None,
+    parameters: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")
+    ] = None,
+    measured: Annotated[
+        str | None, typer.Option(metavar="JSON", help='Figures such as {"clips": {"psnr": 31.8}}.')
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the manifest; the bundled weights unless given.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
 ) -> None:
-    """Bundle trained weights: copy them beside the manifest and enter them there. For developers of vidrestore."""
+    """Bundle trained weights: copy them beside the manifest and enter them there. For developers of
+    vidrestore.
+    """
     given = {"parameters": parameters, "measured": measured}
-    objects = {key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()}
+    objects = {
+        key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()
+    }
     training = {key: value for key, value in (("data", data), ("command", command)) if value}
     from vidrestore.weights import add_weights
 
-    card = add_weights(source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects)
+    card = add_weights(
+        source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects
+    )
     show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
@@ -150,7 +203,10 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 def _short(values: Mapping[str, Any]) -> str:
     """{"sigma": [1, 75], "rate": 0.2} -> "sigma 1-75, rate 0.2"."""
-    return ", ".join(f"{key} {'-'.join(map(str, value)) if isinstance(value, list) else value}" for key, value in values.items())
+    return ", ".join(
+        f"{key} {'-'.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in values.items()
+    )
 
 
 def _print_table(rows: Iterable[Sequence[str]]) -> None:

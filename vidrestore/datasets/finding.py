@@ -26,9 +26,11 @@ def splits(name: str) -> tuple[str, ...]:
 
 
 def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
-    """The pictures of a dataset's split below `root`: the folder that the release was unpacked to, or the one that holds it.
+    """The pictures of a dataset's split below `root`: the folder that the release was unpacked to, or the one
+    that holds it.
 
-    Nothing is decoded. Raises DatasetError for a dataset or split that is unknown, that isn't there, or that lacks clean pictures.
+    Nothing is decoded. Raises DatasetError for a dataset or split that is unknown, that isn't there, or that
+    lacks clean pictures.
     """
     dataset = _dataset(name)
     if split not in dataset.splits:
@@ -64,8 +66,10 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
         if files := sorted(root.glob(pattern)):
             return DatasetError(f"{files[0]}: {advice}; expected of {name}: {dataset.layout}")
     return DatasetError(
-        f"{root}: no {dataset.title}, split {split}: looked for {_described(dataset.splits[split])}, there and below"
-        f" {', '.join(f'{folder}/' for folder in dataset.folders)}; found {_shown(listing(root))}; expected {dataset.layout};"
+        f"{root}: no {dataset.title}, split {split}: looked for {_described(dataset.splits[split])}, there "
+        "and below"
+        f" {', '.join(f'{folder}/' for folder in dataset.folders)}; found {_shown(listing(root))}; expected "
+        f"{dataset.layout};"
         f" {dataset.advice}"
     )
 
@@ -73,7 +77,11 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
 def _described(layouts: Split) -> str:
     """The first layout as templates, and how many more there are."""
     first = [f"{part.degraded} with {part.clean}" for part in layouts.pairs[:1]]
-    first += [part.clean + (f" as listed in {part.listed}" if part.listed else "") for parts in layouts.clips[:1] for part in parts]
+    first += [
+        part.clean + (f" as listed in {part.listed}" if part.listed else "")
+        for parts in layouts.clips[:1]
+        for part in parts
+    ]
     more = len(layouts.pairs) + len(layouts.clips) - 1
     return " and ".join(first) + (f" (or {more} other spellings)" if more else "")
 

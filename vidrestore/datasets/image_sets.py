@@ -1,6 +1,7 @@
 """Datasets of degraded pictures and their clean ones.
 
-Folders are those of the releases, and of the collections in which the papers' authors pass them on (MB-TaylorFormer V2, Restormer, ConvIR).
+Folders are those of the releases, and of the collections in which the papers' authors pass them on
+(MB-TaylorFormer V2, Restormer, ConvIR).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from vidrestore.datasets.layouts import Dataset, PairLayout, Split
 HAZY, CLEAR = ("hazy", "haze", "input"), ("clear", "gt", "target")
 INPUT, TARGET = ("input", "input_crops"), ("target", "target_crops")
 MAT = (
-    "holds pictures as a MATLAB file, which takes scipy to read and is not read here; write its blocks as PNG files of equal names"
+    "holds pictures as a MATLAB file, which takes scipy to read and is not read here; write its blocks as "
+    "PNG files of equal names"
     " (scipy.io.loadmat gives them as an array of 40x32 blocks of 256x256 R, G, B)"
 )
 
@@ -28,7 +30,9 @@ def beside(
     centred: bool = False,
     scenes: tuple[int, int] | None = None,
 ) -> tuple[PairLayout, ...]:
-    """A folder of degraded pictures and one of clean ones, each by any of its names, in any of the folders `within`."""
+    """A folder of degraded pictures and one of clean ones, each by any of its names, in any of the folders
+    `within`.
+    """
     return tuple(
         PairLayout(f"{folder}{one}/{names}", f"{folder}{other}/{clean_names}", centred, scenes)
         for folder, one, other in product(within, degraded, clean)
@@ -36,21 +40,36 @@ def beside(
 
 
 def real_haze(title: str, names: str, clean_names: str, last: int, *folders: str) -> Dataset:
-    """One of the sets of real haze, whose last five scenes are the test set: so in MB-TaylorFormer V2's release."""
+    """One of the sets of real haze, whose last five scenes are the test set: so in MB-TaylorFormer V2's
+    release.
+    """
     splits = {}
     for split, scenes in (("train", (1, last - 5)), ("test", (last - 4, last))):
-        whole = (*beside(HAZY, CLEAR, names, clean_names, scenes=scenes), PairLayout(names, clean_names, scenes=scenes))
+        whole = (
+            *beside(HAZY, CLEAR, names, clean_names, scenes=scenes),
+            PairLayout(names, clean_names, scenes=scenes),
+        )
         splits[split] = Split((*beside(HAZY, CLEAR, names, clean_names, within=(f"{split}/",)), *whole))
     first, clean = (template.format(scene="01", haze="hazy") for template in (names, clean_names))
-    layout = f"hazy/{first} and GT/{clean}, or both in one folder, all {last} scenes; or train/hazy, train/GT, test/hazy and test/GT"
+    layout = (
+        f"hazy/{first} and GT/{clean}, or both in one folder, all {last} scenes; or train/hazy, "
+        "train/GT, test/hazy and test/GT"
+    )
     return Dataset(title, layout, splits, folders)
 
 
 def rain_test(name: str, *others: PairLayout) -> Dataset:
     """One of the five test sets of Rain13K."""
-    splits = {"test": Split((*beside(("input",), ("target",), within=(f"test/{name}/", f"{name}/", "")), *others))}
+    splits = {
+        "test": Split((*beside(("input",), ("target",), within=(f"test/{name}/", f"{name}/", "")), *others))
+    }
     layout = f"test/{name}/input and test/{name}/target, pictures of equal names"
-    return Dataset(f"{name} (of Rain13K's test sets)", layout, splits, ("Datasets", "Rain13K", "Datasets/Rain13K", "test"))
+    return Dataset(
+        f"{name} (of Rain13K's test sets)",
+        layout,
+        splits,
+        ("Datasets", "Rain13K", "Datasets/Rain13K", "test"),
+    )
 
 
 def yang_rain(name: str) -> tuple[PairLayout, ...]:
@@ -69,7 +88,14 @@ DATASETS = {
         {
             "train": Split(
                 (
-                    *beside(("ITS_haze",), ("ITS_clear",), "{scene}_{haze}", "{scene}", within=("train/", ""), centred=True),
+                    *beside(
+                        ("ITS_haze",),
+                        ("ITS_clear",),
+                        "{scene}_{haze}",
+                        "{scene}",
+                        within=("train/", ""),
+                        centred=True,
+                    ),
                     *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("train/", ""), centred=True),
                 )
             )
@@ -82,7 +108,12 @@ DATASETS = {
         {
             "train": Split(
                 (
-                    *beside(("OTS", "haze/OTS"), ("clear_images", "clear/clear_images"), "{scene}_{haze}", "{scene}"),
+                    *beside(
+                        ("OTS", "haze/OTS"),
+                        ("clear_images", "clear/clear_images"),
+                        "{scene}_{haze}",
+                        "{scene}",
+                    ),
                     *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("train/", "")),
                 )
             )
@@ -91,11 +122,19 @@ DATASETS = {
     ),
     "sots-indoor": Dataset(
         "RESIDE's indoor test set (SOTS indoor)",
-        "SOTS/indoor/hazy/1400_1.png and SOTS/indoor/gt/1400.png, or ITS/test/Haze and ITS/test/GT with pictures of equal names",
+        "SOTS/indoor/hazy/1400_1.png and SOTS/indoor/gt/1400.png, or ITS/test/Haze and ITS/test/GT with "
+        "pictures of equal names",
         {
             "test": Split(
                 (
-                    *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("indoor/", "nyuhaze500/", "test/", ""), centred=True),
+                    *beside(
+                        HAZY,
+                        CLEAR,
+                        "{scene}_{haze}",
+                        "{scene}",
+                        within=("indoor/", "nyuhaze500/", "test/", ""),
+                        centred=True,
+                    ),
                     *beside(HAZY, CLEAR, within=("indoor/", "nyuhaze500/", "test/", ""), centred=True),
                 )
             )
@@ -104,7 +143,8 @@ DATASETS = {
     ),
     "sots-outdoor": Dataset(
         "RESIDE's outdoor test set (SOTS outdoor)",
-        "SOTS/outdoor/hazy/0001_0.8_0.2.jpg and SOTS/outdoor/gt/0001.png, or OTS/test/Haze and OTS/test/GT with pictures of equal names",
+        "SOTS/outdoor/hazy/0001_0.8_0.2.jpg and SOTS/outdoor/gt/0001.png, or OTS/test/Haze and OTS/test/GT "
+        "with pictures of equal names",
         {
             "test": Split(
                 (
@@ -118,15 +158,30 @@ DATASETS = {
     "haze4k": Dataset(
         "Haze4K",
         "train/haze/1000_0.74_1.6.png and train/gt/1000.png, and the same in test",
-        {split: Split(beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=(f"{split}/",))) for split in ("train", "test")},
+        {
+            split: Split(beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=(f"{split}/",)))
+            for split in ("train", "test")
+        },
         ("Haze4K",),
     ),
     "o-haze": real_haze(
         *("O-HAZE", "{scene}_outdoor_{haze}", "{scene}_outdoor_GT", 45),
-        *("O-HAZE", "# O-HAZY NTIRE 2018", "O-HAZY NTIRE 2018", "O-HAZE/# O-HAZY NTIRE 2018", "O-HAZE/O-HAZY NTIRE 2018"),
+        *(
+            "O-HAZE",
+            "# O-HAZY NTIRE 2018",
+            "O-HAZY NTIRE 2018",
+            "O-HAZE/# O-HAZY NTIRE 2018",
+            "O-HAZE/O-HAZY NTIRE 2018",
+        ),
     ),
     "dense-haze": real_haze(
-        "Dense-Haze", "{scene}_hazy", "{scene}_GT", 55, "Dense-Haze", "Dense_Haze_NTIRE19", "Dense-Haze/Dense_Haze_NTIRE19"
+        "Dense-Haze",
+        "{scene}_hazy",
+        "{scene}_GT",
+        55,
+        "Dense-Haze",
+        "Dense_Haze_NTIRE19",
+        "Dense-Haze/Dense_Haze_NTIRE19",
     ),
     "nh-haze": real_haze("NH-HAZE", "{scene}_hazy", "{scene}_GT", 55, "NH-HAZE", "NH-HAZE/NH-HAZE"),
     "rain13k": Dataset(
@@ -142,7 +197,8 @@ DATASETS = {
     "test2800": rain_test("Test2800"),
     "snow100k": Dataset(
         "Snow100K",
-        "all/synthetic and all/gt for training; Snow100K-S/synthetic and Snow100K-S/gt, and so for M and L, for tests; pictures of equal"
+        "all/synthetic and all/gt for training; Snow100K-S/synthetic and Snow100K-S/gt, and so for M and L, "
+        "for tests; pictures of equal"
         " names; train2500 and test2000 of MB-TaylorFormer V2 as train2500/Snow and train2500/Gt",
         {
             "train": Split(beside(("synthetic",), ("gt",), within=("all/", "train/", "train/all/"))),
@@ -150,7 +206,11 @@ DATASETS = {
                 f"test-{size.lower()}": Split(
                     beside(
                         *(("synthetic",), ("gt",)),
-                        within=(f"Snow100K-{size}/", f"test/Snow100K-{size}/", f"media/jdway/GameSSD/overlapping/test/Snow100K-{size}/"),
+                        within=(
+                            f"Snow100K-{size}/",
+                            f"test/Snow100K-{size}/",
+                            f"media/jdway/GameSSD/overlapping/test/Snow100K-{size}/",
+                        ),
                     )
                 )
                 for size in "SML"
@@ -163,18 +223,24 @@ DATASETS = {
     "srrs": Dataset(
         "SRRS",
         "train2500/Snow/0.tif and train2500/Gt/0.jpg, and the same in test2000",
-        {split: Split(beside(("Snow",), ("Gt",), within=(f"{split}{count}/",))) for split, count in (("train", 2500), ("test", 2000))},
+        {
+            split: Split(beside(("Snow",), ("Gt",), within=(f"{split}{count}/",)))
+            for split, count in (("train", 2500), ("test", 2000))
+        },
         ("SRRS",),
     ),
     "gopro": Dataset(
         "GoPro (GOPRO_Large, blur without gamma)",
-        "train/GOPR0372_07_00/blur/000047.png and train/GOPR0372_07_00/sharp/000047.png, and the same in test; or train/GoPro/input and"
+        "train/GOPR0372_07_00/blur/000047.png and train/GOPR0372_07_00/sharp/000047.png, and the same in "
+        "test; or train/GoPro/input and"
         " train/GoPro/target, or input_crops and target_crops",
         {
             split: Split(
                 (
                     PairLayout(f"{split}/{{scene}}/blur/{{frame}}", f"{split}/{{scene}}/sharp/{{frame}}"),
-                    *beside(INPUT[::-1], TARGET[::-1], within=(f"{split}/GoPro/", f"{split}/", f"GoPro/{split}/")),
+                    *beside(
+                        INPUT[::-1], TARGET[::-1], within=(f"{split}/GoPro/", f"{split}/", f"GoPro/{split}/")
+                    ),
                     *beside(("blur",), ("sharp",), within=(f"{split}/",)),
                 )
             )
@@ -184,23 +250,31 @@ DATASETS = {
     ),
     "hide": Dataset(
         "HIDE",
-        "test/HIDE/input and test/HIDE/target; or train and GT, test/test-close-ups, test/test-long-shot and GT; pictures of equal names",
+        "test/HIDE/input and test/HIDE/target; or train and GT, test/test-close-ups, test/test-long-shot "
+        "and GT; pictures of equal names",
         {
             "train": Split((PairLayout("train/{name}", "GT/{name}"),)),
             "test": Split(
-                (*beside(("input",), ("target",), within=("test/HIDE/", "HIDE/", "")), PairLayout("test/{shot}/{name}", "GT/{name}"))
+                (
+                    *beside(("input",), ("target",), within=("test/HIDE/", "HIDE/", "")),
+                    PairLayout("test/{shot}/{name}", "GT/{name}"),
+                )
             ),
         },
         ("HIDE", "HIDE_dataset", "Datasets"),
     ),
     "sidd": Dataset(
         "SIDD (sRGB)",
-        "Data/0001_001_S6_00100_00060_3200_L/0001_NOISY_SRGB_010.PNG and 0001_GT_SRGB_010.PNG beside it for training (SIDD-Medium), or"
-        " train/SIDD/input_crops and target_crops; val/SIDD/input_crops and target_crops for validation, pictures of equal names",
+        "Data/0001_001_S6_00100_00060_3200_L/0001_NOISY_SRGB_010.PNG and 0001_GT_SRGB_010.PNG beside it for "
+        "training (SIDD-Medium), or"
+        " train/SIDD/input_crops and target_crops; val/SIDD/input_crops and target_crops for validation, "
+        "pictures of equal names",
         {
             "train": Split(
                 (
-                    PairLayout("Data/{scene}/{number}_NOISY_SRGB_{place}", "Data/{scene}/{number}_GT_SRGB_{place}"),
+                    PairLayout(
+                        "Data/{scene}/{number}_NOISY_SRGB_{place}", "Data/{scene}/{number}_GT_SRGB_{place}"
+                    ),
                     PairLayout("Data/{scene}/NOISY_SRGB_{place}", "Data/{scene}/GT_SRGB_{place}"),
                     *beside(INPUT[::-1], TARGET[::-1], within=("train/SIDD/", "SIDD/train/", "train/")),
                 )
@@ -214,6 +288,9 @@ DATASETS = {
             ),
         },
         ("SIDD_Medium_Srgb", "SIDD_Small_sRGB_Only", "SIDD", "SIDD/SIDD_Medium_Srgb", "Datasets"),
-        refused=tuple((f"{folder}*BlocksSrgb.mat", MAT) for folder in ("", "test/", "test/SIDD/", "val/", "SIDD/", "SIDD/test/")),
+        refused=tuple(
+            (f"{folder}*BlocksSrgb.mat", MAT)
+            for folder in ("", "test/", "test/SIDD/", "val/", "SIDD/", "SIDD/test/")
+        ),
     ),
 }

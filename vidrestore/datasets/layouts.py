@@ -1,9 +1,10 @@
 """How a dataset lies in folders, as data.
 
-A template is a path below the folder that the user gives, without the suffix of its files: `hazy/{scene}_{haze}` means all pictures in
-`hazy` whose name has an underscore. `{name}` stands for one or more characters of one folder's or file's name, as few as fit, and for the
-same ones wherever it comes again, in the same template and in the one of the clean pictures. Upper and lower case count in names, but not
-in the folders that a template spells out: releases have `GT` and `gt`, `Train` and `train`.
+A template is a path below the folder that the user gives, without the suffix of its files:
+`hazy/{scene}_{haze}` means all pictures in `hazy` whose name has an underscore. `{name}` stands for one or
+more characters of one folder's or file's name, as few as fit, and for the same ones wherever it comes again,
+in the same template and in the one of the clean pictures. Upper and lower case count in names, but not in the
+folders that a template spells out: releases have `GT` and `gt`, `Train` and `train`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ class PairLayout:
 
 @dataclass(frozen=True)
 class SequenceLayout:
-    """Clips: the template of their frames, with `{clip}` and, in its last part, `{frame}`; of video files where there is no `{frame}`.
+    """Clips: the template of their frames, with `{clip}` and, in its last part, `{frame}`; of video files
+    where there is no `{frame}`.
 
-    `degraded` are templates of the small frames: the first one whose folder is there counts; without any, clips are clean alone. `listed`
-    is a file with one clip per line, the names that `{clip}` has. `only` and `without` choose clips by name too. `shift` is added to the
-    names, which are numbers then. `frames` is how many every clip has; 0 where they differ.
+    `degraded` are templates of the small frames: the first one whose folder is there counts; without any,
+    clips are clean alone. `listed` is a file with one clip per line, the names that `{clip}` has. `only` and
+    `without` choose clips by name too. `shift` is added to the names, which are numbers then. `frames` is how
+    many every clip has; 0 where they differ.
     """
 
     clean: str
@@ -46,7 +49,9 @@ class SequenceLayout:
 
 @dataclass(frozen=True)
 class Split:
-    """Layouts that releases have, of pairs or of clips; the first that is there counts. Clips may lie in several parts."""
+    """Layouts that releases have, of pairs or of clips; the first that is there counts. Clips may lie in
+    several parts.
+    """
 
     pairs: tuple[PairLayout, ...] = ()
     clips: tuple[tuple[SequenceLayout, ...], ...] = ()
@@ -57,8 +62,8 @@ class Split:
 class Dataset:
     """One dataset: its name in papers, its splits, and the folders that releases wrap it in.
 
-    `layout` says in words what is expected, `advice` what to do where something else is found. `refused` are globs of files that hold the
-    pictures in a form that is not read, and what to do about them.
+    `layout` says in words what is expected, `advice` what to do where something else is found. `refused` are
+    globs of files that hold the pictures in a form that is not read, and what to do about them.
     """
 
     title: str

@@ -15,15 +15,19 @@ File = tuple[str, str]  # degraded and clean, relative to the dataset's folder
 
 
 def paired_files(root: Path, layout: PairLayout) -> list[File]:
-    """The pairs below `root`, in order of the degraded pictures; none where no folder or no file fits the layout.
+    """The pairs below `root`, in order of the degraded pictures; none where no folder or no file fits the
+    layout.
 
-    Raises DatasetError for a degraded picture without a clean one, and for a picture beside them that is neither.
+    Raises DatasetError for a degraded picture without a clean one, and for a picture beside them that is
+    neither.
     """
     if not (root / spelled(root, base(layout.clean))).is_dir():
         return []
     found = list(matches(root, layout.degraded, SUFFIXES))
     search = _CleanPictures(root)
-    pairs = [(degraded, search.belonging_to(degraded, filled(layout.clean, fields))) for degraded, fields in found]
+    pairs = [
+        (degraded, search.belonging_to(degraded, filled(layout.clean, fields))) for degraded, fields in found
+    ]
     _refuse_others(root, pairs, layout)
     return [pair for pair, (_, fields) in zip(pairs, found, strict=True) if _is_chosen(layout, fields)]
 
@@ -47,7 +51,8 @@ class _CleanPictures:
         place, stems = self._stems(folder)
         if stem not in stems:
             raise DatasetError(
-                f"{self.root / degraded}: has no clean picture; expected {self.root / place / stem} with one of {', '.join(SUFFIXES)};"
+                f"{self.root / degraded}: has no clean picture; expected {self.root / place / stem} with "
+                f"one of {', '.join(SUFFIXES)};"
                 " fetch it, or take the degraded picture out of the folder"
             )
         return place + stems[stem]
@@ -55,7 +60,11 @@ class _CleanPictures:
     def _listed(self, folder: str) -> tuple[str, dict[str, str]]:
         """A folder as it is written, with a slash behind, and its pictures by their names without suffix."""
         place = spelled(self.root, folder)
-        pictures = {os.path.splitext(name)[0]: name for name in listing(self.root / place) if name.lower().endswith(SUFFIXES)}
+        pictures = {
+            os.path.splitext(name)[0]: name
+            for name in listing(self.root / place)
+            if name.lower().endswith(SUFFIXES)
+        }
         return f"{place}/" if place else "", pictures
 
 
@@ -63,11 +72,16 @@ def _refuse_others(root: Path, pairs: list[File], layout: PairLayout) -> None:
     """DatasetError for a picture in a folder of degraded ones that belongs to no pair."""
     known = {file for pair in pairs for file in pair}
     for folder in sorted({degraded.rpartition("/")[0] for degraded, _ in pairs}):
-        ignored = {name for template in layout.others for name, _ in matches(root / folder, template.rpartition("/")[2], SUFFIXES)}
+        ignored = {
+            name
+            for template in layout.others
+            for name, _ in matches(root / folder, template.rpartition("/")[2], SUFFIXES)
+        }
         for name in listing(root / folder):
             file = f"{folder}/{name}" if folder else name
             if name.lower().endswith(SUFFIXES) and name not in ignored and file not in known:
                 raise DatasetError(
-                    f"{root / file}: belongs to no pair; pictures are expected as {layout.degraded} and {layout.clean};"
+                    f"{root / file}: belongs to no pair; pictures are expected as {layout.degraded} and "
+                    f"{layout.clean};"
                     " take it out of the folder"
                 )

@@ -10,7 +10,9 @@ from typing import overload
 
 @dataclass(frozen=True)
 class Pair:
-    """One degraded picture and its clean one. `centred`: a larger clean picture shows the degraded one's scene in its middle."""
+    """One degraded picture and its clean one. `centred`: a larger clean picture shows the degraded one's
+    scene in its middle.
+    """
 
     degraded: Path
     clean: Path
@@ -47,8 +49,8 @@ class PairedImages(Sequence[Pair]):
 class FrameSequence:
     """One clip of a dataset: its frames as pictures in order, or one video file that holds them all.
 
-    `clean_frames` and `degraded_frames` are names of files in their folders. There are as many of one as of the other, or none degraded
-    where the release has clean frames alone.
+    `clean_frames` and `degraded_frames` are names of files in their folders. There are as many of one as of
+    the other, or none degraded where the release has clean frames alone.
     """
 
     name: str  # "000", "00001/0001", "calendar"
@@ -65,7 +67,11 @@ class FrameSequence:
     @property
     def degraded(self) -> tuple[Path, ...]:
         """As many paths as `clean` has, or none."""
-        return tuple(self.degraded_folder / frame for frame in self.degraded_frames) if self.degraded_folder else ()
+        return (
+            tuple(self.degraded_folder / frame for frame in self.degraded_frames)
+            if self.degraded_folder
+            else ()
+        )
 
     def __len__(self) -> int:
         """Frames, where they are pictures; 1 for a video file."""
@@ -76,7 +82,8 @@ class FrameSequence:
 class Sequences(Sequence[FrameSequence]):
     """The sequences of one split of a dataset, in order of their names.
 
-    `judged` are the places of the frames that count in its protocol (the fourth of seven in Vimeo-90K); all of them where it is empty.
+    `judged` are the places of the frames that count in its protocol (the fourth of seven in Vimeo-90K); all
+    of them where it is empty.
     """
 
     name: str

@@ -34,7 +34,9 @@ def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
             path = root / file
             yield FrameSequence(fields["clip"], path.parent, (path.name,), video=True)
         return
-    degraded = next((template for template in layout.degraded if (root / spelled(root, base(template))).is_dir()), None)
+    degraded = next(
+        (template for template in layout.degraded if (root / spelled(root, base(template))).is_dir()), None
+    )
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # names of frames, which many clips have in common
     for folder, fields in _folders(root, layout):
         if fields["clip"] in layout.without or (layout.only and fields["clip"] not in layout.only):
@@ -42,12 +44,28 @@ def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
         if clean := _frames(root / folder, layout.clean):
             names = tuple(clean.values())
             if layout.frames not in (0, len(names)):
-                raise DatasetError(f"{root / folder}: {len(names)} frames, but each clip has {layout.frames}; unpack the release again")
+                raise DatasetError(
+                    f"{root / folder}: {len(names)} frames, but each clip has {layout.frames}; unpack the "
+                    "release again"
+                )
             name = _name(layout, fields)
-            small = (None, ()) if degraded is None else _small_frames(root, degraded, fields, root / folder, clean)
-            yield FrameSequence(name, root / folder, shared.setdefault(names, names), small[0], shared.setdefault(small[1], small[1]))
+            small = (
+                (None, ())
+                if degraded is None
+                else _small_frames(root, degraded, fields, root / folder, clean)
+            )
+            yield FrameSequence(
+                name,
+                root / folder,
+                shared.setdefault(names, names),
+                small[0],
+                shared.setdefault(small[1], small[1]),
+            )
         elif layout.listed:
-            raise DatasetError(f"{root / folder}: no frames, but {root / layout.listed} lists the clip; unpack the release again")
+            raise DatasetError(
+                f"{root / folder}: no frames, but {root / layout.listed} lists the clip; unpack the release "
+                "again"
+            )
 
 
 def _folders(root: Path, layout: SequenceLayout) -> Iterator[tuple[str, Fields]]:
@@ -65,7 +83,9 @@ def _listed(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{file}: can't be read as a list of clips ({error}); unpack the release again") from error
+        raise DatasetError(
+            f"{file}: can't be read as a list of clips ({error}); unpack the release again"
+        ) from error
 
 
 def _name(layout: SequenceLayout, fields: Fields) -> str:
@@ -74,13 +94,20 @@ def _name(layout: SequenceLayout, fields: Fields) -> str:
     return "/".join(fields.values())
 
 
-def _small_frames(root: Path, template: str, fields: Fields, large: Path, clean: dict[str, str]) -> tuple[Path, tuple[str, ...]]:
-    """The folder and the names of the frames that belong to the clean ones. Raises DatasetError unless they are the same ones."""
+def _small_frames(
+    root: Path, template: str, fields: Fields, large: Path, clean: dict[str, str]
+) -> tuple[Path, tuple[str, ...]]:
+    """The folder and the names of the frames that belong to the clean ones. Raises DatasetError unless they
+    are the same ones.
+    """
     folder = root / spelled(root, filled(template.rpartition("/")[0], fields))
     frames = _frames(folder, template)
     if differing := sorted(clean.keys() ^ frames.keys()):
         has, lacks = (large, folder) if differing[0] in clean else (folder, large)
-        raise DatasetError(f"{lacks}: no frame {differing[0]}, which is in {has}; unpack the release again, or remove both folders")
+        raise DatasetError(
+            f"{lacks}: no frame {differing[0]}, which is in {has}; unpack the release again, or remove both "
+            "folders"
+        )
     return folder, tuple(frames[frame] for frame in clean)
 
 

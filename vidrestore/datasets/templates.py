@@ -21,7 +21,9 @@ def base(template: str) -> str:
 
 
 def spelled(root: Path, path: str) -> str:
-    """`path` as it is written below `root`, where only upper and lower case differ; as given where nothing is so called."""
+    """`path` as it is written below `root`, where only upper and lower case differ; as given where nothing is
+    so called.
+    """
     found = ""
     for part in path.split("/") if path else []:
         folder = root / found
@@ -44,7 +46,9 @@ def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterat
     yield from _walk(root, "", template.split("/"), suffixes, {})
 
 
-def _walk(root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
+def _walk(
+    root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], known: Fields
+) -> Iterator[tuple[str, Fields]]:
     part, *rest = parts
     ends = () if rest else suffixes
     for name, found in _fitting(root / folder, part, ends, known):
@@ -55,7 +59,9 @@ def _walk(root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], 
 
 
 def _fitting(folder: Path, part: str, ends: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
-    """Names in a folder that fit one part of a template, by their stems where they must have one of the suffixes `ends`."""
+    """Names in a folder that fit one part of a template, by their stems where they must have one of the
+    suffixes `ends`.
+    """
     if "{" not in part:
         yield spelled(folder, part), {}
         return
@@ -84,7 +90,9 @@ def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Names in a folder in order, hidden ones left out; none where there is no such folder. DatasetError where it can't be read."""
+    """Names in a folder in order, hidden ones left out; none where there is no such folder. DatasetError
+    where it can't be read.
+    """
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
@@ -95,4 +103,9 @@ def listing(folder: Path) -> list[str]:
 
 def in_order(names: list[str]) -> list[str]:
     """Names sorted as people count: im2 before im10."""
-    return sorted(names, key=lambda name: [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)])
+    return sorted(
+        names,
+        key=lambda name: [
+            (len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)
+        ],
+    )

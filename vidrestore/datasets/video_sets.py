@@ -1,4 +1,6 @@
-"""Datasets of clips: for super-resolution, for denoising, and the three of surveillance cameras that DUST is measured on."""
+"""Datasets of clips: for super-resolution, for denoising, and the three of surveillance cameras that DUST is
+measured on.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,18 @@ REDS4 = frozenset({"000", "011", "015", "020"})  # of the training clips: EDVR's
 VALIDATION_FIRST = 240  # what BasicSR calls the first of REDS's validation clips, which are trained on then
 SEPTUPLET, SEPTUPLET_JUDGED = 7, 3  # frames, and the place of the one that counts: the fourth
 VID4 = frozenset({"calendar", "city", "foliage", "walk"})
-SET8 = frozenset({"tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard"})
+SET8 = frozenset(
+    {"tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard"}
+)
 FRAMES = "{clip}/{frame}"
 
 
 def reds(
-    part: str, folder: str, only: frozenset[str] = frozenset(), without: frozenset[str] = frozenset(), shift: int = 0
+    part: str,
+    folder: str,
+    only: frozenset[str] = frozenset(),
+    without: frozenset[str] = frozenset(),
+    shift: int = 0,
 ) -> SequenceLayout:
     """`part` of REDS ("train", "val"), its folders in `folder`."""
     small = f"{folder}{part}_sharp_bicubic/X4/{FRAMES}"
@@ -38,16 +46,22 @@ def vimeo(split: str, judged: tuple[int, ...] = ()) -> Split:
 
 
 def davis(listed: str) -> Split:
-    return Split(clips=((SequenceLayout(f"JPEGImages/480p/{FRAMES}", listed=f"ImageSets/2017/{listed}.txt"),),))
+    return Split(
+        clips=((SequenceLayout(f"JPEGImages/480p/{FRAMES}", listed=f"ImageSets/2017/{listed}.txt"),),)
+    )
 
 
 DATASETS = {
     "reds": Dataset(
         "REDS",
-        "train_sharp/000/00000000.png, with val_sharp beside it or its clips in train_sharp as 240 to 269; the small frames, where they are"
-        " not to be made, in train_sharp_bicubic/X4 and val_sharp_bicubic/X4. REDS4, the test split, may lie in GT and sharp_bicubic",
+        "train_sharp/000/00000000.png, with val_sharp beside it or its clips in train_sharp as 240 to 269; "
+        "the small frames, where they are"
+        " not to be made, in train_sharp_bicubic/X4 and val_sharp_bicubic/X4. REDS4, the test split, may "
+        "lie in GT and sharp_bicubic",
         {
-            "train": Split(clips=(reds_train("", ""), reds_train("train/", "val/"), (reds("train", "", without=REDS4),))),
+            "train": Split(
+                clips=(reds_train("", ""), reds_train("train/", "val/"), (reds("train", "", without=REDS4),))
+            ),
             "test": Split(
                 clips=(
                     (SequenceLayout(f"GT/{FRAMES}", (f"sharp_bicubic/{FRAMES}",), only=REDS4),),
@@ -60,14 +74,16 @@ DATASETS = {
     ),
     "vimeo-90k": Dataset(
         "Vimeo-90K septuplets",
-        "vimeo_septuplet/sequences/00001/0001/im1.png to im7.png, vimeo_septuplet/sep_trainlist.txt and sep_testlist.txt; the small frames,"
+        "vimeo_septuplet/sequences/00001/0001/im1.png to im7.png, vimeo_septuplet/sep_trainlist.txt and "
+        "sep_testlist.txt; the small frames,"
         " where they are not to be made, in vimeo_septuplet_matlabLRx4/sequences",
         {"train": vimeo("train"), "test": vimeo("test", (SEPTUPLET_JUDGED,))},
         ("vimeo90k", "vimeo_septuplet"),
     ),
     "vid4": Dataset(
         "Vid4",
-        "GT/calendar, GT/city, GT/foliage and GT/walk with their frames, and the same in BIx4 where the small frames are not to be made",
+        "GT/calendar, GT/city, GT/foliage and GT/walk with their frames, and the same in BIx4 where the "
+        "small frames are not to be made",
         {
             "test": Split(
                 clips=(
@@ -81,9 +97,16 @@ DATASETS = {
     ),
     "davis": Dataset(
         "DAVIS 2017 at 480p",
-        "JPEGImages/480p/bear/00000.jpg and ImageSets/2017/train.txt, val.txt, or test-dev.txt for the test split",
+        "JPEGImages/480p/bear/00000.jpg and ImageSets/2017/train.txt, val.txt, or test-dev.txt for the test "
+        "split",
         {"train": davis("train"), "validation": davis("val"), "test": davis("test-dev")},
-        ("DAVIS", "DAVIS-2017-trainval-480p/DAVIS", "DAVIS-2017-test-dev-480p/DAVIS", "trainval/DAVIS", "test-dev/DAVIS"),
+        (
+            "DAVIS",
+            "DAVIS-2017-trainval-480p/DAVIS",
+            "DAVIS-2017-test-dev-480p/DAVIS",
+            "trainval/DAVIS",
+            "test-dev/DAVIS",
+        ),
     ),
     "set8": Dataset(
         "Set8",
@@ -92,7 +115,10 @@ DATASETS = {
             "test": Split(
                 clips=(
                     (SequenceLayout(FRAMES, only=SET8),),
-                    (SequenceLayout(f"Derfs/{FRAMES}", only=SET8), SequenceLayout(f"GoPro/{FRAMES}", only=SET8)),
+                    (
+                        SequenceLayout(f"Derfs/{FRAMES}", only=SET8),
+                        SequenceLayout(f"GoPro/{FRAMES}", only=SET8),
+                    ),
                 )
             )
         },
@@ -102,23 +128,46 @@ DATASETS = {
         "CUHK Avenue",
         "training_videos/01.avi to 16.avi and testing_videos/01.avi to 21.avi",
         {
-            "train": Split(clips=((SequenceLayout("training_videos/{clip}"),), (SequenceLayout(f"training/frames/{FRAMES}"),))),
-            "test": Split(clips=((SequenceLayout("testing_videos/{clip}"),), (SequenceLayout(f"testing/frames/{FRAMES}"),))),
+            "train": Split(
+                clips=(
+                    (SequenceLayout("training_videos/{clip}"),),
+                    (SequenceLayout(f"training/frames/{FRAMES}"),),
+                )
+            ),
+            "test": Split(
+                clips=(
+                    (SequenceLayout("testing_videos/{clip}"),),
+                    (SequenceLayout(f"testing/frames/{FRAMES}"),),
+                )
+            ),
         },
         ("Avenue Dataset", "Avenue_Dataset/Avenue Dataset", "Avenue"),
     ),
     "ucsd": Dataset(
         "UCSD Anomaly Detection (Ped1 and Ped2)",
         "UCSDped1/Train/Train001/001.tif and UCSDped1/Test/Test001/001.tif, and the same in UCSDped2",
-        {split: Split(clips=((SequenceLayout(f"UCSDped{{scene}}/{split}/{FRAMES}"),),)) for split in ("train", "test")},
+        {
+            split: Split(clips=((SequenceLayout(f"UCSDped{{scene}}/{split}/{FRAMES}"),),))
+            for split in ("train", "test")
+        },
         ("UCSD_Anomaly_Dataset.v1p2", "UCSD"),
     ),
     "shanghaitech": Dataset(
         "ShanghaiTech Campus",
         "training/videos/01_001.avi and testing/frames/01_0014/000.jpg",
         {
-            "train": Split(clips=((SequenceLayout("training/videos/{clip}"),), (SequenceLayout(f"training/frames/{FRAMES}"),))),
-            "test": Split(clips=((SequenceLayout(f"testing/frames/{FRAMES}"),), (SequenceLayout("testing/videos/{clip}"),))),
+            "train": Split(
+                clips=(
+                    (SequenceLayout("training/videos/{clip}"),),
+                    (SequenceLayout(f"training/frames/{FRAMES}"),),
+                )
+            ),
+            "test": Split(
+                clips=(
+                    (SequenceLayout(f"testing/frames/{FRAMES}"),),
+                    (SequenceLayout("testing/videos/{clip}"),),
+                )
+            ),
         },
         ("shanghaitech",),
     ),

@@ -1,8 +1,9 @@
 """Noise: white and Gaussian on samples as they are stored, and a camera's, in light.
 
-Camera noise is of a variance that grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise modeling and fitting for
-single-image raw-data", TIP 2008), from that of bright light to that of dim light, as T. Brooks et al. draw it ("Unprocessing images for
-learned raw denoising", CVPR 2019), with the readout of many cameras instead of one.
+Camera noise is of a variance that grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise
+modeling and fitting for single-image raw-data", TIP 2008), from that of bright light to that of dim light, as
+T. Brooks et al. draw it ("Unprocessing images for learned raw denoising", CVPR 2019), with the readout of
+many cameras instead of one.
 """
 
 from __future__ import annotations
@@ -22,23 +23,32 @@ BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # how cameras interpolate colours; see `d
 ROWS = (0.0, 0.3)  # noise that is the same all along a row, of each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
-CHROMA_SHARE = 0.15  # of clips, which have coarse noise of the colours on top, as what cameras do against noise leaves it
+# of clips, which have coarse noise of the colours on top, as what cameras do against noise leaves it
+CHROMA_SHARE = 0.15
 CHROMA = (0.008, 0.05)  # its standard deviation in display values
 COARSE = (2, 9)  # pixels, down and across: its grain, the wider along a line
 
 
 def add_gaussian_noise(
-    samples: Tensor, sigma: float, generator: torch.Generator | int, clip_and_round: bool = True, depth: int = 8
+    samples: Tensor,
+    sigma: float,
+    generator: torch.Generator | int,
+    clip_and_round: bool = True,
+    depth: int = 8,
 ) -> Tensor:
-    """White Gaussian noise of standard deviation `sigma` (0-255 scale) on samples of any shape; same shape, dtype and device back.
+    """White Gaussian noise of standard deviation `sigma` (0-255 scale) on samples of any shape; same shape,
+    dtype and device back.
 
-    `samples` are integers of `depth` bits, or floats on their scale. `generator` draws the noise, on its own device; a seed stands for a
-    new one on the CPU, which draws the same on every machine. Frames of a video need one generator: with the same seed for each, their
-    noise would stand still. `clip_and_round` gives what a file can hold, whole samples in [0, 2^depth - 1]; integers can't do without it
-    (ValueError).
+    `samples` are integers of `depth` bits, or floats on their scale. `generator` draws the noise, on its own
+    device; a seed stands for a new one on the CPU, which draws the same on every machine. Frames of a video
+    need one generator: with the same seed for each, their noise would stand still. `clip_and_round` gives
+    what a file can hold, whole samples in [0, 2^depth - 1]; integers can't do without it (ValueError).
     """
     if not (clip_and_round or samples.dtype.is_floating_point):
-        raise ValueError(f"noise on {samples.dtype} samples has to be clipped and rounded; convert to float to keep it as drawn")
+        raise ValueError(
+            f"noise on {samples.dtype} samples has to be clipped and rounded; convert to float to keep it "
+            "as drawn"
+        )
     if isinstance(generator, int):
         generator = torch.Generator().manual_seed(generator)
     noise = torch.randn(samples.shape, generator=generator, device=generator.device).to(samples.device)
@@ -49,7 +59,9 @@ def add_gaussian_noise(
 
 
 def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """(T, 3, H, W) with noise of variance shot * light + read, each (3,) for R, G, B; `noise` is normal, of unit variance."""
+    """(T, 3, H, W) with noise of variance shot * light + read, each (3,) for R, G, B; `noise` is normal, of
+    unit variance.
+    """
     light = to_light(clip)
     return from_light(light + _scaled(noise, light, shot, read))
 
@@ -59,7 +71,9 @@ def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
 
 
 def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing leaves it, or smoothed."""
+    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing
+    leaves it, or smoothed.
+    """
     noisy = _sensed(clip, draw)
     return (noisy + drawn_chroma(clip, draw)).clamp_(0, 1) if draw.random() < CHROMA_SHARE else noisy
 
@@ -69,7 +83,11 @@ def drawn_chroma(clip: Tensor, draw: np.random.Generator) -> Tensor:
     height, width = clip.shape[2:]
     cells = height // int(draw.integers(*COARSE)) + 2, width // int(draw.integers(*COARSE)) + 2
     coarse = torch.from_numpy(draw.standard_normal((len(clip), 2, *cells), dtype=np.float32))
-    blue, red = F.interpolate(coarse, (height, width), mode="bilinear").mul_(1.5 * log_uniform(draw, CHROMA)).split(1, 1)
+    blue, red = (
+        F.interpolate(coarse, (height, width), mode="bilinear")
+        .mul_(1.5 * log_uniform(draw, CHROMA))
+        .split(1, 1)
+    )
     return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
 
 
@@ -87,7 +105,9 @@ def _sensed(clip: Tensor, draw: np.random.Generator) -> Tensor:
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
 
 
-def _demosaiced_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator) -> Tensor:
+def _demosaiced_noise(
+    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator
+) -> Tensor:
     """Noise as it comes out of demosaicing, on the clip as it is: what demosaicing does to edges is no noise."""
     rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
     light = to_light(clip)
@@ -97,7 +117,9 @@ def _demosaiced_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, d
 
 
 def smoothed(noise: Tensor, share: float) -> Tensor:
-    """White noise (T, 3, H, W) with `share` of each sample given to either neighbour across and down, of the same variance again."""
+    """White noise (T, 3, H, W) with `share` of each sample given to either neighbour across and down, of the
+    same variance again.
+    """
     line = torch.tensor([share, 1.0, share])
     kernel = torch.outer(line, line) / line.square().sum()
     padded = F.pad(noise, (1, 1, 1, 1), mode="circular").flatten(0, 1)[:, None]

@@ -46,7 +46,9 @@ def motion(clip: Tensor) -> float:
     if len(clip) < 2:
         return 0.0
     coarse = F.avg_pool2d(clip.mean(1), COARSE)
-    along = (coarse[:, :, 1:] - coarse[:, :, :-1]).abs().mean() + (coarse[:, 1:] - coarse[:, :-1]).abs().mean()
+    along = (coarse[:, :, 1:] - coarse[:, :, :-1]).abs().mean() + (
+        coarse[:, 1:] - coarse[:, :-1]
+    ).abs().mean()
     return float(2 * COARSE * (coarse[1:] - coarse[:-1]).abs().mean() / along.clamp(min=1e-3))
 
 
@@ -117,7 +119,9 @@ def drawn_part(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def kernel_of(way: NDArray[np.float64], reach: int | None = None) -> Tensor:
-    """(side, side), side odd, sum 1: how long a point stays where, with its place in the middle of the way (moments, 2) in the centre."""
+    """(side, side), side odd, sum 1: how long a point stays where, with its place in the middle of the way
+    (moments, 2) in the centre.
+    """
     places = way - way[len(way) // 2]
     reach = reach or math.ceil(np.abs(places).max()) + 1
     side = 2 * reach + 1
@@ -127,7 +131,9 @@ def kernel_of(way: NDArray[np.float64], reach: int | None = None) -> Tensor:
     for down in (0, 1):
         for right in (0, 1):
             part = np.abs(1 - down - share[:, 0]) * np.abs(1 - right - share[:, 1])
-            kernel += np.bincount((base[:, 0] + down + reach) * side + base[:, 1] + right + reach, part, side * side)
+            kernel += np.bincount(
+                (base[:, 0] + down + reach) * side + base[:, 1] + right + reach, part, side * side
+            )
     return torch.from_numpy(kernel / kernel.sum()).float().view(side, side)
 
 
@@ -136,7 +142,9 @@ def kernels_of(way: NDArray[np.float64], frames: int, lens: Tensor | None = None
     parts = np.split(way, frames)
     reach = max(math.ceil(np.abs(part - part[len(part) // 2]).max()) for part in parts) + 1
     kernels = torch.stack([kernel_of(part, reach) for part in parts])
-    return kernels if lens is None else F.conv2d(kernels[:, None], lens[None, None], padding=len(lens) - 1)[:, 0]
+    return (
+        kernels if lens is None else F.conv2d(kernels[:, None], lens[None, None], padding=len(lens) - 1)[:, 0]
+    )
 
 
 def disc(radius: float) -> Tensor:

@@ -1,8 +1,8 @@
 """What a sensor behind a Bayer filter and the interpolation after it make of a picture.
 
-Green is interpolated along edges and gets its bends from the colour measured there (J. Hamilton and J. Adams, US patent 5,629,734, 1997);
-red and blue follow green by their differences (D. Cok, US patent 4,642,678, 1987). So noise comes out coarse, and partly the same in all
-colours.
+Green is interpolated along edges and gets its bends from the colour measured there (J. Hamilton and J. Adams,
+US patent 5,629,734, 1997); red and blue follow green by their differences (D. Cok, US patent 4,642,678,
+1987). So noise comes out coarse, and partly the same in all colours.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ BETWEEN = ((0.25, 0.5, 0.25), (0.5, 1.0, 0.5), (0.25, 0.5, 0.25))
 
 
 def demosaiced(light: Tensor, bend: float = 1.0, follow: float = 1.0) -> Tensor:
-    """(T, 3, H, W) of which red, green / green, blue sites keep one colour each, interpolated to three again; at least 3x3 pixels.
+    """(T, 3, H, W) of which red, green / green, blue sites keep one colour each, interpolated to three again;
+    at least 3x3 pixels.
 
-    `bend` is the share of the measured colour's second difference that green gets, `follow` the share of green that red and blue go by
-    (0, 0: all colours by themselves).
+    `bend` is the share of the measured colour's second difference that green gets, `follow` the share of
+    green that red and blue go by (0, 0: all colours by themselves).
     """
     sites = _sites(light)
     raw = (light * sites).sum(1, keepdim=True)
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
     differences = (raw - follow * green) * sites[::2]
     kernel = torch.tensor(BETWEEN).expand(2, 1, 3, 3)
-    red, blue = (F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2) + follow * green).split(1, 1)
+    red, blue = (
+        F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2) + follow * green
+    ).split(1, 1)
     return torch.cat((red, green, blue), 1)
 
 

@@ -1,4 +1,6 @@
-"""Even grain, as film has it: put over a restored picture that looks too smooth, or over one whose bands it should hide."""
+"""Even grain, as film has it: put over a restored picture that looks too smooth, or over one whose bands it
+should hide.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ LEAST = 0.35  # of the strength in mid tones is left at black and white
 def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: bool) -> tuple[Tensor, ...]:
     """Planes (T, H, W) on the 0-255 scale with grain of `sigma` in mid tones; less at black and white.
 
-    The grain of a frame follows from its number alone, `first` for the first one. With `colour` the planes after the first are colour
-    differences and stay as they are; otherwise all get the same grain.
+    The grain of a frame follows from its number alone, `first` for the first one. With `colour` the planes
+    after the first are colour differences and stay as they are; otherwise all get the same grain.
     """
     frames, height, width = planes[0].shape
-    noise = torch.stack([_frame(height, width, first + index) for index in range(frames)]).to(planes[0].device)
+    noise = torch.stack([_frame(height, width, first + index) for index in range(frames)]).to(
+        planes[0].device
+    )
     grained = planes[:1] if colour else planes
     return (*(plane + sigma * noise * _tone(plane) for plane in grained), *planes[len(grained) :])
 

@@ -20,7 +20,9 @@ from vidrestore.degrade.regions import blended, drawn_regions, feet
 DENSITY = (0.3, 6.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.6, 1.0)  # about RESIDE's
 TINT = 0.02  # standard deviation of a colour's airlight and optical depth from those of the others
-COLOURED_SHARE = 0.25  # of clips whose airlight has a colour that one sees: dust, smoke, evening, blue distance
+COLOURED_SHARE = (
+    0.25  # of clips whose airlight has a colour that one sees: dust, smoke, evening, blue distance
+)
 COLOURED = 0.08  # the same deviation of these, between red and blue
 NEAREST = 0.15  # depth of the nearest thing, at most: a frame shows something near
 UNEVEN_SHARE, UNEVEN = (
@@ -29,7 +31,9 @@ UNEVEN_SHARE, UNEVEN = (
 )  # clips whose haze lies in patches, and how much thicker or thinner these are
 TOWARDS_SUN = 0.1  # most that airlight grows or fades from the middle of a frame to its sides
 DRIFT = 0.01  # standard deviation of what haze gains in density from a frame to the next
-LIGHT_SHARE = 0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
+LIGHT_SHARE = (
+    0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
+)
 EXPOSED_SHARE, EXPOSED = (
     0.3,
     0.08,
@@ -52,7 +56,9 @@ def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
     if draw.random() < UNEVEN_SHARE:
         depth = depth * (1 + UNEVEN * draw.uniform(-1, 1) * _rolling(clip.shape[2], clip.shape[3], draw))
     growth = 1 + np.cumsum(draw.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
-    density = torch.from_numpy(log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, (1, 3, 1, 1))) * growth).float()
+    density = torch.from_numpy(
+        log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, (1, 3, 1, 1))) * growth
+    ).float()
     transmission, airlight = torch.exp(-density * depth), drawn_airlight(clip, draw)
     if draw.random() < LIGHT_SHARE:
         exposure = np.exp(draw.normal(0, EXPOSED)) if draw.random() < EXPOSED_SHARE else 1.0
@@ -81,10 +87,14 @@ def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """
     height, width = clip.shape[2:]
     standing = draw.random() < STANDING_SHARE
-    shares = draw.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])  # one of them usually prevails
+    shares = draw.dirichlet(
+        [0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3]
+    )  # one of them usually prevails
     parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw)]
     parts += [] if standing else [_by_brightness(clip, draw)]
-    depth = sum((float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(1, 1, 1, 1))
+    depth = sum(
+        (float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(1, 1, 1, 1)
+    )
     if standing:
         depth = _standing(depth, clip, draw)
     near, far = np.sort(draw.beta(0.4, 0.4, 2))
@@ -102,7 +112,12 @@ def _standing(depth: Tensor, clip: Tensor, draw: np.random.Generator) -> Tensor:
     upright = torch.tensor([float(lines[round(foot * (len(lines) - 1))]) for foot in lowest])
     upright *= torch.from_numpy(np.exp(draw.normal(0, 0.15, count))).float()
     share = torch.from_numpy(draw.random(count) < draw.uniform(0.4, 1)).float()
-    sky = int(regions[len(regions) // 2, : max(1, regions.shape[1] // 8)].flatten().bincount(minlength=count).argmax())
+    sky = int(
+        regions[len(regions) // 2, : max(1, regions.shape[1] // 8)]
+        .flatten()
+        .bincount(minlength=count)
+        .argmax()
+    )
     if draw.random() < SKY_SHARE and lowest[sky] < SKY_FOOT:
         upright[sky], share[sky] = float(depth.amax()) * draw.uniform(1, 1.5), 1.0
     return blended((share * upright)[regions][:, None] + (1 - share)[regions][:, None] * depth)
@@ -110,13 +125,19 @@ def _standing(depth: Tensor, clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 def _ramp(height: int, width: int, draw: np.random.Generator) -> Tensor:
     """(1, 1, H, W): from the bottom to the top, tilted a little."""
-    rows, columns = torch.meshgrid(torch.linspace(1, 0, height), torch.linspace(-0.5, 0.5, width), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.linspace(1, 0, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
+    )
     return (rows + draw.normal(0, 0.2) * columns).clamp(0, 1)[None, None] ** draw.uniform(0.5, 3)
 
 
 def _ground(height: int, width: int, draw: np.random.Generator) -> Tensor:
-    """(1, 1, H, W): a plane that runs to a horizon, as a camera above it sees it, and what stands behind it all at one depth."""
-    rows, columns = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(-0.5, 0.5, width), indexing="ij")
+    """(1, 1, H, W): a plane that runs to a horizon, as a camera above it sees it, and what stands behind it
+    all at one depth.
+    """
+    rows, columns = torch.meshgrid(
+        torch.linspace(0, 1, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
+    )
     below = rows - draw.uniform(-0.3, 0.7) + draw.normal(0, 0.1) * columns
     return (draw.uniform(0.02, 0.4) / below.clamp(min=1e-3)).clamp(max=1)[None, None]
 

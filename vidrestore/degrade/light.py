@@ -1,4 +1,6 @@
-"""Display values and light: video stores about the 2.2th root of light, which is where optics and sensors add."""
+"""Display values and light: video stores about the 2.2th root of light, which is where optics and sensors
+add.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class Swarm:
         return torch.from_numpy(np.stack(maps))[:, None]
 
 
-def drawn_swarm(room: Room, density: float, step: Array, way: Array, draw: np.random.Generator, spread: float = 0.1) -> Swarm:
+def drawn_swarm(
+    room: Room, density: float, step: Array, way: Array, draw: np.random.Generator, spread: float = 0.1
+) -> Swarm:
     """`density` things per pixel that differ by `spread` in step and way; their weight is about 1."""
     count = draw.poisson(density * room[0] * room[1])
     start = draw.uniform(0, 1, (2, count)) * np.array(room)[:, None]
@@ -98,7 +100,9 @@ def shaped(shape: Tensor, room: Room) -> Tensor:
 
 
 def capsule(length: float, angle: float, radius: float, softness: float, largest: int = 32) -> Tensor:
-    """(side, side), side odd: 1 within `radius` of a segment, falling to 0 over `softness` pixels. Angle 0 points down, pi/2 right."""
+    """(side, side), side odd: 1 within `radius` of a segment, falling to 0 over `softness` pixels. Angle 0
+    points down, pi/2 right.
+    """
     reach = min(largest, math.ceil(length / 2 + radius + softness))
     rows, columns = torch.meshgrid(*[torch.arange(-reach, reach + 1).float()] * 2, indexing="ij")
     along = rows * math.cos(angle) + columns * math.sin(angle)

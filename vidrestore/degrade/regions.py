@@ -28,9 +28,13 @@ def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
     count = int(draw.integers(*COUNT, endpoint=True))
     colour = log_uniform(draw, COLOUR)
     places = draw.uniform(0, 1, (2, count))
-    rows, columns = (torch.from_numpy(place * side).long() for place, side in zip(places, (height, width), strict=True))
+    rows, columns = (
+        torch.from_numpy(place * side).long() for place, side in zip(places, (height, width), strict=True)
+    )
     smooth = blended(clip)
-    seeds = torch.cat((colour * smooth[frames // 2, :, rows, columns], torch.from_numpy(places).float()))  # (5, count)
+    seeds = torch.cat(
+        (colour * smooth[frames // 2, :, rows, columns], torch.from_numpy(places).float())
+    )  # (5, count)
     nearness = (colour * smooth.permute(0, 2, 3, 1).reshape(-1, 3)) @ seeds[:3]
     nearness = nearness.view(frames, height, width, count)
     nearness += (torch.linspace(0, 1, height)[:, None] * seeds[3])[:, None]

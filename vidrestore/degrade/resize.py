@@ -1,4 +1,6 @@
-"""Resizing as MATLAB's imresize does it: what the low-resolution frames of super-resolution papers are made with."""
+"""Resizing as MATLAB's imresize does it: what the low-resolution frames of super-resolution papers are made
+with.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from torch import Tensor
 
 
 def imresize(pictures: Tensor, scale: float) -> Tensor:
-    """(..., H, W) float -> (..., ceil(H scale), ceil(W scale)): bicubic (a = -0.5), antialiased when shrinking, mirrored at the borders.
+    """(..., H, W) float -> (..., ceil(H scale), ceil(W scale)): bicubic (a = -0.5), antialiased when
+    shrinking, mirrored at the borders.
 
-    Neither rounded nor clipped. R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
+    Neither rounded nor clipped. R. Keys, "Cubic convolution interpolation for digital image processing",
+    1981.
     """
     down, right = (resizing_matrix(length, scale).to(pictures) for length in pictures.shape[-2:])
     return down @ pictures @ right.mT

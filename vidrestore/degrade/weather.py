@@ -50,7 +50,9 @@ VEIL = (
     0.0,
     0.35,
 )  # optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
-LIGHT_SHARE = 0.5  # of clips on which weather is added as light; on the others in display values, as data sets have it
+LIGHT_SHARE = (
+    0.5  # of clips on which weather is added as light; on the others in display values, as data sets have it
+)
 
 
 def add_rain(
@@ -98,7 +100,9 @@ def _thin(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[
     for _ in range(draw.integers(2, 7)):
         near = log_uniform(draw, NEAR)
         density = log_uniform(draw, STREAKS) / near
-        swarm = drawn_swarm(room, density, 120 * near * down, 60 * near * exposure * draw.uniform(0.5, 1) * down, draw, 0.05)
+        swarm = drawn_swarm(
+            room, density, 120 * near * down, 60 * near * exposure * draw.uniform(0.5, 1) * down, draw, 0.05
+        )
         thin = near * draw.uniform(0.6, 1.2)
         yield strength * draw.uniform(0.5, 1.5) * swarm.traces(frames, room), soft(max(0.35, thin), room)
     if draw.random() < THICK_SHARE:
@@ -118,11 +122,16 @@ def _splashes(frames: int, room: Room, draw: np.random.Generator) -> Tensor:
     size, density = draw.uniform(1, 5), log_uniform(draw, (3e-4, 3e-3))
     parts = []
     for _ in range(frames):
-        hits = np.repeat(draw.uniform(0, 1, (2, draw.poisson(density * room[0] * room[1]))), 5, axis=1) * np.array(room)[:, None]
+        hits = (
+            np.repeat(draw.uniform(0, 1, (2, draw.poisson(density * room[0] * room[1]))), 5, axis=1)
+            * np.array(room)[:, None]
+        )
         thrown = draw.normal(0, size, hits.shape)
         thrown[0] = -abs(thrown[0])
         still = np.zeros_like(hits)
-        parts.append(Swarm(hits + thrown, still, 0.4 * thrown, draw.lognormal(0, 0.5, hits.shape[1])).traces(1, room))
+        parts.append(
+            Swarm(hits + thrown, still, 0.4 * thrown, draw.lognormal(0, 0.5, hits.shape[1])).traces(1, room)
+        )
     return torch.cat(parts)
 
 
@@ -143,7 +152,9 @@ def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
     bright = max(draw.uniform(0.7, 1), min(1.0, 1.3 * float(clip.mean())))
     colour = torch.from_numpy(bright * (1 + draw.normal(0, 0.02, 3))).float()
     if draw.random() < LIGHT_SHARE:
-        return from_light(add_snow(add_haze(to_light(clip), transmission, to_light(airlight)), mask, to_light(colour)))
+        return from_light(
+            add_snow(add_haze(to_light(clip), transmission, to_light(airlight)), mask, to_light(colour))
+        )
     return add_snow(add_haze(clip, transmission, airlight), mask, colour).clamp(0, 1)
 
 
@@ -157,7 +168,9 @@ def _flakes(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tupl
     for radius in radii:
         fall = (4 + 8 * radius) * draw.uniform(0.4, 1.2) * down
         density = log_uniform(draw, FLAKES) / radius**1.7
-        swarm = drawn_swarm(room, density, fall, min(exposure, 3 * radius / np.hypot(*fall)) * fall, draw, 0.25)
+        swarm = drawn_swarm(
+            room, density, fall, min(exposure, 3 * radius / np.hypot(*fall)) * fall, draw, 0.25
+        )
         # light that a flake takes away is spread over its disc: larger is fainter
         opacity = depth * draw.uniform(0.5, 1.5) * min(1.0, (3 / radius) ** 0.5)
         passed = max(1.0, math.hypot(*fall) * exposure / (2 * radius + 1))

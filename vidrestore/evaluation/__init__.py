@@ -41,13 +41,15 @@ def evaluate(
     threads: int = 0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is needed.
+    """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is
+    needed.
 
-    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of the papers' tables, `metrics`
-    (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM. `films` are for the suite `quick`, which looks at their first
-    `seconds` (`quick.SECONDS` unless given) with `threads` of the CPU (0: all). `tell` hears what is being done. Raises OptionError for an
-    unknown suite, system, set or metric and for what the suite has no use for, ConfigError or DatasetError where data is
-    missing, CheckpointError for weights that aren't there or don't fit.
+    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of
+    the papers' tables, `metrics` (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM.
+    `films` are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given)
+    with `threads` of the CPU (0: all). `tell` hears what is being done. Raises OptionError for an unknown
+    suite, system, set or metric and for what the suite has no use for, ConfigError or DatasetError where data
+    is missing, CheckpointError for weights that aren't there or don't fit.
     """
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
@@ -58,17 +60,29 @@ def evaluate(
     if suite not in table_names() and (systems or sets):
         raise OptionError("systems and sets choose rows of a paper's table; leave them out here")
     if suite not in table_names() and metrics:
-        raise OptionError(f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here")
+        raise OptionError(
+            f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
+        )
     if films and suite != "quick":
         raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
     if seconds is not None and suite != "quick":
         raise OptionError("--seconds is for --suite quick; the others look at all of their data")
     if folder is not None and suite == "quick":
-        raise OptionError("--data is for the other suites; name films for --suite quick: vidrestore eval --suite quick film.mp4")
+        raise OptionError(
+            "--data is for the other suites; name films for --suite quick: vidrestore eval --suite quick "
+            "film.mp4"
+        )
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)
     if suite == "quick":
-        return evaluate_films([Path(film) for film in films], weights, SECONDS if seconds is None else seconds, where, tell, threads)
+        return evaluate_films(
+            [Path(film) for film in films],
+            weights,
+            SECONDS if seconds is None else seconds,
+            where,
+            tell,
+            threads,
+        )
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, where, tell)
     return evaluate_table(suite, folder, weights, systems, sets, metrics, where, tell)

@@ -21,7 +21,9 @@ OTHER_CLIPS = "clips of your own: the manifest's figures are of other clips, so 
 
 
 def evaluate_bundled(weights: Sequence[str], data: Path | None, device: str, tell: Tell) -> Result:
-    """Measure all listed weights that are on this machine, or those named, each on the held-out data of its recipe."""
+    """Measure all listed weights that are on this machine, or those named, each on the held-out data of its
+    recipe.
+    """
     absent = [] if weights else [name for name, card in read_manifest().items() if locate(card) is None]
     names = weights or [name for name in read_manifest() if name not in absent]
     rows = tuple(row for name in names for row in _rows(name, None, data, device, tell))
@@ -29,8 +31,12 @@ def evaluate_bundled(weights: Sequence[str], data: Path | None, device: str, tel
     return _result("bundled", "Held-out figures of bundled weights", rows, notes, data)
 
 
-def evaluate_recipe(config: Path, weights: Sequence[str], data: Path | None, device: str, tell: Tell) -> Result:
-    """Measure weights (those of the recipe's name in the manifest unless some are named) on the held-out data of one recipe."""
+def evaluate_recipe(
+    config: Path, weights: Sequence[str], data: Path | None, device: str, tell: Tell
+) -> Result:
+    """Measure weights (those of the recipe's name in the manifest unless some are named) on the held-out data
+    of one recipe.
+    """
     recipe = read_config(config)
     if not weights and recipe.name not in read_manifest():
         raise ConfigError(f"{config}: no weights named {recipe.name!r} are bundled; name some with --weights")

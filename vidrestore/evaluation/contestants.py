@@ -31,7 +31,8 @@ NAMES = {  # of systems that a table does not name
 
 @dataclass(frozen=True)
 class Contestant:
-    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are for, empty for all.
+    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are
+    for, empty for all.
 
     `label` is what the weights are called where others on the same test set have their name, too.
     """
@@ -55,33 +56,51 @@ class Contestant:
 
 
 def contestants(
-    table: Table, free: Collection[str], families: Collection[str], task: str, sources: Sequence[str], device: str
+    table: Table,
+    free: Collection[str],
+    families: Collection[str],
+    task: str,
+    sources: Sequence[str],
+    device: str,
 ) -> list[Contestant]:
-    """The systems in `free`, and those of the weights in `sources`: names or files, with "SET=" before those for one test set.
+    """The systems in `free`, and those of the weights in `sources`: names or files, with "SET=" before those
+    for one test set.
 
-    Without sources, all listed weights of the families and the task that are on this machine. Raises CheckpointError for weights that
-    aren't there, OptionError for some of another family.
+    Without sources, all listed weights of the families and the task that are on this machine. Raises
+    CheckpointError for weights that aren't there, OptionError for some of another family.
     """
     taking = [Contestant(system, device=device) for system in FREE if system in free]
     cards = read_manifest().values()
-    listed = [card.name for card in cards if card.family in families and card.task == task and locate(card) is not None]
+    listed = [
+        card.name
+        for card in cards
+        if card.family in families and card.task == task and locate(card) is not None
+    ]
     for source in dict.fromkeys(sources or listed):
         only, name = _parsed(source, table)
         model = load_model(name, device)
         if model.card.family not in families:
-            raise OptionError(f"{name}: weights of {model.card.family}, but {table.name} is for {', '.join(sorted(families))}")
+            raise OptionError(
+                f"{name}: weights of {model.card.family}, but {table.name} is for "
+                f"{', '.join(sorted(families))}"
+            )
         taking.append(Contestant(system_of(model), model, name, device, only))
     return told_apart(taking)
 
 
 def told_apart(taking: Sequence[Contestant]) -> list[Contestant]:
-    """The same with a label, their source, for weights whose name others on a test set have: a/dust.safetensors and b/dust.safetensors."""
+    """The same with a label, their source, for weights whose name others on a test set have:
+    a/dust.safetensors and b/dust.safetensors.
+    """
 
     def is_another(one: Contestant, other: Contestant) -> bool:
         meet = one.only == other.only or not (one.only and other.only)
         return one.weights == other.weights and one.source != other.source and meet
 
-    return [replace(one, label=one.source) if any(is_another(one, other) for other in taking) else one for one in taking]
+    return [
+        replace(one, label=one.source) if any(is_another(one, other) for other in taking) else one
+        for one in taking
+    ]
 
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:
@@ -96,12 +115,20 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
 
 
 def system_of(model: Model) -> str:
-    """The name of a network in the tables: DUST by its heads, others by their size and what is left out or another than usual."""
+    """The name of a network in the tables: DUST by its heads, others by their size and what is left out or
+    another than usual.
+    """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
-        return _sized(family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")) + _other_than_released(config)
+        return _sized(
+            family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")
+        ) + _other_than_released(config)
     if family == "vsr-transformer":
-        size = _sized(family, vsr_transformer_family.SIZES, config, ("features", "blocks")) if config.local else family
+        size = (
+            _sized(family, vsr_transformer_family.SIZES, config, ("features", "blocks"))
+            if config.local
+            else family
+        )
         left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
         return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"
     name = "mh-dust" if family == "dust" and config.heads > 1 else family
@@ -120,26 +147,38 @@ def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
             "-p" * (not config.chain),
             limit * (config.offset_limit != usual.offset_limit and not fixed),
             "-no-cpe" * (config.attention.position == "none"),
-            f"-p{config.attention.focus_power}" * (config.attention.focus_power != usual.attention.focus_power),
+            f"-p{config.attention.focus_power}"
+            * (config.attention.focus_power != usual.attention.focus_power),
         )
     )
 
 
 def _sized(family: str, sizes: Mapping[str, Any], config: Any, told_by: Sequence[str]) -> str:
-    """The family with the name of the size whose fields `told_by` are the config's, "other" where there is none."""
-    same = (name for name, size in sizes.items() if all(getattr(size, field) == getattr(config, field) for field in told_by))
+    """The family with the name of the size whose fields `told_by` are the config's, "other" where there is
+    none.
+    """
+    same = (
+        name
+        for name, size in sizes.items()
+        if all(getattr(size, field) == getattr(config, field) for field in told_by)
+    )
     return f"{family}-{next(same, 'other')}"
 
 
 def chosen(taking: Iterable[Contestant], table: Table, systems: Sequence[str]) -> list[Contestant]:
-    """Those among the systems asked for; all of them where none is. OptionError where a name is unknown, or nobody is left."""
+    """Those among the systems asked for; all of them where none is. OptionError where a name is unknown, or
+    nobody is left.
+    """
     taking = list(taking)
     known = list(dict.fromkeys([*(contestant.system for contestant in taking), *table.systems]))
     if unknown := [name for name in systems if name not in known]:
         raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
     left = [contestant for contestant in taking if not systems or contestant.system in systems]
     if systems and not left:
-        raise OptionError(f"{table.name}: no weights for {', '.join(systems)} are bundled or named; give some with --weights")
+        raise OptionError(
+            f"{table.name}: no weights for {', '.join(systems)} are bundled or named; give some with "
+            "--weights"
+        )
     return left
 
 

@@ -1,4 +1,6 @@
-"""Metrics as each paper's own scripts compute them. Pictures are (C, H, W) tensors: uint8, or float in [0, 1] where it says so."""
+"""Metrics as each paper's own scripts compute them. Pictures are (C, H, W) tensors: uint8, or float in [0, 1]
+where it says so.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,15 @@ def matlab_luma_figures(restored: Tensor, clean: Tensor) -> dict[str, float]:
 def volume_figures(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """PSNR over all samples, and what MATLAB's `ssim` gives for a colour picture. uint8, or floats in [0, 1]."""
     top = 255.0 if restored.dtype == torch.uint8 else 1.0
-    return {"psnr": psnr(rows_last(restored), rows_last(clean), top), "ssim": volume_ssim(restored, clean, top)}
+    return {
+        "psnr": psnr(rows_last(restored), rows_last(clean), top),
+        "ssim": volume_ssim(restored, clean, top),
+    }
 
 
 def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
-    """SSIM of a colour picture taken for a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian window, that mixes the channels.
+    """SSIM of a colour picture taken for a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian window, that
+    mixes the channels.
 
     Beyond the borders, those of the channels too, the last samples go on; the mean is over all places.
     """
@@ -62,7 +68,11 @@ def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
     variance_a, variance_b = _smooth(a * a) - mean_a**2, _smooth(b * b) - mean_b**2
     covariance = _smooth(a * b) - mean_a * mean_b
     c1, c2 = (SSIM_K1 * top) ** 2, (SSIM_K2 * top) ** 2
-    index = (2 * mean_a * mean_b + c1) * (2 * covariance + c2) / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))
+    index = (
+        (2 * mean_a * mean_b + c1)
+        * (2 * covariance + c2)
+        / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))
+    )
     return float(index.mean())
 
 
@@ -75,7 +85,9 @@ def _smooth(volume: Tensor) -> Tensor:
 
 
 def _gaussian(length: int) -> Tensor:
-    """(length, length): each row the window around one sample; what lies beyond the ends counts for the last samples."""
+    """(length, length): each row the window around one sample; what lies beyond the ends counts for the last
+    samples.
+    """
     offset = torch.arange(SSIM_WINDOW, dtype=torch.float64) - SSIM_WINDOW // 2
     window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
     window /= window.sum()

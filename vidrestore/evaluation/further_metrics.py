@@ -1,7 +1,8 @@
 """Metrics besides PSNR and SSIM: VMAF, by an FFmpeg that has libvmaf.
 
-It sees the gray picture (BT.601 of 8-bit R, G, B, as `sequence_frames.grey` weighs it) in the range of video, 16 to 235, in 8 bits, with
-libvmaf's default model (vmaf_v0.6.1). It looks at motion, so a clip's frames must come in order.
+It sees the gray picture (BT.601 of 8-bit R, G, B, as `sequence_frames.grey` weighs it) in the range of video,
+16 to 235, in 8 bits, with libvmaf's default model (vmaf_v0.6.1). It looks at motion, so a clip's frames must
+come in order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ LINES = {VMAF: "libvmaf's default model, of BT.601 luma in the range of video in
 
 
 class FurtherMetrics:
-    """The metrics `names` of one clip of frames (..., H, W) = `shape`; a context that holds files while it is open.
+    """The metrics `names` of one clip of frames (..., H, W) = `shape`; a context that holds files while it is
+    open.
 
     Raises DatasetError for frames that are too small.
     """
@@ -32,7 +34,10 @@ class FurtherMetrics:
         height, width = shape[-2:]
         if names and min(height, width) < SMALLEST:
             size = f"needs {SMALLEST} lines and columns"
-            raise DatasetError(f"frames of {width}x{height} are too small for {VMAF}, which {size}; leave it out of --metrics")
+            raise DatasetError(
+                f"frames of {width}x{height} are too small for {VMAF}, which {size}; leave it out of "
+                "--metrics"
+            )
         self._vmaf = Vmaf(height, width) if names else None
 
     def __enter__(self) -> Self:
@@ -64,7 +69,9 @@ def gray_levels(picture: Tensor) -> Tensor:
 def check_metrics(names: Sequence[str]) -> None:
     """Raise OptionError for an unknown metric, or if no FFmpeg measures it."""
     if unknown := [name for name in names if name not in NAMES]:
-        raise OptionError(f"no metric {', '.join(unknown)} besides PSNR and SSIM; there are: {', '.join(NAMES)}")
+        raise OptionError(
+            f"no metric {', '.join(unknown)} besides PSNR and SSIM; there are: {', '.join(NAMES)}"
+        )
     if names:
         ffmpeg_with_vmaf()
 

@@ -1,4 +1,6 @@
-"""Held-out figures, measured again: the recipe's own held-out data and objective, beside the figures that the weights' card holds."""
+"""Held-out figures, measured again: the recipe's own held-out data and objective, beside the figures that the
+weights' card holds.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,17 @@ HELD_OUT = "held-out"  # what the names of such figures begin with
 def recipe_of(card: Card) -> RunConfig:
     """The configuration that weights were trained by, which their card holds.
 
-    Its folders are relative to the working folder, or to the recipes of the checkout if they are only there. Raises ConfigError if the
-    card holds none.
+    Its folders are relative to the working folder, or to the recipes of the checkout if they are only there.
+    Raises ConfigError if the card holds none.
     """
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: doesn't hold the configuration of its training; give --config")
     name = f"{card.name}.toml"
-    here, recipes = (parse_config(text, folder / name) for folder in (Path(), weights_folder().parent / "examples" / "train"))
+    here, recipes = (
+        parse_config(text, folder / name)
+        for folder in (Path(), weights_folder().parent / "examples" / "train")
+    )
     return recipes if _has_data(recipes) and not _has_data(here) else here
 
 
@@ -43,10 +48,12 @@ def _has_data(config: RunConfig) -> bool:
 
 
 def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> Iterator[Row]:
-    """Yield the figures of one network on the held-out data of a recipe, or on the clips in the folder `data` where that is given.
+    """Yield the figures of one network on the held-out data of a recipe, or on the clips in the folder `data`
+    where that is given.
 
-    They are held against the card's where the recipe is the one that the weights were trained by and the clips are its own. Raises
-    ConfigError where the clips are not there, CheckpointError where the recipe is of another family or task than the weights.
+    They are held against the card's where the recipe is the one that the weights were trained by and the
+    clips are its own. Raises ConfigError where the clips are not there, CheckpointError where the recipe is
+    of another family or task than the weights.
     """
     _check_fits(config, model.card)
     here, own_clips = with_clips(config, data)
@@ -54,21 +61,35 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     found = measured_figures(here, model)
     for name in dict.fromkeys((*found, *(listed or ()))):
         measured, expected = found.get(name, {}), (listed or {}).get(name, {})
-        verdict: Verdict = "" if listed is None else "not listed" if not expected else "agrees" if agree(measured, expected) else "differs"
+        verdict: Verdict = (
+            ""
+            if listed is None
+            else "not listed"
+            if not expected
+            else "agrees"
+            if agree(measured, expected)
+            else "differs"
+        )
         yield Row(config.family, name, measured, expected, model.card.name, verdict)
 
 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     """The recipe with the clips of another folder, and whether those that it holds out are among them.
 
-    Where they are not, the network is judged on all clips of the folder. A recipe on one of the papers' datasets finds that there.
+    Where they are not, the network is judged on all clips of the folder. A recipe on one of the papers'
+    datasets finds that there.
     """
     if isinstance(config.data, SetConfig):
-        return (config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))), True
+        return (
+            config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))
+        ), True
     if data is None:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():
-                raise ConfigError(f"{folder}: no such folder, where {config.path.name} has its clips; name another with --data")
+                raise ConfigError(
+                    f"{folder}: no such folder, where {config.path.name} has its clips; name another with "
+                    "--data"
+                )
         return config, True
     names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
     if not names:
@@ -84,7 +105,10 @@ def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network.config)
     try:
-        figures = {"psnr": objective.figures(model.network, held_out), "before": objective.figures_before(held_out)}
+        figures = {
+            "psnr": objective.figures(model.network, held_out),
+            "before": objective.figures_before(held_out),
+        }
     except ValueError as error:  # of sizes that the network can't take
         raise ConfigError(f"{model.card.name}: can't be judged as {config.path} says: {error}") from error
     return objective.measured({part: noted(values) for part, values in figures.items()})
@@ -92,7 +116,9 @@ def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
 
 def agree(measured: Values, expected: Values) -> bool:
     """Whether every figure expected was measured, to `AGREEMENT`."""
-    return all(name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items())
+    return all(
+        name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
+    )
 
 
 def _listed(card: Card) -> Mapping[str, Any]:
@@ -108,8 +134,12 @@ def _is_recipe(config: RunConfig, card: Card) -> bool:
 
 
 def _check_fits(config: RunConfig, card: Card) -> None:
-    for what, found, expected in (("family", card.family, (config.family,)), ("task", card.task, (config.task, ANY_TASK))):
+    for what, found, expected in (
+        ("family", card.family, (config.family,)),
+        ("task", card.task, (config.task, ANY_TASK)),
+    ):
         if found not in expected:
             raise CheckpointError(
-                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {expected[0]!r}; name others with --weights"
+                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {expected[0]!r}; "
+                "name others with --weights"
             )

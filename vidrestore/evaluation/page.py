@@ -1,4 +1,5 @@
-"""An evaluation as one HTML page that needs nothing else: table, pictures with a slider, error maps, curves. No network, no other files.
+"""An evaluation as one HTML page that needs nothing else: table, pictures with a slider, error maps, curves.
+No network, no other files.
 
 Its numbers are those of the JSON, which it holds as well (the element `result`).
 """
@@ -70,7 +71,10 @@ def _head(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    heads = "".join(f"<th>{escape(UNITS.get(metric, metric))}</th><th>{escape(result.against)}</th>" for metric in result.metrics)
+    heads = "".join(
+        f"<th>{escape(UNITS.get(metric, metric))}</th><th>{escape(result.against)}</th>"
+        for metric in result.metrics
+    )
     rows = "".join(_row(result, row) for row in result.rows)
     names = "<th>system</th><th>weights</th><th>on</th>"
     return f'<table id="figures"><thead><tr>{names}{heads}<th>verdict</th></tr></thead><tbody>{rows}</tbody></table>'
@@ -91,7 +95,10 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
     seen = [clip for clip in result.clips if clip.shown is not None and clip.system != GIVEN]
     if seen:
         left_out = f" The first {COMPARISONS} of {len(seen)}." if len(seen) > COMPARISONS else ""
-        yield f"<h2>Pictures</h2><p>Drag: before on the left, after on the right.{left_out} Large pictures are cut to their middle.</p>"
+        yield (
+            f"<h2>Pictures</h2><p>Drag: before on the left, after on the right.{left_out} Large pictures "
+            "are cut to their middle.</p>"
+        )
     for clip in seen[:COMPARISONS]:
         assert clip.shown is not None
         yield _comparison(result, clip, clip.shown, pictures)
@@ -111,18 +118,33 @@ def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[
     title = f"{_system(result, clip)}: {', '.join([*_where(result, clip), f'frame {shown.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
     slider = (
-        f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" alt="after">'
+        f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" '
+        'alt="after">'
         f'<img class="over" data-picture="{names["given"]}" alt="before">'
         '<input type="range" min="0" max="100" value="50" aria-label="before and after"></div>'
     )
-    figures = "".join(f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>' for key, name in others)
+    figures = "".join(
+        f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>'
+        for key, name in others
+    )
     scale = f"<p>Errors: purple 0, yellow {MOST_ERROR:g} grey levels and more.</p>"
-    return f'<section class="comparison"><h3>{escape(title)}</h3>{slider}<div class="others">{figures}</div>{scale}</section>'
+    return (
+        f'<section class="comparison"><h3>{escape(title)}</h3>{slider}<div '
+        f'class="others">{figures}</div>{scale}</section>'
+    )
 
 
 def _where(result: Result, clip: ClipFigures) -> list[str]:
     """Test set, clip and setting, as far as there are any."""
-    return [part for part in (clip.test_set, clip.clip, f"{result.column} {clip.column}".strip() if clip.column else "") if part]
+    return [
+        part
+        for part in (
+            clip.test_set,
+            clip.clip,
+            f"{result.column} {clip.column}".strip() if clip.column else "",
+        )
+        if part
+    ]
 
 
 def _system(result: Result, clip: ClipFigures) -> str:

@@ -20,7 +20,9 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
 
 
 def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float) -> NDArray[np.uint8]:
-    """Mean absolute difference of R, G, B, (H, W, 3) each, in colours: purple for none, yellow for `most` grey levels and more."""
+    """Mean absolute difference of R, G, B, (H, W, 3) each, in colours: purple for none, yellow for `most`
+    grey levels and more.
+    """
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every error that there can be
     positions = np.linspace(0, 1, len(HEAT))

@@ -1,9 +1,11 @@
-"""The suite `quick`: any film, without anything to compare it with. How noisy it is before and after restoration, and how it flickers.
+"""The suite `quick`: any film, without anything to compare it with. How noisy it is before and after
+restoration, and how it flickers.
 
-Flicker: what the mean of a patch of 16x16 that follows the motion changes from frame to frame. Motion is found in the source, for both
-films. Per frame it is the median over the patches, so that those that were lost don't count, over 0.6745, which makes it the standard
-deviation where the changes are Gaussian; on the 0-255 scale, of luma (or of the first plane). Fine noise averages out in a patch; what is
-left is what one sees pulsing.
+Flicker: what the mean of a patch of 16x16 that follows the motion changes from frame to frame. Motion is
+found in the source, for both films. Per frame it is the median over the patches, so that those that were lost
+don't count, over 0.6745, which makes it the standard deviation where the changes are Gaussian; on the 0-255
+scale, of luma (or of the first plane). Fine noise averages out in a patch; what is left is what one sees
+pulsing.
 """
 
 from __future__ import annotations
@@ -59,8 +61,11 @@ class Side:
         return {"noise": self.estimator.sigma(), "flicker": fmean(self.flicker) if self.flicker else 0.0}
 
 
-def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0) -> Result:
-    """Restore the first `seconds` of each film with each of the weights, `dust-denoise` unless some are named, and measure both.
+def evaluate_films(
+    films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0
+) -> Result:
+    """Restore the first `seconds` of each film with each of the weights, `dust-denoise` unless some are
+    named, and measure both.
 
     Raises OptionError without a film, and for weights that change its size; MediaError, CheckpointError.
     """
@@ -82,11 +87,21 @@ def evaluate_films(films: Sequence[Path], weights: Sequence[str], seconds: float
                 damaged[title] = damage
     protocol = (
         f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
-        "noise: estimated without reference; flicker: change from frame to frame of the means of patches that follow the motion",
+        "noise: estimated without reference; flicker: change from frame to frame of the means of patches "
+        "that follow the motion",
     )
     notes = tuple(f"{title}: {damage}" for title, damage in damaged.items())
     names = {clip.system: NAMES.get(clip.system, clip.system) for clip in clips}
-    return Result("quick", "Films without reference", "before", tuple(rows), protocol, notes, clips=tuple(clips), names=names)
+    return Result(
+        "quick",
+        "Films without reference",
+        "before",
+        tuple(rows),
+        protocol,
+        notes,
+        clips=tuple(clips),
+        names=names,
+    )
 
 
 def titles(films: Sequence[Path]) -> list[str]:
@@ -98,11 +113,15 @@ def titles(films: Sequence[Path]) -> list[str]:
 def _contestant(name: str, device: str) -> Contestant:
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
-        raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after")
+        raise OptionError(
+            f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after"
+        )
     return Contestant(model.card.task, model, name, device)
 
 
-def _film(film: Path, title: str, contestant: Contestant, seconds: float, threads: int) -> tuple[Row, list[ClipFigures], str | None]:
+def _film(
+    film: Path, title: str, contestant: Contestant, seconds: float, threads: int
+) -> tuple[Row, list[ClipFigures], str | None]:
     """Figures of one film, before and after, and what is wrong with it."""
     task = contestant.system
     with TemporaryDirectory(prefix="vidrestore-") as folder:
@@ -121,13 +140,21 @@ def _film(film: Path, title: str, contestant: Contestant, seconds: float, thread
         ClipFigures(system, "films", "", title, {"flicker": tuple(side.flicker)}, weights)
         for system, side, weights in ((GIVEN, before, ""), (task, after, contestant.weights))
     ]
-    row = Row(task, title, rounded(after.values), rounded(before.values), contestant.weights, "", summary.frames)
+    row = Row(
+        task, title, rounded(after.values), rounded(before.values), contestant.weights, "", summary.frames
+    )
     assert before.picture is not None and after.picture is not None
-    return row, [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))], summary.damage
+    return (
+        row,
+        [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))],
+        summary.damage,
+    )
 
 
 def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tuple[Side, Side]:
-    """Both films measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't flicker."""
+    """Both films measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't
+    flicker.
+    """
     with (
         VideoReader(str(source)) as first,
         VideoReader(str(restored)) as second,

@@ -24,9 +24,11 @@ DECIMALS = {"psnr": 3, "ssim": 5}  # of metrics by the first part of their name;
 
 @dataclass(frozen=True)
 class Row:
-    """One system on one test set. `reference` is what the paper or the manifest says of it; either side may lack metrics.
+    """One system on one test set. `reference` is what the paper or the manifest says of it; either side may
+    lack metrics.
 
-    `verdict` says whether the two agree, where they are of the same network on the same data; it is empty elsewhere.
+    `verdict` says whether the two agree, where they are of the same network on the same data; it is empty
+    elsewhere.
     """
 
     system: str
@@ -40,8 +42,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its result; the clean frame,
-    where there is one."""
+    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its
+    result; the clean frame, where there is one.
+    """
 
     frame: int
     given: NDArray[np.uint8]
@@ -51,7 +54,9 @@ class Shown:
 
 @dataclass(frozen=True)
 class ClipFigures:
-    """One system on one clip (or picture): every metric frame by frame. `column` is the setting, as in the table's columns."""
+    """One system on one clip (or picture): every metric frame by frame. `column` is the setting, as in the
+    table's columns.
+    """
 
     system: str
     test_set: str
@@ -73,7 +78,9 @@ class ClipFigures:
 
 @dataclass(frozen=True)
 class Result:
-    """An evaluation as a whole. `against` says what the reference is: "manifest", "published", or "before" restoration."""
+    """An evaluation as a whole. `against` says what the reference is: "manifest", "published", or "before"
+    restoration.
+    """
 
     suite: str
     title: str
@@ -96,8 +103,12 @@ class Result:
         return tuple(row for row in self.rows if row.verdict == "differs")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: `version` and the fields of this class; a figure that isn't finite, as the PSNR of equal pictures, is None."""
-        return {"version": VERSION} | {item.name: _as_json(getattr(self, item.name)) for item in fields(Result)}
+        """As JSON has it: `version` and the fields of this class; a figure that isn't finite, as the PSNR of
+        equal pictures, is None.
+        """
+        return {"version": VERSION} | {
+            item.name: _as_json(getattr(self, item.name)) for item in fields(Result)
+        }
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -109,7 +120,9 @@ class Result:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["system", "on", "weights", *names, "verdict", "count"])
         for row in self.rows:
-            values = [values.get(metric, "") for metric in self.metrics for values in (row.measured, row.reference)]
+            values = [
+                values.get(metric, "") for metric in self.metrics for values in (row.measured, row.reference)
+            ]
             writer.writerow([row.system, row.on, row.weights, *values, row.verdict, row.count or ""])
         return stream.getvalue()
 
@@ -121,7 +134,10 @@ def rounded(values: Values) -> dict[str, float]:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, ClipFigures):
-        return plain({name: part for name, part in vars(value).items() if name != "shown"} | {"frames": _reported(value)})
+        return plain(
+            {name: part for name, part in vars(value).items() if name != "shown"}
+            | {"frames": _reported(value)}
+        )
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     return plain(vars(value) if isinstance(value, Row) else value)

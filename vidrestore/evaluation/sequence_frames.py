@@ -31,19 +31,25 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
 
 
 def film_frames(path: str) -> Iterator[Tensor]:
-    """Frames of a film by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows that the film is damaged."""
+    """Frames of a film by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows
+    that the film is damaged.
+    """
     with VideoReader(path) as reader:
         video = reader.info.video
         for frame in reader.frames():
             _check_whole(path, reader)
-            planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
+            planes = planes_to_grey(
+                frame.planes[: video.format.plane_count - video.format.alpha], video.format
+            )
             yield eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
         _check_whole(path, reader)
 
 
 def _check_whole(path: str, reader: VideoReader) -> None:
     if reader.damage.found:
-        raise MediaError(f"{path}: {reader.damage.summary()}; figures would be of another film, so fetch it again")
+        raise MediaError(
+            f"{path}: {reader.damage.summary()}; figures would be of another film, so fetch it again"
+        )
 
 
 def eight_bits(picture: Tensor) -> Tensor:
@@ -58,7 +64,9 @@ def grey(picture: Tensor) -> Tensor:
 
 
 def shrunk(frames: Tensor, lines: int) -> Tensor:
-    """(T, H, W) uint8 -> (T, lines, W lines / H rounded down) uint8: each sample the mean of the area that it covers."""
+    """(T, H, W) uint8 -> (T, lines, W lines / H rounded down) uint8: each sample the mean of the area that it
+    covers.
+    """
     height, width = frames.shape[1:]
     down, right = area_matrix(height, lines), area_matrix(width, width * lines // height)
     small: Tensor = (down @ frames.double() @ right.mT).round_()
@@ -66,7 +74,9 @@ def shrunk(frames: Tensor, lines: int) -> Tensor:
 
 
 def area_matrix(length: int, count: int) -> Tensor:
-    """(count, length) float64: the share that each of `length` samples has in each of `count` equal stretches of them."""
+    """(count, length) float64: the share that each of `length` samples has in each of `count` equal stretches
+    of them.
+    """
     edges = torch.arange(count + 1, dtype=torch.float64) * length / count
     samples = torch.arange(length, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], samples + 1) - torch.maximum(edges[:-1, None], samples)
@@ -81,5 +91,7 @@ def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
     for number, frame in enumerate(taken):
         if frame.shape != taken[0].shape:
             sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, taken[0].shape))
-            raise DatasetError(f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again")
+            raise DatasetError(
+                f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
+            )
     return torch.stack(taken)

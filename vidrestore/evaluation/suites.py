@@ -1,4 +1,6 @@
-"""The papers' tables, measured: each system on each test set by the table's protocol, beside the published figures."""
+"""The papers' tables, measured: each system on each test set by the table's protocol, beside the published
+figures.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its clips' means. `pictures`: there is
-    no motion.
+    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its
+    clips' means. `pictures`: there is no motion.
 
-    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a column, which is for networks
-    of the kind that `asks` names.
+    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a
+    column, which is for networks of the kind that `asks` names.
     """
 
     judge: Callable[..., Iterator[ClipFigures]]
@@ -57,9 +59,17 @@ def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
 
 
 def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
-    small = "made here as MATLAB's imresize makes them" if table.settings.get("made") else "of the release, else made here bicubically"
+    small = (
+        "made here as MATLAB's imresize makes them"
+        if table.settings.get("made")
+        else "of the release, else made here bicubically"
+    )
     judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
-    restored = f"of each clip only frame {', '.join(map(str, judged))} is restored and judged" if judged else "all frames are restored"
+    restored = (
+        f"of each clip only frame {', '.join(map(str, judged))} is restored and judged"
+        if judged
+        else "all frames are restored"
+    )
     channels = ", ".join(table.settings["channels"])
     return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarged.PROTOCOL)
 
@@ -80,10 +90,15 @@ PROTOCOLS = {
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
-        lambda table, sets: tuple(line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]]) for line in whole_pictures.PROTOCOL),
+        lambda table, sets: tuple(
+            line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]])
+            for line in whole_pictures.PROTOCOL
+        ),
         pictures=True,
     ),
-    "super-resolution": Protocol(enlarged.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging),
+    "super-resolution": Protocol(
+        enlarged.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging
+    ),
     "rgb-denoising": Protocol(
         awgn.judge,
         ("dust", "mb-taylorformer"),
@@ -108,8 +123,9 @@ def evaluate_table(
 ) -> Result:
     """Measure the systems of a table on its test sets below `data`, by `metrics` besides those of the paper.
 
-    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't have and for named weights
-    that fit none of its columns, for metrics whose library isn't there, DatasetError where a test set isn't there or is too small.
+    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't
+    have and for named weights that fit none of its columns, for metrics whose library isn't there,
+    DatasetError where a test set isn't there or is too small.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
@@ -119,7 +135,9 @@ def evaluate_table(
     found = {part.name: _found(table, part, data) for part in parts if part.dataset}
     _check_told_apart(found)
     _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), metrics)
-    taking = contestants(table, protocol.free(table), protocol.families, protocol.task(table), weights, device)
+    taking = contestants(
+        table, protocol.free(table), protocol.families, protocol.task(table), weights, device
+    )
     taking = chosen(taking, table, systems)
     if weights:
         _check_all_fit(taking, table, protocol, [part for part in parts if part.dataset])
@@ -130,7 +148,18 @@ def evaluate_table(
     rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
     names = {clip.system: _name(table, clip.system) for clip in clips}
     lines = protocol.lines(table, found.values()) + lines_of(metrics)
-    return Result(name, table.title, "published", rows, lines, tuple(remarks(taking)), table.source, tuple(clips), names, table.column)
+    return Result(
+        name,
+        table.title,
+        "published",
+        rows,
+        lines,
+        tuple(remarks(taking)),
+        table.source,
+        tuple(clips),
+        names,
+        table.column,
+    )
 
 
 def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
@@ -144,10 +173,14 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
 def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> None:
     """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
-        raise OptionError(f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics")
+        raise OptionError(
+            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics"
+        )
 
 
-def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]) -> None:
+def _check_all_fit(
+    taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]
+) -> None:
     """OptionError names weights that would be measured in no column of the test sets."""
     for contestant in taking:
         on = [part for part in parts if contestant.only in ("", part.name)]
@@ -155,7 +188,8 @@ def _check_all_fit(taking: Sequence[Contestant], table: Table, protocol: Protoco
             asks = f", {protocol.asks}" if protocol.asks else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
             raise OptionError(
-                f"{contestant.source}: fits nothing of {table.name} on {', '.join(part.name for part in parts)}"
+                f"{contestant.source}: fits nothing of {table.name} on "
+                f"{', '.join(part.name for part in parts)}"
                 f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns}{asks})'}; name others with --weights"
             )
 
@@ -173,16 +207,27 @@ def _found(table: Table, part: TableSet, data: Path | None) -> Any:
 
 
 def _check_told_apart(found: Mapping[str, Any]) -> None:
-    """Raises DatasetError where one folder would pass for several test sets: those that any pictures in a folder can be."""
+    """Raises DatasetError where one folder would pass for several test sets: those that any pictures in a
+    folder can be.
+    """
     names: dict[tuple[Any, ...], str] = {}
     for name, pictures in found.items():
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
-            raise DatasetError(f"{pictures.root}: taken for {other} and for {name}; say which it is with --sets, or name the folder of all")
+            raise DatasetError(
+                f"{pictures.root}: taken for {other} and for {name}; say which it is with --sets, or name "
+                "the folder of all"
+            )
 
 
 def _measured(
-    table: Table, part: TableSet, found: Any, taking: Sequence[Contestant], protocol: Protocol, metrics: Sequence[str], tell: Tell
+    table: Table,
+    part: TableSet,
+    found: Any,
+    taking: Sequence[Contestant],
+    protocol: Protocol,
+    metrics: Sequence[str],
+    tell: Tell,
 ) -> Iterator[ClipFigures]:
     here = [contestant for contestant in taking if contestant.only in ("", part.name)]
     more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
@@ -197,18 +242,34 @@ def _measured(
         yield figures
 
 
-def _rows(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipFigures], systems: Sequence[str], pooled: bool) -> Iterator[Row]:
-    """One per set, column and system: measured ones first, each with what the paper says of it, then those of the paper alone."""
+def _rows(
+    table: Table,
+    parts: Sequence[TableSet],
+    clips: Sequence[ClipFigures],
+    systems: Sequence[str],
+    pooled: bool,
+) -> Iterator[Row]:
+    """One per set, column and system: measured ones first, each with what the paper says of it, then those of
+    the paper alone.
+    """
     for part in parts:
         for index, column in enumerate(part.columns):
             on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
-            values_of = partial(_measured_values, table, part) if part.dataset else partial(_means_of_sets, table, parts)
+            values_of = (
+                partial(_measured_values, table, part)
+                if part.dataset
+                else partial(_means_of_sets, table, parts)
+            )
             mine = list(values_of(column, clips, pooled))
             for system, weights, values, count in mine:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
                 yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
             for system, cells in part.published.items():
-                if cells[index] and system not in {entry[0] for entry in mine} and (not systems or system in systems):
+                if (
+                    cells[index]
+                    and system not in {entry[0] for entry in mine}
+                    and (not systems or system in systems)
+                ):
                     yield Row(table.systems[system], on, {}, cells[index])
 
 
@@ -219,7 +280,9 @@ def _name(table: Table, system: str) -> str:
 Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
 
 
-def _measured_values(table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _measured_values(
+    table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool
+) -> Iterator[Entry]:
     """What each system came to in one column: a setting, a clip's name, or the mean of all clips."""
     here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
@@ -228,7 +291,9 @@ def _measured_values(table: Table, part: TableSet, column: str, clips: Sequence[
 
 
 def belongs(table: Table, column: str, clip: ClipFigures) -> bool:
-    """Whether a column is of what was measured: of its clip, in a table by clips, or else of its setting; the average is of all."""
+    """Whether a column is of what was measured: of its clip, in a table by clips, or else of its setting; the
+    average is of all.
+    """
     return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
 
 
@@ -240,9 +305,15 @@ def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
     return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
 
 
-def _means_of_sets(table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool) -> Iterator[Entry]:
+def _means_of_sets(
+    table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool
+) -> Iterator[Entry]:
     """The mean over the sets of what each system came to there; of those that were measured on all."""
-    per_set = [{entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)} for part in parts if part.dataset]
+    per_set = [
+        {entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)}
+        for part in parts
+        if part.dataset
+    ]
     for key in per_set[0]:
         entries = [found[key] for found in per_set if key in found]
         if len(entries) == len(per_set):

@@ -1,7 +1,9 @@
-"""A file that appears under its name only when it is whole: written beside it under a hidden name, then renamed.
+"""A file that appears under its name only when it is whole: written beside it under a hidden name, then
+renamed.
 
-The hidden name is random and made for one process, so that nobody can put a link there first, and two processes that write the same file
-don't write into each other's. While it is written its process holds a lock on it: what a dead process left is found by that.
+The hidden name is random and made for one process, so that nobody can put a link there first, and two
+processes that write the same file don't write into each other's. While it is written its process holds a lock
+on it: what a dead process left is found by that.
 """
 
 from __future__ import annotations
@@ -22,20 +24,29 @@ from vidrestore.files.lease import this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
 
 LONGEST_NAME = 255  # bytes, on every file system in use
-ABANDONED = 3600.0  # seconds without a write after which a partial file of another machine counts as left behind
+ABANDONED = (
+    3600.0  # seconds without a write after which a partial file of another machine counts as left behind
+)
 _PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 
 def check_output(output: str, source: str, *, overwrite: bool) -> None:
-    """Refuse an output that is the input, that exists (unless `overwrite`), or whose folder can't be written to.
+    """Refuse an output that is the input, that exists (unless `overwrite`), or whose folder can't be written
+    to.
 
     Raises OutputExistsError or MediaError.
     """
     target = Path(output)
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
-        raise MediaError(f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter one with -o")
+        raise MediaError(
+            f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
+            "one with -o"
+        )
     if same_file(target, Path(source)):
-        raise MediaError(f"{output}: the output is the input {source}; give -o another name (--overwrite does not change this)")
+        raise MediaError(
+            f"{output}: the output is the input {source}; give -o another name (--overwrite does not change "
+            "this)"
+        )
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give -o a name in it")
     refuse_existing(target, overwrite=overwrite)
@@ -57,14 +68,17 @@ def same_file(first: Path, second: Path) -> bool:
 def refuse_existing(target: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError where `target` is there (a dangling link too) and may not be overwritten."""
     if os.path.lexists(target) and not overwrite:
-        raise OutputExistsError(f"{target}: already exists; add --overwrite to replace it, or give -o another name")
+        raise OutputExistsError(
+            f"{target}: already exists; add --overwrite to replace it, or give -o another name"
+        )
 
 
 class Partial:
-    """A file that is being written and is to become `target`: `put_in_place`, or `discard` to leave nothing behind.
+    """A file that is being written and is to become `target`: `put_in_place`, or `discard` to leave nothing
+    behind.
 
-    `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its owner can read a `private`
-    file. Raises OSError.
+    `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its
+    owner can read a `private` file. Raises OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
@@ -74,7 +88,9 @@ class Partial:
 
     @property
     def url(self) -> str:
-        """A name for FFmpeg. Where the system has one for an open file, nobody can put another file in its place."""
+        """A name for FFmpeg. Where the system has one for an open file, nobody can put another file in its
+        place.
+        """
         opened = f"/proc/self/fd/{self.file.fileno()}"
         return f"file:{opened if os.path.exists(opened) else self.path}"
 
@@ -84,12 +100,16 @@ class Partial:
         os.fsync(self.file.fileno())
 
     def put_in_place(self, *, overwrite: bool = True) -> None:
-        """Give the finished file its name, in one step; OutputExistsError if it may not `overwrite` and another file has the name."""
+        """Give the finished file its name, in one step; OutputExistsError if it may not `overwrite` and
+        another file has the name.
+        """
         ours = os.fstat(self.file.fileno())
         self.file.close()
         found = os.lstat(self.path)
         if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
-            raise UnexpectedFileError(errno.EINVAL, "another process put this in place of the file that was written", str(self.path))
+            raise UnexpectedFileError(
+                errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
+            )
         _put_in_place(self.path, self.target, overwrite=overwrite)
 
     def discard(self) -> None:
@@ -102,7 +122,9 @@ class Partial:
 
 @contextmanager
 def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
-    """Write a file that takes the place of `target` at the end of the block; an error leaves `target` as it was. Raises OSError."""
+    """Write a file that takes the place of `target` at the end of the block; an error leaves `target` as it
+    was. Raises OSError.
+    """
     remove_partials(target)
     partial = Partial(target, private=private)
     try:
@@ -118,7 +140,8 @@ def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iter
 def remove_partials(target: Path, *, alone: bool = False) -> None:
     """Remove what dead processes left of writing `target`.
 
-    `alone`: nobody on any machine writes it now (`files.lease`). Otherwise a file of another machine stays until it is `ABANDONED`.
+    `alone`: nobody on any machine writes it now (`files.lease`). Otherwise a file of another machine stays
+    until it is `ABANDONED`.
     """
     for path in target.parent.glob(f".{_place(target)}.*.partial"):
         if match := _PARTIAL.fullmatch(path.name):
@@ -163,9 +186,13 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.replace(partial, target)
         return
     try:
-        os.link(partial, target)  # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        os.link(
+            partial, target
+        )  # unlike a rename, fails where the name is taken, with no gap between looking and doing
     except FileExistsError:
-        raise OutputExistsError(f"{target}: appeared while it was being made; the new file was discarded, --overwrite replaces") from None
+        raise OutputExistsError(
+            f"{target}: appeared while it was being made; the new file was discarded, --overwrite replaces"
+        ) from None
     except OSError:  # a file system without hard links
         refuse_existing(target, overwrite=False)
         os.replace(partial, target)
@@ -188,7 +215,10 @@ def write_problem(output: str, error: OSError) -> MediaError:
     if isinstance(error, UnexpectedFileError):
         return MediaError(f"{error.filename}: {error.strerror}; remove it")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return MediaError(f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder with -o")
+        return MediaError(
+            f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
+            "with -o"
+        )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return MediaError(f"{output}: can't be written ({error.strerror}); choose another folder with -o")
     return MediaError(f"{output}: writing it failed ({error})")

@@ -1,8 +1,9 @@
 """One process at a time at one thing, with the name of the one that is there for everybody else.
 
-The lock is the system's own on an open file (flock), which is gone with its process however that ends. What the file says is for messages,
-and for machines that share the folder but not the lock: they go by how long ago its holder touched it. Jobs (`jobs.work_folder`), shards
-(`scale.claims`) and training runs (`training.checkpoints`) all use what is here.
+The lock is the system's own on an open file (flock), which is gone with its process however that ends. What
+the file says is for messages, and for machines that share the folder but not the lock: they go by how long
+ago its holder touched it. Jobs (`jobs.work_folder`), shards (`scale.claims`) and training runs
+(`training.checkpoints`) all use what is here.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class BusyError(MediaError):
 class Lock:
     """The lock of a job; `shared` ones go beside each other, but not beside one that isn't.
 
-    Raises BusyError, naming host and process, if the lock is held; a lock whose process is dead is taken over. Raises MediaError for a file
-    that is no lock, and leaves it as it is; OSError for what is no regular file, a link for example.
+    Raises BusyError, naming host and process, if the lock is held; a lock whose process is dead is taken
+    over. Raises MediaError for a file that is no lock, and leaves it as it is; OSError for what is no regular
+    file, a link for example.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -79,10 +81,14 @@ class Lock:
         """Somebody else's file, or another name of one (a hard link), must not be written to."""
         status = os.fstat(self._descriptor)
         if status.st_nlink > 1 or (status.st_size and not holder_of(self._descriptor)):
-            raise MediaError(f"{self.path}: there is a file of this name that vidrestore did not write; move it away")
+            raise MediaError(
+                f"{self.path}: there is a file of this name that vidrestore did not write; move it away"
+            )
 
     def _refuse_living(self) -> None:
-        """The system's lock may not reach beyond this machine, where a dead process can't hold it; one elsewhere shows signs of life."""
+        """The system's lock may not reach beyond this machine, where a dead process can't hold it; one
+        elsewhere shows signs of life.
+        """
         holder = holder_of(self._descriptor)
         if not holder or (self.shared and holder.get("shared")):
             return
@@ -91,12 +97,17 @@ class Lock:
                 raise self._busy(holder)
             return
         silent = _now(self.path) - os.fstat(self._descriptor).st_mtime
-        if -BEAT <= silent < LEASE:  # a date in the future is no sign of life: the holder would have set it right since
+        if (
+            -BEAT <= silent < LEASE
+        ):  # a date in the future is no sign of life: the holder would have set it right since
             raise self._busy(holder, f"; last sign of life {max(0, silent):.0f} s ago")
 
     def _busy(self, holder: dict[str, Any], more: str = "") -> BusyError:
         who = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
-        return BusyError(f"{self.path.parent}: {who} works on this already{more}; wait for it, or stop it and run again to go on")
+        return BusyError(
+            f"{self.path.parent}: {who} works on this already{more}; wait for it, or stop it and run again "
+            "to go on"
+        )
 
     def _write(self) -> None:
         os.ftruncate(self._descriptor, 0)
@@ -159,7 +170,9 @@ def touch(descriptor: int, path: Path) -> None:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Take the system's lock on an open file; False if another process on this machine has it, None if there are no locks."""
+    """Take the system's lock on an open file; False if another process on this machine has it, None if there
+    are no locks.
+    """
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

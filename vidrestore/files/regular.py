@@ -1,4 +1,6 @@
-"""Open files that others may have put there: regular files only, without waiting, never through a link, never larger than expected."""
+"""Open files that others may have put there: regular files only, without waiting, never through a link, never
+larger than expected.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class UnexpectedFileError(OSError):
 
 
 def create_new(path: Path, mode: int = 0o600) -> int:
-    """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling link."""
+    """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling
+    link.
+    """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
 
 
@@ -81,7 +85,9 @@ def read_limited(path: Path, limit: int, *, follow: bool = False) -> bytes:
 
 def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
     """The error for a file with more than `limit` bytes."""
-    return UnexpectedFileError(errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path))
+    return UnexpectedFileError(
+        errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
+    )
 
 
 Types = Mapping[str, type | tuple[type, ...]]
@@ -98,7 +104,11 @@ def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, 
     for key, kind in (types or {}).items():
         value = found.get(key)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            raise ValueError(f"{key} is missing" if key not in found else f"{key} has the wrong type {type(value).__name__}")
+            raise ValueError(
+                f"{key} is missing"
+                if key not in found
+                else f"{key} has the wrong type {type(value).__name__}"
+            )
     return found
 
 

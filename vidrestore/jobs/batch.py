@@ -60,8 +60,13 @@ class Batch:
         for target in self.outputs.values():
             twice = [source for source, other in self.outputs.items() if other == target]
             if len(twice) > 1:
-                raise OptionError(f"{' and '.join(twice)} would both become {target}; restore them one at a time, each with its own -o")
-        folders = {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
+                raise OptionError(
+                    f"{' and '.join(twice)} would both become {target}; restore them one at a time, each "
+                    "with its own -o"
+                )
+        folders = (
+            {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
+        )
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
 
     @cached_property
@@ -106,7 +111,9 @@ def _make_folder(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MediaError(f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o") from error
+        raise MediaError(
+            f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o"
+        ) from error
     return missing
 
 

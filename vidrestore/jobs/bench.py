@@ -80,7 +80,12 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON knows them."""
-        return asdict(self) | {"fps": self.fps, "bound": self.bound, "share": self.share, "network_share": self.network_share}
+        return asdict(self) | {
+            "fps": self.fps,
+            "bound": self.bound,
+            "share": self.share,
+            "network_share": self.network_share,
+        }
 
     @property
     def fps(self) -> float:
@@ -103,7 +108,9 @@ class Benchmark:
         return self.network.operations / self.peaks[self.network.numbers] if self.network else None
 
 
-def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int) -> Benchmark:
+def bench(
+    source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int
+) -> Benchmark:
     """Measure a restoration of `source`, or of a noisy video of `size` (width, height) with `frames` frames
     that is made up.
 
@@ -128,7 +135,17 @@ def bench(source: str | None, *, task: str, options: RestoreOptions, size: tuple
             stages = _stages(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
     network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
-    return Benchmark(film if source else "made up", restorer.name, threads, peaks(threads), stages, whole, network, memory, loading)
+    return Benchmark(
+        film if source else "made up",
+        restorer.name,
+        threads,
+        peaks(threads),
+        stages,
+        whole,
+        network,
+        memory,
+        loading,
+    )
 
 
 def _whole(request: Request, restorer: Restorer) -> Stage:
@@ -156,7 +173,12 @@ def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
 
 def _encode(frames: list[Frame], job: Job) -> None:
     with VideoWriter(
-        job.plan.output, source=job.info, encoder=job.plan.encoder, copy=(), overwrite=True, scale=job.restorer.scale
+        job.plan.output,
+        source=job.info,
+        encoder=job.plan.encoder,
+        copy=(),
+        overwrite=True,
+        scale=job.restorer.scale,
     ) as writer:
         for frame in frames:
             writer.write(frame)
@@ -183,7 +205,9 @@ def peaks(threads: int) -> dict[str, float]:
     """Operations per second of large matrix products in each number format, the best of some tries."""
     torch.set_num_threads(threads)
     count = 2 * PEAK_SIZE**3
-    return {name: count / min(_seconds(work) for _ in range(PEAK_TRIES)) for name, work in _products().items()}
+    return {
+        name: count / min(_seconds(work) for _ in range(PEAK_TRIES)) for name, work in _products().items()
+    }
 
 
 def _products() -> dict[str, Callable[[], Any]]:
@@ -211,7 +235,21 @@ def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
         return lambda: torch._int_mm(left, right)
     unsigned, scales = (left.int() + 128).to(torch.uint8), torch.ones(len(right))
     zeros = torch.zeros(len(right), dtype=torch.int32)
-    arguments: tuple[Any, ...] = (unsigned, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+    arguments: tuple[Any, ...] = (
+        unsigned,
+        1.0,
+        128,
+        packed,
+        scales,
+        zeros,
+        None,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "",
+    )
     return lambda: torch.ops.onednn.qlinear_pointwise(*arguments)
 
 
@@ -224,10 +262,14 @@ def _seconds(work: Callable[[], Any]) -> float:
 def write_film(path: str, width: int, height: int, frames: int) -> None:
     """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    video = VideoInfo(0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name)
+    video = VideoInfo(
+        0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name
+    )
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
     draw = np.random.default_rng(0)
-    with VideoWriter(path, source=info, encoder=choose_encoder(info, path, EncoderOptions(lossless=True)), copy=()) as writer:
+    with VideoWriter(
+        path, source=info, encoder=choose_encoder(info, path, EncoderOptions(lossless=True)), copy=()
+    ) as writer:
         for number in range(frames):
             sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
             writer.write(Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1))

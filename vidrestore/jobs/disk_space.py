@@ -41,7 +41,8 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
             needed = copies * size - there * (folder == work)
             if free < needed:
                 text = (
-                    f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} {_size(needed)} are needed{_twice(copies)}"
+                    f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
+                    f"{_size(needed)} are needed{_twice(copies)}"
                 )
                 if certain:
                     raise MediaError(f"{text}; free some, or choose another place with -o or --work-dir")

@@ -50,7 +50,11 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
         seconds, size = _trial(job)
     found = Estimate(plan, seconds, size, damage)
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
-    on_event(Planned(request.source, found.frames, len(plan.timeline.scenes), len(plan.timeline.clips), details=details))
+    on_event(
+        Planned(
+            request.source, found.frames, len(plan.timeline.scenes), len(plan.timeline.clips), details=details
+        )
+    )
     return found
 
 
@@ -61,7 +65,9 @@ def _trial(job: Job) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trial{Path(job.plan.output).suffix}"
         silent = replace(job.info, path=PIPE)
-        writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.scale)
+        writer = VideoWriter(
+            str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.scale
+        )
         began = time.monotonic()
         with closing(restore_clips(job, clips)) as frames, writer:
             for frame in frames:

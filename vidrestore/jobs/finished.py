@@ -56,16 +56,28 @@ def announced_before(request: Request, summary: Summary, on_event: Listener) -> 
 def announced(summary: Summary, on_event: Listener) -> Summary:
     """Return the summary, after its events."""
     if summary.retried:
-        on_event(Warned(summary.source, f"{summary.retried} clips went beyond half precision and were restored again in fp32"))
+        on_event(
+            Warned(
+                summary.source,
+                f"{summary.retried} clips went beyond half precision and were restored again in fp32",
+            )
+        )
     measured = [scene for scene in summary.scenes if scene.rms]
     if measured and not any(level for scene in measured for level in scene.sigma):
-        on_event(Warned(summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"))
+        on_event(
+            Warned(
+                summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"
+            )
+        )
     scenes = [
-        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma} | ({"noise": scene.noise} if scene.rms else {})
+        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
+        | ({"noise": scene.noise} if scene.rms else {})
         for scene in summary.scenes
     ]
     details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
-    on_event(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
+    on_event(
+        Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
+    )
     return summary
 
 
@@ -74,8 +86,16 @@ def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
-    marker: dict[str, Any] = {"request": job.request.name, "size": found.st_size, "modified": found.st_mtime_ns}
-    marker |= {"frames": len(job.plan.timeline.pts), "damage": damage, "source": _source_name(job.plan.source)}
+    marker: dict[str, Any] = {
+        "request": job.request.name,
+        "size": found.st_size,
+        "modified": found.st_mtime_ns,
+    }
+    marker |= {
+        "frames": len(job.plan.timeline.pts),
+        "damage": damage,
+        "source": _source_name(job.plan.source),
+    }
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
     folder.write("named", marker)
@@ -91,7 +111,9 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
         if named := named_output(folder):
             remove_partials(folder.output, alone=True)
             folder.remove()
-            if named["request"] == request.name and named["source"] == _source_name(SourceIdentity.of(request.source)):
+            if named["request"] == request.name and named["source"] == _source_name(
+                SourceIdentity.of(request.source)
+            ):
                 return _summary(request, named)
     return None
 
@@ -122,12 +144,16 @@ def done_before(request: Request) -> Summary | None:
         reason = "was made from another video, or from this one before it changed"
     else:
         return _summary(request, marker)
-    raise OutputExistsError(f"{output}: already exists and {reason}; add --overwrite to replace it, or give -o another name")
+    raise OutputExistsError(
+        f"{output}: already exists and {reason}; add --overwrite to replace it, or give -o another name"
+    )
 
 
 def _summary(request: Request, marker: dict[str, Any]) -> Summary:
     frames = marker["frames"]
-    return Summary(request.source, request.output, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
+    return Summary(
+        request.source, request.output, frames, 0.0, damage=marker["damage"], reused=frames, before=True
+    )
 
 
 def _source_name(source: SourceIdentity) -> str:

@@ -41,11 +41,17 @@ class FrameProgress:
     def _send(self, done: int, total: int | None, seconds: float) -> None:
         self._shown = done, total
         settled = done == total or (self._first is not None and seconds >= SETTLED * self._first)
-        self.on_event(Progressed(self.source, done, total, seconds, self.stage, peak_memory(), settled=settled))
+        self.on_event(
+            Progressed(self.source, done, total, seconds, self.stage, peak_memory(), settled=settled)
+        )
 
 
-def counted(frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener) -> Generator[T]:
-    """Yield the same frames; between them `Progressed` events of `stage`, each after the frame that it counts was dealt with."""
+def counted(
+    frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener
+) -> Generator[T]:
+    """Yield the same frames; between them `Progressed` events of `stage`, each after the frame that it counts
+    was dealt with.
+    """
     progress, done = FrameProgress(source, total, stage, on_event), 0
     for done, frame in enumerate(frames, 1):
         yield frame

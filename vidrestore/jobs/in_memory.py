@@ -40,11 +40,13 @@ def restore_frames(
     options: RestoreOptions | None = None,
     **overrides: Any,
 ) -> Frames:
-    """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the same type.
+    """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
+    same type.
 
-    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped). The frames are those that `vidrestore.restore` writes for a
-    video with these pixels; `task`, `sigma`, `options` and `overrides` are as there, but for what concerns files. The task `sr`
-    returns frames four times larger. Raises VidRestoreError.
+    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped). The frames are those that
+    `vidrestore.restore` writes for a video with these pixels; `task`, `sigma`, `options` and `overrides` are
+    as there, but for what concerns files. The task `sr` returns frames four times larger. Raises
+    VidRestoreError.
     """
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
@@ -59,7 +61,11 @@ def restore_frames(
 
 def _check_options(options: RestoreOptions) -> None:
     """Refuse options that only files have."""
-    given = [each.name for each in fields(options) if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)]
+    given = [
+        each.name
+        for each in fields(options)
+        if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)
+    ]
     if given:
         raise OptionError(f"{', '.join(given)}: for files, not for frames in memory; leave it out")
 
@@ -87,8 +93,16 @@ def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: Res
     count, height, width, _ = source.shape
     video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
     length = restorer.clip_length(height, width) if isinstance(restorer, RgbRestorer) else restorer.clip
-    level = None if options.sigma == "auto" and restorer.needs_sigma else 0.0 if options.sigma == "auto" else options.sigma
-    clips = planned_clips(_frames(source), Timeline(length, restorer.overlap), pixels, level, detect=options.scene_detect)
+    level = (
+        None
+        if options.sigma == "auto" and restorer.needs_sigma
+        else 0.0
+        if options.sigma == "auto"
+        else options.sigma
+    )
+    clips = planned_clips(
+        _frames(source), Timeline(length, restorer.overlap), pixels, level, detect=options.scene_detect
+    )
     restored = np.empty((count, height * restorer.scale, width * restorer.scale, 3), source.dtype)
     with closing(_clip_restorer(restorer, video, options).frames(clips)) as done:
         for target, frame in zip(restored, done, strict=True):

@@ -41,10 +41,16 @@ class Inspection:
 def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
-    with VideoReader(source) as reader, closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded:
+    with (
+        VideoReader(source) as reader,
+        closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded,
+    ):
         info = reader.info
         for _ in planned_clips(
-            counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event), timeline, info.video.format, None
+            counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event),
+            timeline,
+            info.video.format,
+            None,
         ):
             pass
     end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]

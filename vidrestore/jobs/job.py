@@ -114,7 +114,15 @@ class Job:
 
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
-        on_event(Started(self.request.source, self.request.output, self.plan.task, self.restorer.name, self.options.device))
+        on_event(
+            Started(
+                self.request.source,
+                self.request.output,
+                self.plan.task,
+                self.restorer.name,
+                self.options.device,
+            )
+        )
         self.warn(self.warnings, on_event)
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
@@ -127,13 +135,21 @@ class Job:
 
     def planned(self, frames: Iterable[Frame]) -> Iterator[PlannedClip]:
         """Yield the clips of decoded frames as they are planned."""
-        return planned_clips(frames, self.plan.timeline, self.info.video.format, self.sigma, detect=self.options.scene_detect)
+        return planned_clips(
+            frames, self.plan.timeline, self.info.video.format, self.sigma, detect=self.options.scene_detect
+        )
 
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
         if isinstance(self.restorer, RgbRestorer):
-            return RgbClipRestorer(self.restorer, self.info.video, strength=self.options.strength, threads=threads)
-        finish = {"strength": self.options.strength, "chroma_strength": self.options.chroma_strength, "grain": self.options.grain}
+            return RgbClipRestorer(
+                self.restorer, self.info.video, strength=self.options.strength, threads=threads
+            )
+        finish = {
+            "strength": self.options.strength,
+            "chroma_strength": self.options.chroma_strength,
+            "grain": self.options.grain,
+        }
         return ClipRestorer(self.restorer, self.info.video.format, **finish, threads=threads)  # type: ignore[arg-type]
 
     @property
@@ -153,7 +169,9 @@ def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> G
         yield from restored
 
 
-def restore_clips(job: Job, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False) -> Generator[Frame]:
+def restore_clips(
+    job: Job, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False
+) -> Generator[Frame]:
     """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole
     run.
 
@@ -164,10 +182,14 @@ def restore_clips(job: Job, clips: range, restorer: ClipRestorer | None = None, 
     span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
     needed = needed_clips(bounds, clips)
     first = bounds[needed.start][0]
-    source = _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
+    source = (
+        _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
+    )
     with closing(buffered(source, QUEUE_BYTES, _nbytes)) as decoded:
         planned = planned_range(decoded, job.plan, needed)
-        with closing(buffered((restorer or job.clip_restorer()).frames(planned, span), QUEUE_BYTES, _nbytes)) as restored:
+        with closing(
+            buffered((restorer or job.clip_restorer()).frames(planned, span), QUEUE_BYTES, _nbytes)
+        ) as restored:
             yield from restored
 
 
@@ -180,7 +202,11 @@ def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
     """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
     with closing(buffered(job.frames(), QUEUE_BYTES, _nbytes)) as decoded:
-        for _ in job.planned(interlaced_warned(counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event)):
+        for _ in job.planned(
+            interlaced_warned(
+                counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event
+            )
+        ):
             pass
     return job.plan
 
@@ -205,7 +231,13 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
     for index, frame in enumerate(frames):
         if frame.interlaced and not warned:
             warned = True
-            on_event(Warned(source, "the video turns interlaced here; where it moves, its fields blur: see --deinterlace", index))
+            on_event(
+                Warned(
+                    source,
+                    "the video turns interlaced here; where it moves, its fields blur: see --deinterlace",
+                    index,
+                )
+            )
         yield frame
 
 

@@ -13,8 +13,42 @@ from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
 
 VIDEO_SUFFIXES = frozenset(
-    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".ogv"}
-    | {".mxf", ".nut", ".3gp", ".y4m", ".ivf", ".h264", ".264", ".hevc", ".265", ".gif", ".dv", ".rm", ".m2t", ".m2v", ".m1v", ".mpv"}
+    {
+        ".mp4",
+        ".m4v",
+        ".mov",
+        ".mkv",
+        ".webm",
+        ".avi",
+        ".ts",
+        ".m2ts",
+        ".mts",
+        ".mpg",
+        ".mpeg",
+        ".vob",
+        ".wmv",
+        ".asf",
+        ".flv",
+        ".ogv",
+    }
+    | {
+        ".mxf",
+        ".nut",
+        ".3gp",
+        ".y4m",
+        ".ivf",
+        ".h264",
+        ".264",
+        ".hevc",
+        ".265",
+        ".gif",
+        ".dv",
+        ".rm",
+        ".m2t",
+        ".m2v",
+        ".m1v",
+        ".mpv",
+    }
     | {".3g2", ".f4v", ".qt", ".h265", ".rmvb", ".ogm", ".divx", ".trp", ".obu"}
 )
 # What a task's outputs are called: in.mp4 -> in.denoised.mp4
@@ -60,7 +94,11 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
     """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
     films = {str(Path(source).with_suffix("")): source for source in named}
-    origins = {source: films.get(str(Path(source).with_suffix("").with_suffix(""))) for source in named if _is_made(source)}
+    origins = {
+        source: films.get(str(Path(source).with_suffix("").with_suffix("")))
+        for source in named
+        if _is_made(source)
+    }
     return {source: origin for source, origin in origins.items() if origin}
 
 
@@ -80,7 +118,11 @@ def listed_sources(path: str) -> list[str]:
             raise too_large(path, LARGEST_LIST)
     except OSError as error:
         raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
-    lines = data.split(b"\0") if b"\0" in data else [line for line in data.splitlines() if not line.startswith(b"#")]
+    lines = (
+        data.split(b"\0")
+        if b"\0" in data
+        else [line for line in data.splitlines() if not line.startswith(b"#")]
+    )
     if found := [os.fsdecode(line) for line in lines if line.strip()]:
         return found
     raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
@@ -92,7 +134,9 @@ def are_many(sources: Sequence[str]) -> bool:
 
 
 def _is_many(source: str) -> bool:
-    return source != PIPE and (os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(source)))
+    return source != PIPE and (
+        os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(source))
+    )
 
 
 def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
@@ -100,12 +144,16 @@ def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         yield source, ""
         return
     paths = (
-        _in_folder(source, recursive) if os.path.isdir(source) else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
+        _in_folder(source, recursive)
+        if os.path.isdir(source)
+        else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
     )
     videos = [(path, below) for path, below in paths if _is_video(path)]
     if not videos:
         kind = "the folder" if os.path.isdir(source) else "the pattern"
-        raise MediaError(f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv")
+        raise MediaError(
+            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv"
+        )
     yield from videos
 
 
@@ -121,7 +169,11 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
         below = os.path.relpath(here, folder)
         for name in sorted(files):
             yield str(Path(here, name)), "" if below == "." else below
-        folders[:] = sorted(name for name in folders if recursive and not name.startswith(".") and not name.endswith(WORK_SUFFIX))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if recursive and not name.startswith(".") and not name.endswith(WORK_SUFFIX)
+        )
 
 
 def _is_video(path: str) -> bool:
@@ -158,7 +210,8 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
     if output is not None and not into_folder:
         if several:
             raise OptionError(
-                f"several inputs can't be written to one file, {output}; give -o a folder (with a slash at its end if it doesn't exist yet)"
+                f"several inputs can't be written to one file, {output}; give -o a folder (with a slash at "
+                "its end if it doesn't exist yet)"
             )
         return output
     if source == PIPE:

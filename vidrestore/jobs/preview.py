@@ -53,19 +53,25 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
         count, warnings = _write_pairs(job)
         job.warn(warnings, on_event)
         damage = damage_summary(job.damage)
-    summary = Summary(source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage)
+    summary = Summary(
+        source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage
+    )
     on_event(Finished(source, output, count, summary.seconds, damage))
     return summary
 
 
 def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Span:
-    return find_span(reader, _place(reader.info, seconds) if options.start is None else options.start, seconds)
+    return find_span(
+        reader, _place(reader.info, seconds) if options.start is None else options.start, seconds
+    )
 
 
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     """Return where a preview begins: a third into the video, or earlier if it is too short for that."""
     video = info.video
-    own = None if video.duration is None else video.duration * video.time_base  # sound may go on after the picture
+    own = (
+        None if video.duration is None else video.duration * video.time_base
+    )  # sound may go on after the picture
     lengths = [length for length in (info.duration, own) if length is not None]
     return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
 
@@ -76,8 +82,18 @@ def _write_pairs(job: Job) -> tuple[int, list[str]]:
     scale = job.restorer.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
-    writer = VideoWriter(job.plan.output, source=wide, encoder=encoder, copy=(), overwrite=job.options.overwrite, span=job.plan.span)
-    with closing(restored_frames(job, _remembered(job.frames(), sources), job.clip_restorer())) as restored, writer:
+    writer = VideoWriter(
+        job.plan.output,
+        source=wide,
+        encoder=encoder,
+        copy=(),
+        overwrite=job.options.overwrite,
+        span=job.plan.span,
+    )
+    with (
+        closing(restored_frames(job, _remembered(job.frames(), sources), job.clip_restorer())) as restored,
+        writer,
+    ):
         for after in restored:
             before = enlarged_frame(sources.popleft(), job.info.video, scale)
             writer.write(side_by_side(before, after, job.info.video))
@@ -101,7 +117,10 @@ def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
     width = _whole(scale * video.width, video.format.chroma_width_shift)
     height = _whole(scale * video.height, video.format.chroma_height_shift)
     if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
-        video = replace(video, colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, scale * video.height)))
+        video = replace(
+            video,
+            colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, scale * video.height)),
+        )
     axis, _ = _placed(video)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)
     video = replace(video, width=width * (1 + axis), height=height * (2 - axis))
@@ -128,7 +147,10 @@ def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     first, second = (after, before) if backwards else (before, after)
     pairs = zip(first.planes, second.planes, sizes, strict=True)
-    return replace(after, planes=tuple(np.concatenate([one[:h, :w], other[:h, :w]], axis=axis) for one, other, (h, w) in pairs))
+    return replace(
+        after,
+        planes=tuple(np.concatenate([one[:h, :w], other[:h, :w]], axis=axis) for one, other, (h, w) in pairs),
+    )
 
 
 def _whole(size: int, shift: int) -> int:

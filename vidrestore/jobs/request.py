@@ -32,7 +32,9 @@ RestorerLoader: TypeAlias = Callable[[], Restorer]
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 # Options that alter neither pixels nor bits.
-IMMATERIAL = frozenset({"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"})
+IMMATERIAL = frozenset(
+    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"}
+)
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,19 @@ def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | No
     if output != PIPE:
         check_output(output, source, overwrite=overwrite)
         if cfr is not None:
-            raise OptionError(f"--cfr {cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option out")
+            raise OptionError(
+                f"--cfr {cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option "
+                "out"
+            )
 
 
 def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse interlaced video."""
     if video.interlaced:
         way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
-        raise PlanError(f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}")
+        raise PlanError(
+            f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
+        )
 
 
 def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -> tuple[str, ...]:
@@ -124,7 +131,11 @@ def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -
 
 
 def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
-    return restorer.clip_length(video.height, video.width) if isinstance(restorer, RgbRestorer) else restorer.clip
+    return (
+        restorer.clip_length(video.height, video.width)
+        if isinstance(restorer, RgbRestorer)
+        else restorer.clip
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -46,7 +46,9 @@ def restore(
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
-    target = output_for(os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task))
+    target = output_for(
+        os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task)
+    )
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
 
@@ -137,4 +139,13 @@ def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:
     timeline, seconds = job.plan.timeline, time.monotonic() - began
     scenes = tuple(timeline.scenes)
-    return Summary(job.info.path, job.plan.output, len(timeline.pts), seconds, scenes, damage, retried=retried, reused=reused)
+    return Summary(
+        job.info.path,
+        job.plan.output,
+        len(timeline.pts),
+        seconds,
+        scenes,
+        damage,
+        retried=retried,
+        reused=reused,
+    )

@@ -32,8 +32,22 @@ from vidrestore.frames import Frame
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Job, damage_summary, interlaced_warned, plan_source, restore_clips, restored_frames
-from vidrestore.jobs.segments import Segment, consecutive, ends_segment, frame_count, segments_of, usual_length
+from vidrestore.jobs.job import (
+    Job,
+    damage_summary,
+    interlaced_warned,
+    plan_source,
+    restore_clips,
+    restored_frames,
+)
+from vidrestore.jobs.segments import (
+    Segment,
+    consecutive,
+    ends_segment,
+    frame_count,
+    segments_of,
+    usual_length,
+)
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
@@ -66,8 +80,13 @@ class SegmentedWork:
         self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
         facts = {"clip": timeline.length, "overlap": timeline.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
-        began = folder.begin(identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside)
-        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than it was then
+        began = folder.begin(
+            identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside
+        )
+        timeline.length, timeline.overlap = (
+            began["clip"],
+            began["overlap"],
+        )  # memory may be other than it was then
         self.name = digest(identity)
         self.outcome: Outcome | None = None
         if not beside:
@@ -84,7 +103,11 @@ class SegmentedWork:
 
     @property
     def total(self) -> int | None:
-        return len(self.job.plan.timeline.pts) if self.outcome else expected_frames(self.job.info, self.job.plan.span)
+        return (
+            len(self.job.plan.timeline.pts)
+            if self.outcome
+            else expected_frames(self.job.info, self.job.plan.span)
+        )
 
     @property
     def segments(self) -> list[Segment]:
@@ -114,7 +137,10 @@ class SegmentedWork:
         if not self.job.plan.timeline.pts:
             raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
         self.outcome = Outcome(self.job.damage, self.job.reader.deinterlaced)
-        self.folder.write("plan", {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)})
+        self.folder.write(
+            "plan",
+            {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)},
+        )
 
     def load_plan(self) -> bool:
         """Take the plan that some process has finished; False if none has."""
@@ -133,7 +159,11 @@ class SegmentedWork:
         that failed are removed.
         """
         finished = set(self.folder.finished())
-        return [segment for segment in self.segments if segment.number not in finished or not self._is_whole(segment)]
+        return [
+            segment
+            for segment in self.segments
+            if segment.number not in finished or not self._is_whole(segment)
+        ]
 
     def _is_whole(self, segment: Segment) -> bool:
         if segment.number in self._checked:
@@ -156,9 +186,22 @@ class SegmentedWork:
         and their noise.
         """
         timeline = self.job.plan.timeline
-        times = array("q", chain(timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]))
-        clips = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[segment.first_clip : segment.stop_clip]]
-        return {"job": self.name, "first": segment.first, "stop": segment.stop, "plan": digest({"times": list(times), "clips": clips})}
+        times = array(
+            "q",
+            chain(
+                timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]
+            ),
+        )
+        clips = [
+            (clip.first, clip.stop, clip.sigma)
+            for clip in timeline.clips[segment.first_clip : segment.stop_clip]
+        ]
+        return {
+            "job": self.name,
+            "first": segment.first,
+            "stop": segment.stop,
+            "plan": digest({"times": list(times), "clips": clips}),
+        }
 
     def restore(self, run: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter) -> None:
         """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError;
@@ -230,7 +273,9 @@ class SegmentedWork:
     def _writer(self, number: int, first: int) -> Iterator[SegmentWriter]:
         """A segment that leaves nothing behind unless it is finished."""
         job = self.job
-        writer = SegmentWriter(self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first)
+        writer = SegmentWriter(
+            self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first
+        )
         try:
             yield writer
         except BaseException:
@@ -246,7 +291,8 @@ class SegmentedWork:
     def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
         if writer.frames != segment.frames:
             raise PlanError(
-                f"{self.job.info.path}, frame {segment.first} and on: {writer.frames} of {segment.frames} came; has the source changed?"
+                f"{self.job.info.path}, frame {segment.first} and on: {writer.frames} of {segment.frames} "
+                "came; has the source changed?"
             )
         self._checked[segment.number] = writer.finish(self._label(segment))
 
@@ -270,7 +316,9 @@ class SegmentedWork:
         if missing := self.missing():
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
         if SourceIdentity.of(job.info.path) != job.plan.source:
-            raise PlanError(f"{job.info.path}: the source has changed since the work began; run again with --restart")
+            raise PlanError(
+                f"{job.info.path}: the source has changed since the work began; run again with --restart"
+            )
         joined = self._joined()
         try:
             delay = max(self._checked[segment.number].delay for segment in self.segments)
@@ -317,5 +365,9 @@ class SegmentedWork:
     def announce_plan(self) -> None:
         """Announce the plan."""
         plan = self.job.plan
-        details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
+        details = {
+            "encoder": plan.encoder.encoder,
+            "pix_fmt": plan.encoder.pix_fmt,
+            "copied_streams": plan.copy,
+        }
         self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))

@@ -18,7 +18,8 @@ from vidrestore.pipeline.plan import Timeline
 # Frames of a segment unless a number is asked for. x264 starts over every 250 frames by itself; segments of
 # 48 made videos of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LONGEST, SHORTEST = 240, 96
-PIXELS = 500_000_000  # of a segment as it is encoded: large frames take long, so fewer of them are to be lost when a run is killed
+# of a segment as it is encoded: large frames take long, so fewer of them are to be lost when a run is killed
+PIXELS = 500_000_000
 
 
 @dataclass(frozen=True)

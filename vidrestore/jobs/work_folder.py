@@ -8,9 +8,9 @@ run goes on from there.
     named.json      the film is whole and about to get its name
     *.claim         who of several shards works on what (`scale.claims`)
 
-Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies in the folder beside that
-even if the rest lies in another, so that there is one job at a time for one output. The folder must be the user's own, and all that is read
-in it regular files: what others put there is refused.
+Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies
+in the folder beside that even if the rest lies in another, so that there is one job at a time for one output.
+The folder must be the user's own, and all that is read in it regular files: what others put there is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ from vidrestore.jobs.naming import WORK_SUFFIX
 VERSION = 1
 ATTEMPTS = 100  # to make the folder, while others remove it
 _OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
-NAMED: Types = {"request": str, "size": int, "modified": int, "frames": int, "damage": (str, NoneType), "source": str}
+NAMED: Types = {
+    "request": str,
+    "size": int,
+    "modified": int,
+    "frames": int,
+    "damage": (str, NoneType),
+    "source": str,
+}
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
     "plan": {"name": str, "timeline": dict, "damage": (str, NoneType), "deinterlaced": int},
@@ -82,9 +89,14 @@ class WorkFolder:
                 self._lock = self._locked(shared=shared)
             except FileNotFoundError:
                 if not self.path.parent.is_dir():
-                    raise MediaError(f"{self.path}: there is no folder {self.path.parent}; create it first") from None
+                    raise MediaError(
+                        f"{self.path}: there is no folder {self.path.parent}; create it first"
+                    ) from None
                 if next(attempts, None) is None:  # else removed by who was just done
-                    raise MediaError(f"{self.path}: this folder for the work can't be made there; choose another with --work-dir") from None
+                    raise MediaError(
+                        f"{self.path}: this folder for the work can't be made there; choose another with "
+                        "--work-dir"
+                    ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:
@@ -125,7 +137,12 @@ class WorkFolder:
             self._lock.beat()
 
     def begin(
-        self, identity: Mapping[str, Any], facts: Mapping[str, Any], *, restart: bool = False, beside: bool = False
+        self,
+        identity: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        *,
+        restart: bool = False,
+        beside: bool = False,
     ) -> dict[str, Any]:
         """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside`
         leaves alone what others are at: for shards, one at a time.
@@ -142,10 +159,13 @@ class WorkFolder:
             self.write("job", {"version": VERSION, "identity": identity, **facts})
             return dict(facts)
         if before.get("version") != VERSION:
-            raise DifferentJobError(f"{self.path}: begun by another version of vidrestore; add --restart to begin anew")
+            raise DifferentJobError(
+                f"{self.path}: begun by another version of vidrestore; add --restart to begin anew"
+            )
         if differences := list(_differences(before["identity"], _plain(identity))):
             raise DifferentJobError(
-                f"{self.path}: what was begun there differs from what is asked for now: {'; '.join(differences)}. Repeat the command as it "
+                f"{self.path}: what was begun there differs from what is asked for now: "
+                f"{'; '.join(differences)}. Repeat the command as it "
                 "was to go on, or add --restart to begin anew"
             )
         return {key: before[key] for key in facts}
@@ -202,7 +222,8 @@ class WorkFolder:
 
 
 def _make_own(folder: Path) -> bool:
-    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is new.
+    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is
+    new.
 
     Raises MediaError for any other.
     """
@@ -211,10 +232,14 @@ def _make_own(folder: Path) -> bool:
         return True
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        raise MediaError(f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose another --work-dir")
+        raise MediaError(
+            f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
+            "another --work-dir"
+        )
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
         raise MediaError(
-            f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; remove it, or "
+            f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
+            "remove it, or "
             "give -o another name"
         )
     return False
@@ -248,7 +273,9 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
 
 def _apart(output: Path) -> str:
     """A name for the work folder where those of outputs from several folders lie."""
-    place = hashlib.sha256(os.fsencode(os.path.realpath(output.parent) + os.sep + output.name)).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(os.path.realpath(output.parent) + os.sep + output.name)).hexdigest()[
+        :8
+    ]
     return _short(f"{output.name}.{place}{WORK_SUFFIX}")
 
 

@@ -1,4 +1,6 @@
-"""Was the source whole? FFmpeg decodes past most damage without an error, so the signs are gathered here while frames are read."""
+"""Was the source whole? FFmpeg decodes past most damage without an error, so the signs are gathered here
+while frames are read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ if TYPE_CHECKING:
 
 MESSAGES_KEPT = 100
 _TINY_PACKET = 8  # bytes; an MPEG-4 packet this small says "no picture here" (a not-coded VOP)
-_MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"moof", b"free", b"skip", b"wide", b"styp", b"sidx", b"uuid", b"mfra")
+_MP4_BOXES = (
+    b"ftyp",
+    b"moov",
+    b"mdat",
+    b"moof",
+    b"free",
+    b"skip",
+    b"wide",
+    b"styp",
+    b"sidx",
+    b"uuid",
+    b"mfra",
+)
 _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 
 
@@ -21,9 +35,9 @@ _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 class Damage:
     """Signs of a damaged source; complete when all frames have been read.
 
-    `messages` are FFmpeg's errors and our own findings, each once, the first hundred; `corrupt_pts` the times of frames marked corrupt;
-    `missing_frames` counts pictures that are in the file but did not decode; `early_end` is how many seconds
-    before the stream's own end the last frame ends.
+    `messages` are FFmpeg's errors and our own findings, each once, the first hundred; `corrupt_pts` the times
+    of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not decode;
+    `early_end` is how many seconds before the stream's own end the last frame ends.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -50,12 +64,17 @@ class Damage:
         if self.early_end:
             parts.append(f"the video ends {float(self.early_end):.3f} s before its own promised end")
         if self.messages:
-            parts.append(f"{len(self.messages)} error message{'s' * (len(self.messages) > 1)}, first: {self.messages[0]}")
+            parts.append(
+                f"{len(self.messages)} error message{'s' * (len(self.messages) > 1)}, first: "
+                f"{self.messages[0]}"
+            )
         return "the source is damaged: " + "; ".join(parts) if parts else "no damage found"
 
 
 class PictureCount:
-    """Pictures that packets promise against frames that came out, by pts; remembers only those still in the decoder."""
+    """Pictures that packets promise against frames that came out, by pts; remembers only those still in the
+    decoder.
+    """
 
     def __init__(self, codec: str, floor: int | None = None) -> None:
         self.codec = codec
@@ -68,7 +87,9 @@ class PictureCount:
         """`time` is when the packet's picture is due, None where nothing tells."""
         if not self._started:
             if not packet.is_keyframe:
-                return  # a recording cut before its first key frame: what comes earlier can't be decoded, which is no damage
+                # a recording cut before its first key frame: what comes earlier can't be decoded, which is no
+                # damage
+                return
             self._started = True
             if time is not None and (self._floor is None or self._floor < time):
                 self._floor = time
@@ -100,7 +121,9 @@ class PictureCount:
         """How many pictures never came; while not `finished`, those in the decoder may still come."""
         waiting = self.pending if finished else 0
         lost = max(0, self._lost + waiting - self._unmatched)
-        fields_alone = self._interlaced and lost <= self.frames <= lost + 1  # each field had a packet of its own
+        fields_alone = (
+            self._interlaced and lost <= self.frames <= lost + 1
+        )  # each field had a packet of its own
         return 0 if fields_alone else lost
 
 
@@ -111,7 +134,9 @@ def _promises_picture(codec: str, packet: Packet[VideoStream]) -> bool:
 
 
 def missing_bytes(path: str) -> int:
-    """How many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where it is whole or does not say."""
+    """How many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where it is
+    whole or does not say.
+    """
     if not os.path.isfile(path):
         return 0
     size = os.path.getsize(path)
@@ -137,7 +162,9 @@ def _end_of_boxes(path: str, size: int) -> int:
             length = int.from_bytes(head[:4], "big")
             if length == 1:  # the real length follows, in 64 bits
                 length = int.from_bytes(head[8:16], "big")
-            if length < 8 or not head[4:8].isalnum():  # 0: up to the end of the file; else no box at all, left to FFmpeg
+            if (
+                length < 8 or not head[4:8].isalnum()
+            ):  # 0: up to the end of the file; else no box at all, left to FFmpeg
                 return position
             position += length
     return position

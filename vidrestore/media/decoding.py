@@ -1,4 +1,6 @@
-"""Decoded pictures of one file in display order, from the start or from any time; damage is noted, never skipped in silence."""
+"""Decoded pictures of one file in display order, from the start or from any time; damage is noted, never
+skipped in silence.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _MOST_LATE = 16  # pictures, the most that an H.264 or H.265 decoder holds back
 
 
 class _NotEmptied(Exception):
-    """A frame-threaded decoder met an error at the end and kept pictures that PyAV can't get at; one thread loses none."""
+    """A frame-threaded decoder met an error at the end and kept pictures that PyAV can't get at; one thread
+    loses none.
+    """
 
 
 class Decoding:
@@ -41,11 +45,14 @@ class Decoding:
         self._marked: list[int | None] = []  # pts of the packets that the demuxer found not to be whole
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
 
-    def pictures(self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False) -> Generator[VideoFrame]:
-        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not below it.
-
-        `lead` adds the one before those, if there is one, for filters that look back. With `stop_pts`, the last is the first that is not
+    def pictures(
+        self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
+    ) -> Generator[VideoFrame]:
+        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not
         below it.
+
+        `lead` adds the one before those, if there is one, for filters that look back. With `stop_pts`, the
+        last is the first that is not below it.
         """
         with closing(self._every_picture(start_pts, lead)) as pictures:
             for picture in pictures:
@@ -58,7 +65,9 @@ class Decoding:
         self._conclude(finished=True)
 
     def _conclude(self, *, finished: bool) -> None:
-        """What is only told at the end: until then it is not clear that pictures were lost, and `_ordered` must not think so."""
+        """What is only told at the end: until then it is not clear that pictures were lost, and `_ordered`
+        must not think so.
+        """
         self.damage.missing_frames += self._count.missing(finished)
         for pts in self._marked:
             self.damage.add(f"the packet with pts {pts} is not whole")
@@ -77,11 +86,13 @@ class Decoding:
             yield from self._decode(None, None, threads)
             return
         for target in self._targets(start_pts):
-            self._listening = False  # complaints about pictures before the wanted one mean nothing: their references were not decoded
+            # complaints about pictures before the wanted one mean nothing: their references were not decoded
+            self._listening = False
             with closing(self._decode(target, start_pts, threads)) as pictures:
                 first = next(pictures, None)
                 if target is not None and (first is None or _pts(first) > start_pts - lead):
-                    continue  # landed late (.ts does), or the decoder needed longer to recover: start further back
+                    # landed late (.ts does), or the decoder needed longer to recover: start further back
+                    continue
                 yield from self._wanted(chain([first] if first else [], pictures), start_pts, lead)
                 return
 
@@ -118,23 +129,31 @@ class Decoding:
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
             with collect_errors(names, self._complain):
                 try:
-                    yield from self._decode_packets(_packets(container, stream, target, self._complain), stream, target is not None)
+                    yield from self._decode_packets(
+                        _packets(container, stream, target, self._complain), stream, target is not None
+                    )
                     self._check_emptied(threads)
                 finally:
-                    # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a close that holds it.
+                    # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a
+                    # close that holds it.
                     context.flush_buffers()
 
-    def _decode_packets(self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool) -> Iterator[VideoFrame]:
+    def _decode_packets(
+        self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
+    ) -> Iterator[VideoFrame]:
         first_key = None
         for packet in packets:
             if sought and first_key is None:
                 if packet is None or packet.pts is None or self._times is not None:
-                    return  # without presentation times only a decode from the start tells which picture is which
+                    # without presentation times only a decode from the start tells which picture is which
+                    return
                 if not packet.is_keyframe:
                     continue
                 first_key = packet.pts
             for picture in self._decode_packet(packet, stream):
-                if first_key is None or _pts(picture) >= first_key:  # earlier ones lead an open group of pictures: not decodable from here
+                if (
+                    first_key is None or _pts(picture) >= first_key
+                ):  # earlier ones lead an open group of pictures: not decodable from here
                     yield picture
 
     def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
@@ -146,7 +165,9 @@ class Decoding:
                 self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:
                 self._times.append(packet.dts)
-            self._count.sent(packet, packet.dts if packet.pts is None or self._times is not None else packet.pts)
+            self._count.sent(
+                packet, packet.dts if packet.pts is None or self._times is not None else packet.pts
+            )
         try:
             pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
@@ -162,19 +183,23 @@ class Decoding:
             raise _NotEmptied
 
     def _time(self, picture: VideoFrame) -> None:
-        if self._times is not None:  # one picture per packet, so the n-th picture shown has the n-th decoding time
+        if (
+            self._times is not None
+        ):  # one picture per packet, so the n-th picture shown has the n-th decoding time
             picture.pts = self._times.popleft() if self._times else None
         elif picture.pts is None and not self.video.reordered:
             picture.pts = picture.dts  # without reordering, that is when it is shown
         if picture.pts is None:
             raise MediaError(
-                f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it in the wrong place; "
+                f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it "
+                "in the wrong place; "
                 "remux the file first, for example: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv"
             )
         self._count.received(picture.pts, picture.interlaced_frame)
 
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
-        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as missing.
+        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as
+        missing.
 
         More of them than a decoder holds are no late ones: the times begin anew.
         """
@@ -188,11 +213,14 @@ class Decoding:
                     yield picture
                 elif self.damage.found and late < _MOST_LATE:
                     late += 1
-                    self.damage.add(f"the picture with pts {pts} came after the one with pts {self._last}: left out")
+                    self.damage.add(
+                        f"the picture with pts {pts} came after the one with pts {self._last}: left out"
+                    )
                     self.damage.missing_frames += 1
                 else:
                     raise MediaError(
-                        f"{self.source}, frame {self._number}: its time (pts {pts}) is not after the one before it ({self._last}); "
+                        f"{self.source}, frame {self._number}: its time (pts {pts}) is not after the one "
+                        f"before it ({self._last}); "
                         "the file was joined from several or its times are wrong: remux or split it first"
                     )
 

@@ -1,4 +1,6 @@
-"""One progressive picture for each interlaced one, by FFmpeg's bwdif; pictures that are marked progressive pass unchanged."""
+"""One progressive picture for each interlaced one, by FFmpeg's bwdif; pictures that are marked progressive
+pass unchanged.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,18 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import VideoInfo
 
-PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"  # for what can't be done here, to a pipe
+PIPE_DEINTERLACED = (
+    "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"  # for what can't be done here, to a pipe
+)
 _FILTER = "mode=send_frame:parity=auto:deint=interlaced"
 
 
 class Deinterlacer:
-    """Gives each picture of a stream back with its own time, deinterlaced where it is marked so; `count` tells how many were.
+    """Gives each picture of a stream back with its own time, deinterlaced where it is marked so; `count`
+    tells how many were.
 
-    The order of fields is each picture's own; where the pictures of an interlaced stream are not marked, it is the stream's, for all of
-    them. Raises MediaError for a size or pixel format that bwdif can't work on.
+    The order of fields is each picture's own; where the pictures of an interlaced stream are not marked, it
+    is the stream's, for all of them. Raises MediaError for a size or pixel format that bwdif can't work on.
     """
 
     def __init__(self, source: str, video: VideoInfo) -> None:
@@ -34,7 +39,9 @@ class Deinterlacer:
         self._try(source)
 
     def _try(self, source: str) -> None:
-        """Two pictures without content: libavfilter converts what bwdif doesn't know, and only in the result it shows into what."""
+        """Two pictures without content: libavfilter converts what bwdif doesn't know, and only in the result
+        it shows into what.
+        """
         import av
 
         size = self.video.width, self.video.height
@@ -44,19 +51,29 @@ class Deinterlacer:
         try:
             made = next(self._filtered(blank))
         except av.error.FFmpegError:
-            raise MediaError(f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}; no way is known") from None
+            raise MediaError(
+                f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}; no way is "
+                "known"
+            ) from None
         if layout_of(made.format.name).format != self.video.format:
             raise MediaError(
-                f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, for example: "
+                f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "
+                "for example: "
                 "ffmpeg -i IN -vf format=yuv444p16le,bwdif=send_frame -c:v ffv1 -c:a copy OUT.mkv"
             )
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[VideoFrame]:
-        """The same number of pictures with the same times, each one behind its source; before the first, all was like the first."""
+        """The same number of pictures with the same times, each one behind its source; before the first, all
+        was like the first.
+        """
         with closing(pictures):
             first = next(pictures, None)
-            if first is not None:  # twice, and once is dropped: with nothing before it, the filter would halve its height
-                yield from islice(self._filtered(chain([first], map(self._counted, chain([first], pictures)))), 1, None)
+            if (
+                first is not None
+            ):  # twice, and once is dropped: with nothing before it, the filter would halve its height
+                yield from islice(
+                    self._filtered(chain([first], map(self._counted, chain([first], pictures)))), 1, None
+                )
 
     def _counted(self, picture: VideoFrame) -> VideoFrame:
         self.count += picture.interlaced_frame or self.video.unmarked_order is not None
@@ -79,7 +96,9 @@ class Deinterlacer:
 
         video, graph = self.video, Graph()
         stored = VideoFormat(video.pix_fmt, video.width, video.height)
-        source = graph.add_buffer(width=video.width, height=video.height, format=stored, time_base=video.time_base)
+        source = graph.add_buffer(
+            width=video.width, height=video.height, format=stored, time_base=video.time_base
+        )
         marking = [graph.add("setfield", video.unmarked_order)] if video.unmarked_order else []
         graph.link_nodes(source, *marking, graph.add("bwdif", _FILTER), graph.add("buffersink")).configure()
         return graph

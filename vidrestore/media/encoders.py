@@ -1,8 +1,10 @@
-"""The one table codec x container x pixel format, and the choice of an encoder from it, proved by really encoding before any work.
+"""The one table codec x container x pixel format, and the choice of an encoder from it, proved by really
+encoding before any work.
 
-Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is held to AVX2 and its
-threads to a fixed number, so every encoder's threads are fixed and never follow the machine. H.264 and H.265 can't hold an odd size where
-chroma is subsampled; VP9, AV1 and FFV1 can. SVT-AV1 writes to the standard error stream unless told not to.
+Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is
+held to AVX2 and its threads to a fixed number, so every encoder's threads are fixed and never follow the
+machine. H.264 and H.265 can't hold an odd size where chroma is subsampled; VP9, AV1 and FFV1 can. SVT-AV1
+writes to the standard error stream unless told not to.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 @dataclass(frozen=True)
 class Encoder:
-    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and what it can't do."""
+    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and
+    what it can't do.
+    """
 
     name: str
     codec: str
@@ -49,7 +53,11 @@ class Encoder:
 
 
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
-    names = [f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}" for sub in subsamplings.split() for depth in depths]
+    names = [
+        f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}"
+        for sub in subsamplings.split()
+        for depth in depths
+    ]
     return {name: name for name in names}
 
 
@@ -62,10 +70,33 @@ def _numbers(first: int, last: int) -> tuple[str, ...]:
 
 
 X26X_PRESETS = (
-    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
+    *(
+        "ultrafast",
+        "superfast",
+        "veryfast",
+        "faster",
+        "fast",
+        "medium",
+        "slow",
+        "slower",
+        "veryslow",
+        "placebo",
+    ),
     *_numbers(0, 9),
 )
-LOSSY = {"crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate", "cq-level"}
+LOSSY = {
+    "crf",
+    "qp",
+    "b",
+    "q",
+    "qscale",
+    "global_quality",
+    "quality",
+    "bitrate",
+    "vbv-maxrate",
+    "maxrate",
+    "cq-level",
+}
 ISO = ("mp4", "mov")
 HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
 FFV1_FORMATS = (
@@ -115,7 +146,10 @@ TABLE = (
         preset="preset",
         presets=X26X_PRESETS,
         odd_chroma=False,
-        smallest=(64, 16),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
+        smallest=(
+            64,
+            16,
+        ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
         tags=HEVC_TAGS,
     ),
     Encoder(
@@ -154,14 +188,25 @@ TABLE = (
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
 DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
-LOSSLESS_PREFERENCE = ("libx264", "libx264rgb", "libx265", "libvpx-vp9", "libsvtav1", "ffv1")  # few players know FFV1 in MP4
+LOSSLESS_PREFERENCE = (
+    "libx264",
+    "libx264rgb",
+    "libx265",
+    "libvpx-vp9",
+    "libsvtav1",
+    "ffv1",
+)  # few players know FFV1 in MP4
 
 
-def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, scale: int = 1) -> EncoderChoice:
-    """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one; then really opened and tried.
+def choose_encoder(
+    source: SourceInfo, output: str, options: EncoderOptions, *, scale: int = 1
+) -> EncoderChoice:
+    """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one;
+    then really opened and tried.
 
-    `scale` is the factor between the source's and the output's width and height. Raises MediaError where the table has no encoder for these
-    pixels in this container, or where the encoder won't open; the message names a way that works.
+    `scale` is the factor between the source's and the output's width and height. Raises MediaError where the
+    table has no encoder for these pixels in this container, or where the encoder won't open; the message
+    names a way that works.
     """
     container = container_of(output)
     if container == "yuv4mpegpipe":
@@ -177,12 +222,18 @@ def choose_encoder(source: SourceInfo, output: str, options: EncoderOptions, *, 
 
 
 def container_of(output: str) -> str:
-    """FFmpeg's name of the container that an output's suffix asks for; "-" is a y4m pipe. MediaError for any other suffix."""
+    """FFmpeg's name of the container that an output's suffix asks for; "-" is a y4m pipe. MediaError for any
+    other suffix.
+    """
     if output == PIPE:
         return "yuv4mpegpipe"
     suffix = Path(output).suffix.lower()
     if suffix not in MUXERS:
-        found = f"the suffix {suffix!r} is not one that can be written" if suffix else "the name has no suffix to say the container"
+        found = (
+            f"the suffix {suffix!r} is not one that can be written"
+            if suffix
+            else "the name has no suffix to say the container"
+        )
         raise MediaError(f"{output}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe")
     return MUXERS[suffix]
 
@@ -214,7 +265,11 @@ def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[En
     if lossless:
         names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
     else:
-        yield from (row for row in TABLE if row.codec == video.codec and (row.name != "ffv1" or container == "matroska"))
+        yield from (
+            row
+            for row in TABLE
+            if row.codec == video.codec and (row.name != "ffv1" or container == "matroska")
+        )
         names = PREFERENCE if video.format.depth == 8 else DEEP_PREFERENCE
     yield from (ENCODERS[name] for name in names)
 
@@ -249,29 +304,55 @@ def _pixels(video: VideoInfo, scale: int) -> str:
 
 
 def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> str:
-    """The nearest choice that works: another encoder here, else another container, else what the table would need."""
+    """The nearest choice that works: another encoder here, else another container, else what the table would
+    need.
+    """
     for home in dict.fromkeys((container, "matroska", "mp4", "mov", "webm")):
         for row in _candidates(video, home, lossless):
             if obstacle(row, video, home, lossless, scale) is None:
-                return f"--encoder {row.name} can" if home == container else f"-o NAME{SUFFIXES[home]} works (with {row.name})"
-    return f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, yuv444p16le or gray16le in FFV1"
+                return (
+                    f"--encoder {row.name} can"
+                    if home == container
+                    else f"-o NAME{SUFFIXES[home]} works (with {row.name})"
+                )
+    return (
+        f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, "
+        "yuv444p16le or gray16le in FFV1"
+    )
 
 
-def _choice(row: Encoder, container: str, video: VideoInfo, options: EncoderOptions, scale: int) -> EncoderChoice:
+def _choice(
+    row: Encoder, container: str, video: VideoInfo, options: EncoderOptions, scale: int
+) -> EncoderChoice:
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
-        settings["bf"] = "0"  # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the frames' own
+        settings["bf"] = (
+            # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
+            # frames' own
+            "0"
+        )
     if row.name == "ffv1":
-        settings = _ffv1_settings(settings, row.formats[video.format.name], video.width * scale, video.height * scale)
+        settings = _ffv1_settings(
+            settings, row.formats[video.format.name], video.width * scale, video.height * scale
+        )
     _check_own_settings(options)
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
-    return EncoderChoice(row.name, row.formats[video.format.name], container, settings, row.tags.get(container), threads, options.lossless)
+    return EncoderChoice(
+        row.name,
+        row.formats[video.format.name],
+        container,
+        settings,
+        row.tags.get(container),
+        threads,
+        options.lossless,
+    )
 
 
 def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
-    """FFV1 can't cut every size into four slices [measured: not 67x48 at 4:2:0]; then their number is left to it.
+    """FFV1 can't cut every size into four slices [measured: not 67x48 at 4:2:0]; then their number is left to
+    it.
 
     Strips get level 1, which has no slices and no check sums.
     """
@@ -296,21 +377,28 @@ def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
         raise OptionError(f"--crf {options.crf:g}: {why}; leave the option out")
     if options.crf is not None and options.crf > row.crf:
-        raise OptionError(f"--crf {options.crf:g}: {row.name}'s scale ends at {row.crf}, where quality is lowest")
+        raise OptionError(
+            f"--crf {options.crf:g}: {row.name}'s scale ends at {row.crf}, where quality is lowest"
+        )
     if row.crf and not options.lossless:
         settings["crf"] = f"{DEFAULT_CRF if options.crf is None else options.crf:g}"
     return settings
 
 
 def _check_own_settings(options: EncoderOptions) -> None:
-    """OptionError for an option that would make another picture of the restored one: another pixel format, or losses of a lossless file."""
+    """OptionError for an option that would make another picture of the restored one: another pixel format, or
+    losses of a lossless file.
+    """
     if "pix_fmt" in options.options:
-        raise OptionError("--encoder-option pix_fmt: the pixel format is the source's own; leave the option out")
+        raise OptionError(
+            "--encoder-option pix_fmt: the pixel format is the source's own; leave the option out"
+        )
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
             raise OptionError(
-                f"--encoder-option {key}={value}: {lossy[0]} sets a quality, and lossless output has none; leave the option out"
+                f"--encoder-option {key}={value}: {lossy[0]} sets a quality, and lossless output has none; "
+                "leave the option out"
             )
 
 
@@ -334,7 +422,9 @@ def _has_avx2() -> bool:
 
 
 def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """`more` wins, except that lists of parameters ("x264-params") are appended to: the later of two equal names counts there."""
+    """`more` wins, except that lists of parameters ("x264-params") are appended to: the later of two equal
+    names counts there.
+    """
     joined = dict(settings)
     for key, value in more.items():
         joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
@@ -342,10 +432,20 @@ def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, s
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
-    asked = {"--crf": options.crf is not None, "--preset": options.preset is not None, "--encoder-option": bool(options.options)}
+    asked = {
+        "--crf": options.crf is not None,
+        "--preset": options.preset is not None,
+        "--encoder-option": bool(options.options),
+    }
     if useless := [name for name, is_given in asked.items() if is_given]:
-        raise OptionError(f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave the option out")
+        raise OptionError(
+            f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave the "
+            "option out"
+        )
     if _asked(options) and options.encoder != "rawvideo":
-        raise MediaError(f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or leave the option out")
+        raise MediaError(
+            f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or "
+            "leave the option out"
+        )
     colour_space(video.format, video.colour)
     return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)

@@ -1,4 +1,6 @@
-"""From planes to packets: FFmpeg's frames filled without swscale, an encoder with every tag of its source, a trial before any work."""
+"""From planes to packets: FFmpeg's frames filled without swscale, an encoder with every tag of its source, a
+trial before any work.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,16 @@ _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
-THREADS = 4  # a constant: more threads are other bits, and the same command is to give the same file on every machine
+# a constant: more threads are other bits, and the same command is to give the same file on every machine
+THREADS = 4
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
     """An encoder with everything needed to open it; plain values, so that it can be written into a plan.
 
-    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the encoder's, all of them.
+    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the
+    encoder's, all of them.
     """
 
     encoder: str
@@ -49,7 +53,8 @@ class EncoderChoice:
 
 
 class Encoder:
-    """Frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of its picture.
+    """Frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of its
+    picture.
 
     `context` is an encoder that is open, or opens with its container.
     """
@@ -57,7 +62,9 @@ class Encoder:
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
         self.context, self.choice, self.video = context, choice, video
         self.frames = 0
-        self._durations: dict[int, int] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
+        self._durations: dict[
+            int, int
+        ] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
 
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: int = 1) -> Self:
@@ -77,7 +84,9 @@ class Encoder:
         return cls(context, choice, video)
 
     def encode(self, frame: Frame, pts: int, duration: int) -> Iterator[Packet[Any]]:
-        """Yield the packets that are ready once the encoder has the next frame, which is shown at `pts` for `duration` ticks."""
+        """Yield the packets that are ready once the encoder has the next frame, which is shown at `pts` for
+        `duration` ticks.
+        """
         made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.video.colour)
         made.pts, made.duration = pts, duration
         self._durations[pts] = duration
@@ -96,8 +105,12 @@ class Encoder:
             yield packet
 
 
-def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1) -> VideoStream:
-    """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the source. Not opened yet."""
+def add_encoder(
+    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1
+) -> VideoStream:
+    """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the
+    source. Not opened yet.
+    """
     import av
 
     _quiet_encoders()
@@ -111,14 +124,18 @@ def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoI
 
 
 def _quiet_encoders() -> None:
-    os.environ.setdefault("SVT_LOG", "1")  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    os.environ.setdefault(
+        "SVT_LOG", "1"
+    )  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
 
 
 def _rate(video: VideoInfo) -> Fraction:
     return video.rate or video.base_rate or Fraction(25)
 
 
-def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int) -> None:
+def _describe(
+    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int
+) -> None:
     """Tell an encoder what it will get."""
     from av.codec.context import Flags
 
@@ -143,7 +160,9 @@ def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
 
 
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
-    """FFmpeg's form of a frame: its planes copied, nothing converted; the planes must be of `pix_fmt`'s sizes and sample type."""
+    """FFmpeg's form of a frame: its planes copied, nothing converted; the planes must be of `pix_fmt`'s sizes
+    and sample type.
+    """
     import av
 
     height, width = frame.planes[0].shape
@@ -160,7 +179,9 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
 
 
 def check_frame(frame: Frame, video: VideoInfo, scale: int, where: str) -> None:
-    """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's has."""
+    """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's
+    has.
+    """
     height, width = video.height * scale, video.width * scale
     expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
     found = [plane.shape for plane in frame.planes]
@@ -168,7 +189,9 @@ def check_frame(frame: Frame, video: VideoInfo, scale: int, where: str) -> None:
     if found != expected:
         raise MediaError(f"{where}: planes of {found} (height, width), but {expected} were expected")
     if any(plane.dtype.itemsize != size for plane in frame.planes):
-        raise MediaError(f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits")
+        raise MediaError(
+            f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits"
+        )
 
 
 def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
@@ -184,7 +207,9 @@ def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ..
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int = 1) -> None:
-    """Encode a few gray frames into the real container in memory and read them back; MediaError where that fails."""
+    """Encode a few gray frames into the real container in memory and read them back; MediaError where that
+    fails.
+    """
     import av
 
     memory = io.BytesIO()
@@ -193,17 +218,26 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
-            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())  # what nothing has taken out
+            unknown = sorted(
+                choice.options.keys() & stream.codec_context.options.keys()
+            )  # what nothing has taken out
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)
     except (av.error.FFmpegError, ValueError) as error:
         settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
-        raise MediaError(f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({error})") from error
+        raise MediaError(
+            f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({error})"
+        ) from error
     if unknown:
-        raise MediaError(f"{output}: {choice.encoder} has no option {', '.join(unknown)}; leave --encoder-option {unknown[0]}=... out")
+        raise MediaError(
+            f"{output}: {choice.encoder} has no option {', '.join(unknown)}; leave --encoder-option "
+            f"{unknown[0]}=... out"
+        )
     if found != _TRIAL_FRAMES:
-        raise MediaError(f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder")
+        raise MediaError(
+            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder"
+        )
 
 
 def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
@@ -211,7 +245,12 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
     import av
 
     context: Any = av.CodecContext.create(encoder, "w")
-    context.width, context.height, context.pix_fmt, context.time_base = width, height, pix_fmt, Fraction(1, 25)
+    context.width, context.height, context.pix_fmt, context.time_base = (
+        width,
+        height,
+        pix_fmt,
+        Fraction(1, 25),
+    )
     context.options = dict(options)
     try:
         context.open()
@@ -231,7 +270,9 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iter
 
 
 def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
-    """x265 gives decoding times out of thin air to a video of one or two frames [measured]; no picture waits for another there."""
+    """x265 gives decoding times out of thin air to a video of one or two frames [measured]; no picture waits
+    for another there.
+    """
     if encoder == "libx265" and frames <= 2:
         packet.dts = packet.pts
 
@@ -242,15 +283,23 @@ def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
 
 
 def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
-    """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the usual one rounded."""
+    """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the
+    usual one rounded.
+    """
     exact = 1 / (_rate(video) * time_base)
     return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
 
 
 def explained(output: str, error: BaseException) -> BaseException:
-    """What to raise for an error that came up while `output` was written: FFmpeg's and the system's in words, others as they are."""
+    """What to raise for an error that came up while `output` was written: FFmpeg's and the system's in words,
+    others as they are.
+    """
     import av
 
     if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
         return error
-    return write_problem(output, error) if isinstance(error, OSError) else MediaError(f"{output}: writing it failed ({error})")
+    return (
+        write_problem(output, error)
+        if isinstance(error, OSError)
+        else MediaError(f"{output}: writing it failed ({error})")
+    )

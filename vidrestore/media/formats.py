@@ -1,7 +1,9 @@
-"""How FFmpeg stores the samples of a pixel format, and how we take them out: planar, deinterleaved, native byte order, R G B order.
+"""How FFmpeg stores the samples of a pixel format, and how we take them out: planar, deinterleaved, native
+byte order, R G B order.
 
-A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as yuv420p10le, rgb24 as gbrp
-(its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour tags), big-endian as little-endian.
+A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as
+yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour
+tags), big-endian as little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 Family = Literal["yuv", "rgb", "gray"]
 
-# Packed formats: which component each sample of plane 0 (and 1) is, over the shortest period that repeats. "x" is padding.
+# Packed formats: which component each sample of plane 0 (and 1) is, over the shortest period that repeats.
+# "x" is padding.
 _PACKED = {
     "rgb24": ("rgb",), "bgr24": ("bgr",), "rgb48": ("rgb",), "bgr48": ("bgr",),
     "rgba": ("rgba",), "bgra": ("bgra",), "argb": ("argb",), "abgr": ("abgr",), "rgba64": ("rgba",), "bgra64": ("bgra",),
@@ -38,12 +41,17 @@ _PACKED = {
 # Formats of 10 or 12 bits that sit in the high bits of 16.
 _HIGH_BITS = frozenset({"p010", "p012", "p210", "p212", "p410", "p412", "y210", "y212"})
 _SUBSAMPLING = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411", (0, 1): "440", (2, 2): "410"}
-_UNSUPPORTED = "pixel format {name} ({why}) is not supported; convert first, for example: ffmpeg -i IN -c:v ffv1 -pix_fmt {instead} OUT.mkv"
+_UNSUPPORTED = (
+    "pixel format {name} ({why}) is not supported; convert first, for example: ffmpeg -i IN -c:v "
+    "ffv1 -pix_fmt {instead} OUT.mkv"
+)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Where one delivered plane lies: every `step`-th sample from `start` on, in each row of FFmpeg's plane `plane`."""
+    """Where one delivered plane lies: every `step`-th sample from `start` on, in each row of FFmpeg's plane
+    `plane`.
+    """
 
     plane: int
     start: int = 0
@@ -52,7 +60,9 @@ class Samples:
 
 @dataclass(frozen=True)
 class Layout:
-    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, where the samples are."""
+    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, where the samples
+    are.
+    """
 
     format: PixelFormat
     samples: tuple[Samples, ...]
@@ -62,7 +72,9 @@ class Layout:
 
 @lru_cache
 def layout_of(pix_fmt: str) -> Layout:
-    """The storage of `pix_fmt` (FFmpeg's name); MediaError where its samples can't be delivered as planes of 8 to 16 bits or float."""
+    """The storage of `pix_fmt` (FFmpeg's name); MediaError where its samples can't be delivered as planes of
+    8 to 16 bits or float.
+    """
     import av
 
     try:
@@ -72,7 +84,9 @@ def layout_of(pix_fmt: str) -> Layout:
     _refuse_unsupported(description)
     stem = pix_fmt.removesuffix("le").removesuffix("be")
     pattern = _PACKED.get(stem)
-    samples = _packed_samples(pattern) if pattern else tuple(Samples(part.plane) for part in description.components)
+    samples = (
+        _packed_samples(pattern) if pattern else tuple(Samples(part.plane) for part in description.components)
+    )
     floating = stem.endswith(("f16", "f32"))
     bits = description.components[0].bits
     width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
@@ -115,10 +129,15 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[Samples, ...]:
 def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
     letters = "".join(pattern or ())
     alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
-    family: Family = "rgb" if description.is_rgb else "gray" if len(description.components) - alpha == 1 else "yuv"
+    family: Family = (
+        "rgb" if description.is_rgb else "gray" if len(description.components) - alpha == 1 else "yuv"
+    )
     shifts = (0, 0)
     if family == "yuv":
-        shifts = 8 - (description.chroma_width(256).bit_length() - 1), 8 - (description.chroma_height(256).bit_length() - 1)
+        shifts = (
+            8 - (description.chroma_width(256).bit_length() - 1),
+            8 - (description.chroma_height(256).bit_length() - 1),
+        )
     suffix = "f32le" if depth == 32 else "" if depth == 8 else f"{depth}le"
     stem = {
         "yuv": f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p",
@@ -131,8 +150,13 @@ def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | 
 def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
     """Copies of the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32."""
     stored = frame.planes
-    sizes = (layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples)))
-    return tuple(_take(stored[samples.plane], samples, layout, *size) for samples, size in zip(layout.samples, sizes, strict=True))
+    sizes = (
+        layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples))
+    )
+    return tuple(
+        _take(stored[samples.plane], samples, layout, *size)
+        for samples, size in zip(layout.samples, sizes, strict=True)
+    )
 
 
 def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, width: int) -> NDArray[Any]:

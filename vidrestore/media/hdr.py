@@ -1,4 +1,6 @@
-"""HDR's still metadata (mastering display, light level) as parameters of the encoders that can write it; re-encoding drops it otherwise."""
+"""HDR's still metadata (mastering display, light level) as parameters of the encoders that can write it;
+re-encoding drops it otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _PARAMETERS = {
 
 
 def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
-    """The encoder option that carries the source's mastering display and light level; empty where there is none to carry or no way to."""
+    """The encoder option that carries the source's mastering display and light level; empty where there is
+    none to carry or no way to.
+    """
     if encoder not in _PARAMETERS:
         return {}
     option, display, light = _PARAMETERS[encoder]
@@ -33,15 +37,28 @@ def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
     """A sentence for the user where the encoder can't write the source's HDR metadata."""
     if encoder in _PARAMETERS or not (video.mastering_display or video.content_light):
         return None
-    return f"{encoder} can't write the HDR mastering display and light level, so they are left out; --encoder libx265 keeps them"
+    return (
+        f"{encoder} can't write the HDR mastering display and light level, so they are left out; "
+        "--encoder libx265 keeps them"
+    )
 
 
 def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
-    """From x y of red, green, blue, white, then darkest, brightest, to the encoders' order: green, blue, red, white, brightest, darkest."""
+    """From x y of red, green, blue, white, then darkest, brightest, to the encoders' order: green, blue, red,
+    white, brightest, darkest.
+    """
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
-        return f"({round(first * steps)},{round(second * steps)})" if whole else f"({float(first):.5f},{float(second):.5f})"
+        return (
+            f"({round(first * steps)},{round(second * steps)})"
+            if whole
+            else f"({float(first):.5f},{float(second):.5f})"
+        )
 
     colours = (("G", green), ("B", blue), ("R", red), ("WP", white))
-    return "".join(name + pair(x, y, _CHROMATICITY) for name, (x, y) in colours) + "L" + pair(brightest, darkest, _LUMINANCE)
+    return (
+        "".join(name + pair(x, y, _CHROMATICITY) for name, (x, y) in colours)
+        + "L"
+        + pair(brightest, darkest, _LUMINANCE)
+    )

@@ -1,8 +1,10 @@
-"""Segments become one film: their packets get the plan's times, the other streams come beside them, nothing is encoded.
+"""Segments become one film: their packets get the plan's times, the other streams come beside them, nothing
+is encoded.
 
-Decoding times follow from the times of showing alone: packet n is decoded when picture n - d is shown, where d is how far decoding has to
-run ahead in any of the segments. Every segment is closed, so no packet is then decoded after it is shown, and times rise strictly, also
-where a segment ends. The first d packets lie before the first picture, as FFmpeg's encoders put them.
+Decoding times follow from the times of showing alone: packet n is decoded when picture n - d is shown, where
+d is how far decoding has to run ahead in any of the segments. Every segment is closed, so no packet is then
+decoded after it is shown, and times rise strictly, also where a segment ends. The first d packets lie before
+the first picture, as FFmpeg's encoders put them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from vidrestore.media.segment_file import SegmentFacts, StoredPacket, head_diges
 
 
 class JoinedFile:
-    """The file that segments are joined to: `begin` with the times of all its frames, `put` each packet, then `finish`, or `abort`."""
+    """The file that segments are joined to: `begin` with the times of all its frames, `put` each packet, then
+    `finish`, or `abort`.
+    """
 
     def __init__(self, muxer: Muxer) -> None:
         self.muxer = muxer
@@ -26,7 +30,9 @@ class JoinedFile:
         self._delay = self._written = 0
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """The times of all frames in the order of showing, in ticks of the source; `delay` as in `SegmentFacts`, the largest of all."""
+        """The times of all frames in the order of showing, in ticks of the source; `delay` as in
+        `SegmentFacts`, the largest of all.
+        """
         for each in zip(pts, durations, strict=True):
             self.muxer.register(*each)
         self._pts, self._durations = pts, durations
@@ -36,7 +42,8 @@ class JoinedFile:
         """Raise MediaError where a segment was encoded in another way than this film says."""
         if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
             raise MediaError(
-                f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; add --restart to "
+                f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "
+                "add --restart to "
                 "begin anew, or go on with the version that began"
             )
 
@@ -61,7 +68,10 @@ class JoinedFile:
         """Finish the file. Raises MediaError if packets are missing."""
         if self._written != len(self._pts):
             output = self.muxer.output
-            raise MediaError(f"{output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was discarded")
+            raise MediaError(
+                f"{output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was "
+                "discarded"
+            )
         self.muxer.finish()
 
     def abort(self) -> None:

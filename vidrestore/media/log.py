@@ -14,7 +14,9 @@ _before: list[tuple[int | None, bool]] = []
 
 @contextmanager
 def log_level(level: int) -> Iterator[None]:
-    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before; users may overlap."""
+    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before;
+    users may overlap.
+    """
     from av import logging as ffmpeg
 
     with _lock:
@@ -51,8 +53,9 @@ class _Collector(logging.Handler):
 def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[None]:
     """Hand FFmpeg's errors to `collect`, from whatever thread they come (a decoder's own threads too).
 
-    Only those of components in `names` (the decoder, the demuxer): an encoder at work at the same time is not meant. Python's
-    logging carries them, not av.logging.Capture, whose global captures are one stack that overlapping users would pop for each other.
+    Only those of components in `names` (the decoder, the demuxer): an encoder at work at the same time is not
+    meant. Python's logging carries them, not av.logging.Capture, whose global captures are one stack that
+    overlapping users would pop for each other.
     """
     from av import logging as ffmpeg
 

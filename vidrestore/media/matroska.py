@@ -1,7 +1,9 @@
-"""The shape of pixels in Matroska and WebM: PyAV 18 can't hand it to the muxer, so the finished file's track header is completed here.
+"""The shape of pixels in Matroska and WebM: PyAV 18 can't hand it to the muxer, so the finished file's track
+header is completed here.
 
-FFmpeg leaves an empty element (Void) near the start of each file. The elements between it and the clusters move into that room by as many
-bytes as the track header grows; nothing behind the track header moves, so every other position in the file stays true.
+FFmpeg leaves an empty element (Void) near the start of each file. The elements between it and the clusters
+move into that room by as many bytes as the track header grows; nothing behind the track header moves, so
+every other position in the file stays true.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _HEAD = 1 << 22  # bytes read from the start; track headers lie within the first
 
 @dataclass(frozen=True)
 class _Element:
-    """One EBML element: `start` is where its ID begins, `data` where its content does, both counted in the bytes it was found in."""
+    """One EBML element: `start` is where its ID begins, `data` where its content does, both counted in the
+    bytes it was found in.
+    """
 
     id: int
     start: int
@@ -39,20 +43,25 @@ class _Element:
 def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
     """Store the sample aspect ratio of a video track in place.
 
-    `track` counts the file's tracks from 0. Raises MediaError where the file isn't laid out as FFmpeg's muxer does it.
+    `track` counts the file's tracks from 0. Raises MediaError where the file isn't laid out as FFmpeg's muxer
+    does it.
     """
     with path.open("r+b") as file:
         head = file.read(_HEAD)
         try:
             start, changed = _with_aspect(head, track, display_size(width, height, ratio))
         except (IndexError, StopIteration) as error:
-            raise MediaError(f"{path}: no place in its header for the sample aspect ratio {ratio}; -o NAME.mp4 keeps it") from error
+            raise MediaError(
+                f"{path}: no place in its header for the sample aspect ratio {ratio}; -o NAME.mp4 keeps it"
+            ) from error
         file.seek(start)
         file.write(changed)
 
 
 def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
-    """DisplayWidth, DisplayHeight and DisplayUnit for frames of a size with this sample aspect ratio, always exact."""
+    """DisplayWidth, DisplayHeight and DisplayUnit for frames of a size with this sample aspect ratio, always
+    exact.
+    """
     wide, high = width * ratio, height / ratio
     if wide.denominator == 1:
         return int(wide), height, _PIXELS
@@ -98,7 +107,9 @@ def _grown_entry(content: bytes, size: tuple[int, int, int]) -> bytes:
     video = next(element for element in _elements(content, 0, len(content)) if element.id == _VIDEO)
     inner = video.content(content)
     ours = (_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT)
-    kept = b"".join(inner[each.start : each.stop] for each in _elements(inner, 0, len(inner)) if each.id not in ours)
+    kept = b"".join(
+        inner[each.start : each.stop] for each in _elements(inner, 0, len(inner)) if each.id not in ours
+    )
     shape = b"".join(_encode(name, _number(value)) for name, value in zip(ours, size, strict=True))
     return _replaced(content, video, kept + shape)
 
@@ -108,7 +119,9 @@ def _replaced(content: bytes, element: _Element, data: bytes) -> bytes:
 
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
-    """The index of elements with `growth` taken off each position in `moved`, each in as many bytes as before."""
+    """The index of elements with `growth` taken off each position in `moved`, each in as many bytes as
+    before.
+    """
     out = bytearray(content)
     for seek in _elements(content, 0, len(content)):
         for part in _elements(content, seek.data, seek.stop) if seek.id == _SEEK else ():
@@ -136,7 +149,9 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _length(first: int) -> int:
-    """How many bytes a variable-length number has, from its first byte; IndexError for a byte that can't begin one."""
+    """How many bytes a variable-length number has, from its first byte; IndexError for a byte that can't
+    begin one.
+    """
     if first == 0:
         raise IndexError("not an EBML number")
     return 9 - first.bit_length()

@@ -1,4 +1,6 @@
-"""A container file of encoded packets and copied streams: written under its partial name, read again, and only then named."""
+"""A container file of encoded packets and copied streams: written under its partial name, read again, and
+only then named.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,13 @@ class Times:
 
 
 class Muxer:
-    """A file that is made of packets: `register` each frame in the order of showing, `put` each packet in that of decoding, then `finish`,
-    or `abort` to leave nothing behind.
+    """A file that is made of packets: `register` each frame in the order of showing, `put` each packet in
+    that of decoding, then `finish`, or `abort` to leave nothing behind.
 
-    `first` is the time of the first frame, if that is known: chapters move with a video that begins before 0. `before_naming` is called
-    with the path of the checked file before that gets its name. PyAV writes the header from an encoder, `stream.codec_context`: who
-    encodes may use it. Raises MediaError and OutputExistsError.
+    `first` is the time of the first frame, if that is known: chapters move with a video that begins before 0.
+    `before_naming` is called with the path of the checked file before that gets its name. PyAV writes the
+    header from an encoder, `stream.codec_context`: who encodes may use it. Raises MediaError and
+    OutputExistsError.
     """
 
     def __init__(
@@ -67,10 +70,19 @@ class Muxer:
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.before_naming = before_naming
-        self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = output, source, choice, copy, overwrite, scale
+        self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = (
+            output,
+            source,
+            choice,
+            copy,
+            overwrite,
+            scale,
+        )
         self.video = source.video
         self.time_base = self.video.time_base
-        self.warnings = [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
+        self.warnings = (
+            [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
+        )
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
         self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
@@ -98,7 +110,9 @@ class Muxer:
         metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
-        bitexact: Any = Flags.bitexact.value  # no date of writing, no random identifiers: the same job gives the same file
+        bitexact: Any = (
+            Flags.bitexact.value
+        )  # no date of writing, no random identifiers: the same job gives the same file
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
@@ -114,17 +128,30 @@ class Muxer:
         if foreign and not self._has_cover():
             flags += "+use_metadata_tags"
         elif foreign:
-            place = f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata {', '.join(sorted(foreign))}"
+            place = (
+                f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata "
+                f"{', '.join(sorted(foreign))}"
+            )
             self.warnings.append(f"{self.output}: {place}; -o NAME.mkv keeps them")
         timescale = self.time_base.denominator
-        return {"movflags": flags, "video_track_timescale": str(timescale), "movie_timescale": str(self._movie_timescale(timescale))}
+        return {
+            "movflags": flags,
+            "video_track_timescale": str(timescale),
+            "movie_timescale": str(self._movie_timescale(timescale)),
+        }
 
     def _has_cover(self) -> bool:
         return any(info.attached_picture and info.index in self.copy for info in self.source.streams)
 
     def _movie_timescale(self, timescale: int) -> int:
-        """The clock in which MP4 keeps the start of each stream: fine enough for all of them, or at least for the video."""
-        bases = [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy] if self.copier else []
+        """The clock in which MP4 keeps the start of each stream: fine enough for all of them, or at least for
+        the video.
+        """
+        bases = (
+            [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy]
+            if self.copier
+            else []
+        )
         common = math.lcm(timescale, *(base.denominator for base in bases))
         return common if common <= _LARGEST_TIMESCALE else timescale
 
@@ -137,7 +164,9 @@ class Muxer:
             self.stream = add_encoder(container, self.choice, self.video, self.time_base, self.scale)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                self.stream.metadata.update(self._still_true(streams.video_metadata(original, self.choice.container)))
+                self.stream.metadata.update(
+                    self._still_true(streams.video_metadata(original, self.choice.container))
+                )
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
@@ -149,7 +178,10 @@ class Muxer:
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        warning = f"{self.output}: the time code {metadata[codes[0]]} is that of the film's first frame, so it is left out"
+        warning = (
+            f"{self.output}: the time code {metadata[codes[0]]} is that of the film's first frame, so "
+            "it is left out"
+        )
         self.warnings += [warning] if warning not in self.warnings else []
         return {key: value for key, value in metadata.items() if key not in codes}
 
@@ -157,16 +189,23 @@ class Muxer:
         """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
         self.shift, self.late = -pts, -pts * self.time_base
         seconds = float(self.late)
-        self.warnings.append(f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by {seconds:.3f} s")
+        self.warnings.append(
+            f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by "
+            f"{seconds:.3f} s"
+        )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
-        """Note the next frame in the order of showing, and return its time and duration in the output, in ticks of `time_base`."""
+        """Note the next frame in the order of showing, and return its time and duration in the output, in
+        ticks of `time_base`.
+        """
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
         pts, duration = pts + self.shift, full_duration(duration, self.video, self.time_base)
         ticks, end = self._ticks(pts), self._ticks(pts + duration)
         if self.times.count and ticks <= self.times.last:
-            raise same_tick(self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick)
+            raise same_tick(
+                self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
+            )
         self.times.add(ticks, end - ticks)
         return pts, duration
 
@@ -174,7 +213,9 @@ class Muxer:
         return nearest_tick(pts * self.time_base / self.tick)
 
     def put(self, packet: Packet[Any]) -> None:
-        """Take a packet with all its times, in ticks of the source; it is written when the next one comes, or at the end."""
+        """Take a packet with all its times, in ticks of the source; it is written when the next one comes, or
+        at the end.
+        """
         packet.stream = self.stream
         if self.held is None:
             assert packet.pts is not None
@@ -214,7 +255,9 @@ class Muxer:
         self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
-        """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that their sum is the video's."""
+        """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that
+        their sum is the video's.
+        """
         if self.held is None:
             return
         if self.choice.container in streams.ISO and self.held.dts is not None:
@@ -237,7 +280,9 @@ class Muxer:
 
     def _track(self) -> int:
         """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
-        before = (info for info in self.source.streams if info.index < self.video.index and info.index in self.copy)
+        before = (
+            info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
+        )
         return sum(info.kind != "attachment" and not info.attached_picture for info in before)
 
     def _verify(self) -> None:
@@ -245,13 +290,22 @@ class Muxer:
         assert self.partial is not None
         found = read_times(self.partial.path, self.choice.container)
         wanted = self.times
-        if (found.count, found.first, found.last, found.total) != (wanted.count, wanted.first, wanted.last, wanted.total):
+        if (found.count, found.first, found.last, found.total) != (
+            wanted.count,
+            wanted.first,
+            wanted.last,
+            wanted.total,
+        ):
             raise MediaError(
-                f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, but the file reads as "
+                f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
+                "but the file reads as "
                 f"{found.count} frames from {found.first} to {found.last}; it was discarded"
             )
         if found.end < wanted.end - 1:
-            raise MediaError(f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was discarded")
+            raise MediaError(
+                f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was "
+                "discarded"
+            )
 
     def abort(self) -> None:
         """Close everything and leave nothing behind."""
@@ -271,7 +325,9 @@ def nearest_tick(exact: Fraction) -> int:
     return nearest if exact >= 0 else -nearest
 
 
-def same_tick(output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction) -> MediaError:
+def same_tick(
+    output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction
+) -> MediaError:
     """The error for two frames that the container can't tell apart by their time."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
@@ -280,17 +336,23 @@ def same_tick(output: str, frame: int, pts: int, time_base: Fraction, container:
 
 
 def read_times(path: Path, container: str) -> Times:
-    """The times of a file's first real video stream, from its packets; `end` is where the container says it ends, in the stream's ticks."""
+    """The times of a file's first real video stream, from its packets; `end` is where the container says it
+    ends, in the stream's ticks.
+    """
     import av
     from av.stream import Disposition
 
     found = Times()
     with av.open(f"file:{path}", "r", format=container) as opened:
-        stream = next(each for each in opened.streams.video if not each.disposition & Disposition.attached_pic)
+        stream = next(
+            each for each in opened.streams.video if not each.disposition & Disposition.attached_pic
+        )
         low, high = 0, 0
         for packet in opened.demux(stream):
             if packet.pts is not None:
-                low, high = (min(low, packet.pts), max(high, packet.pts)) if found.count else (packet.pts, packet.pts)
+                low, high = (
+                    (min(low, packet.pts), max(high, packet.pts)) if found.count else (packet.pts, packet.pts)
+                )
                 found.add(packet.pts, 0)
         found.first, found.last = low, high
         if stream.duration is not None:

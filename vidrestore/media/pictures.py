@@ -31,16 +31,20 @@ SUFFIXES = tuple(_DEMUXERS)
 
 
 def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y, U and V of a picture at full size (4:4:4), each (height, width) uint8: BT.601 in the range of video, luma 16 to 235.
+    """Y, U and V of a picture at full size (4:4:4), each (height, width) uint8: BT.601 in the range of video,
+    luma 16 to 235.
 
     Raises MediaError for a file that holds no such picture, by its name or by its content.
     """
-    planes = _decoded(path, lambda frame: frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray())
+    planes = _decoded(
+        path, lambda frame: frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
+    )
     return planes[0], planes[1], planes[2]
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:
-    """(3, height, width) uint8: R, G, B as the file has them, without alpha. JPEG comes as libjpeg gives it, within 4 grey levels.
+    """(3, height, width) uint8: R, G, B as the file has them, without alpha. JPEG comes as libjpeg gives it,
+    within 4 grey levels.
 
     Raises MediaError as `read_picture` does.
     """
@@ -73,7 +77,9 @@ def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
 
 
 def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
-    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey levels from libjpeg's at edges."""
+    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey levels
+    from libjpeg's at edges.
+    """
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
     layout = layout_of(frame.format.name)

@@ -1,4 +1,6 @@
-"""What is in a video file: opened safely, described completely, the first frames decoded where the header doesn't say."""
+"""What is in a video file: opened safely, described completely, the first frames decoded where the header
+doesn't say.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,45 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-# Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read other files or the network.
+# Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
+# other files or the network.
 _DEMUXERS = (
     "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu", "gif", "apng",
     "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
-_CHROMA_LOCATIONS = {"unspecified": 0, "left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
-_FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}  # which field is shown first; 4 and 5 are coded in the other order
+_CHROMA_LOCATIONS = {
+    "unspecified": 0,
+    "left": 1,
+    "center": 2,
+    "topleft": 3,
+    "top": 4,
+    "bottomleft": 5,
+    "bottom": 6,
+}
+_FIELD_ORDERS = {
+    2: "tff",
+    3: "bff",
+    4: "bff",
+    5: "tff",
+}  # which field is shown first; 4 and 5 are coded in the other order
 _PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
-_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}  # what a picture file starts with
-MOST_PIXELS = 1 << 27  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+_PICTURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG": "PNG",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+}  # what a picture file starts with
+MOST_PIXELS = (
+    1 << 27
+)  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """One stream of any kind; `kind` is video, audio, subtitle, attachment or data; `codec` is FFmpeg's name or "unknown"."""
+    """One stream of any kind; `kind` is video, audio, subtitle, attachment or data; `codec` is FFmpeg's name
+    or "unknown".
+    """
 
     index: int
     kind: str
@@ -50,14 +75,15 @@ class StreamInfo:
 class VideoInfo:
     """The video stream that is restored.
 
-    `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is delivered as yuv420p).
-    `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one; `start` and `duration` count ticks of `time_base`.
-    `rotation` is in degrees counter-clockwise; `display_matrix` the nine integers it comes from (it may mirror as well).
-    `mastering_display` is red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
-    `side_data` names what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent
-    VP8 or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding
-    is not that of showing (B-frames). `unmarked_order` is "tff" or "bff" where the stream says that it is interlaced, and which
-    field comes first, but its frames don't.
+    `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
+    delivered as yuv420p). `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one;
+    `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
+    `display_matrix` the nine integers it comes from (it may mirror as well). `mastering_display` is red x y,
+    green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL. `side_data` names
+    what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent VP8
+    or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding is
+    not that of showing (B-frames). `unmarked_order` is "tff" or "bff" where the stream says that it is
+    interlaced, and which field comes first, but its frames don't.
     """
 
     index: int
@@ -93,7 +119,9 @@ class VideoInfo:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A source as a whole; `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in seconds, `size` in bytes."""
+    """A source as a whole; `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in
+    seconds, `size` in bytes.
+    """
 
     path: str
     container: str
@@ -106,7 +134,8 @@ class SourceInfo:
 
 
 def open_input(source: str, options: Mapping[str, str] | None = None) -> InputContainer:
-    """Open a file for reading, so that nothing but this one file can be read: a `file:` URL, the file protocol, known containers only.
+    """Open a file for reading, so that nothing but this one file can be read: a `file:` URL, the file
+    protocol, known containers only.
 
     Raises MediaError where there is no such file, or where it is a folder, empty, or no video container.
     """
@@ -115,23 +144,34 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
-        container = av.open(f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace")
+        container = av.open(
+            f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace"
+        )
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
-        raise MediaError(f"{source}: the file ends before its first frame (0 frames); record or copy it again") from None
+        raise MediaError(
+            f"{source}: the file ends before its first frame (0 frames); record or copy it again"
+        ) from None
     except (av.error.FFmpegError, ValueError) as error:
         if picture := _picture_kind(source):
             raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({picture}); make a film of numbered pictures first: "
+                f"{source}: not a video file that can be read, but a still picture ({picture}); make a film "
+                "of numbered pictures first: "
                 "ffmpeg -framerate 25 -i %04d.png -c:v ffv1 OUT.mkv"
             ) from None
-        reason = "; its header is missing or damaged" if isinstance(error, av.error.InvalidDataError) else f" ({error})"
+        reason = (
+            "; its header is missing or damaged"
+            if isinstance(error, av.error.InvalidDataError)
+            else f" ({error})"
+        )
         raise MediaError(
-            f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
+            f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or "
+            "the like"
         ) from error
     if container.format.name == "avi":
-        # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame late; the reader derives them.
+        # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame
+        # late; the reader derives them.
         made_up: Any = av.container.Flags.gen_pts.value
         container.flags &= ~made_up
     return container
@@ -143,7 +183,10 @@ def _check_file(source: str) -> None:
     if os.path.isdir(source):
         raise MediaError(f"{source}: a folder, but a video file was expected; name a file in it")
     if not os.path.isfile(source):
-        raise MediaError(f"{source}: a pipe or device, but a file was expected: it is read more than once; pipe y4m into - instead")
+        raise MediaError(
+            f"{source}: a pipe or device, but a file was expected: it is read more than once; pipe y4m into "
+            "- instead"
+        )
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
 
@@ -155,7 +198,9 @@ def _picture_kind(source: str) -> str | None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """The first video stream that is no attached picture (cover art); MediaError where there is none or no decoder for it."""
+    """The first video stream that is no attached picture (cover art); MediaError where there is none or no
+    decoder for it.
+    """
     streams = [stream for stream in container.streams.video if not _is_picture(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
@@ -164,15 +209,18 @@ def video_stream(container: InputContainer) -> VideoStream:
         raise MediaError(f"{source}: no video stream{pictures}; the file holds: {kinds}")
     if streams[0].codec_context is None:
         raise MediaError(
-            f"{source}: stream {streams[0].index}: this FFmpeg has no decoder for the video codec; convert it with another tool first"
+            f"{source}: stream {streams[0].index}: this FFmpeg has no decoder for the video codec; convert "
+            "it with another tool first"
         )
     return streams[0]
 
 
 def probe(source: str) -> SourceInfo:
-    """Describe a video file; decodes its first frames for what a header may not say (rotation, fields, colour, pixel format).
+    """Describe a video file; decodes its first frames for what a header may not say (rotation, fields,
+    colour, pixel format).
 
-    Raises MediaError where the file can't be read, has no video or no frames, or its pixel format is not supported.
+    Raises MediaError where the file can't be read, has no video or no frames, or its pixel format is not
+    supported.
     """
     with open_input(source) as container:
         stream = video_stream(container)
@@ -180,7 +228,8 @@ def probe(source: str) -> SourceInfo:
         frames = _first_frames(container, stream)
         if not frames:
             raise MediaError(
-                f"{source}: the video stream has 0 frames that can be decoded; the file is empty or damaged, record or copy it again"
+                f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
+                "damaged, record or copy it again"
             )
         return SourceInfo(
             path=source,
@@ -198,13 +247,16 @@ def _check_size(source: str, stream: VideoStream) -> None:
     width, height = stream.codec_context.width, stream.codec_context.height
     if width * height > MOST_PIXELS:
         raise MediaError(
-            f"{source}: pictures of {width}x{height}, more than the {MOST_PIXELS} pixels that are taken for possible; if it is true, "
+            f"{source}: pictures of {width}x{height}, more than the {MOST_PIXELS} pixels that are taken for "
+            "possible; if it is true, "
             "make it smaller first"
         )
 
 
 def decoder_options() -> dict[str, str]:
-    """For a decoder that isn't open yet: no larger pictures, and check sums are looked at where a codec has them."""
+    """For a decoder that isn't open yet: no larger pictures, and check sums are looked at where a codec has
+    them.
+    """
     return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 
 
@@ -221,7 +273,9 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
             if packet is None:
                 break
             frames += packet.decode()
-        except av.error.FFmpegError:  # damage at the start: the reader reports it, here only a frame is wanted
+        except (
+            av.error.FFmpegError
+        ):  # damage at the start: the reader reports it, here only a frame is wanted
             if frames:
                 break
     return frames
@@ -248,7 +302,9 @@ def _describe_stream(stream: Stream) -> StreamInfo:
 def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
     first, context = frames[0], stream.codec_context
     if stream.time_base is None:
-        raise MediaError(f"{source}: stream {stream.index} has no time base, so its frames have no times; remux it first")
+        raise MediaError(
+            f"{source}: stream {stream.index} has no time base, so its frames have no times; remux it first"
+        )
     try:
         layout = layout_of(first.format.name)
     except MediaError as error:
@@ -269,7 +325,9 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], 
         base_rate=stream.base_rate or None,
         sample_aspect_ratio=stream.sample_aspect_ratio or None,
         rotation=first.rotation,
-        display_matrix=struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None,
+        display_matrix=struct.unpack("=9i", side_data["DISPLAYMATRIX"])
+        if "DISPLAYMATRIX" in side_data
+        else None,
         colour=_colour_tags(stream, first),
         interlaced=marked or order is not None,
         frames=stream.frames or None,
@@ -278,8 +336,12 @@ def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], 
         bit_rate=stream.bit_rate,
         profile=stream.profile,
         mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
-        content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"]) if "CONTENT_LIGHT_LEVEL" in side_data else None,
-        side_data=frozenset([*side_data, *others, *(["ALPHA_LAYER"] if stream.metadata.get("alpha_mode") == "1" else [])]),
+        content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"])
+        if "CONTENT_LIGHT_LEVEL" in side_data
+        else None,
+        side_data=frozenset(
+            [*side_data, *others, *(["ALPHA_LAYER"] if stream.metadata.get("alpha_mode") == "1" else [])]
+        ),
         reordered=bool(context.has_b_frames),
         unmarked_order=None if marked else order,
     )
@@ -293,7 +355,9 @@ def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
 
 
 def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing ("31 is not a valid Type")."""
+    """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing
+    ("31 is not a valid Type").
+    """
     unnamed: list[str] = []
     while True:
         try:
@@ -313,7 +377,9 @@ def _filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str])
 
     graph = Graph()
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    graph.link_nodes(source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")).configure()
+    graph.link_nodes(
+        source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")
+    ).configure()
     graph.push(frame)
     return cast("VideoFrame", graph.pull())
 
@@ -321,8 +387,9 @@ def _filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str])
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
     """In ticks, where the stream itself says it.
 
-    Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0. Of a track that is too short
-    for FFmpeg to know its beginning, FFmpeg gives the times of the whole file instead, which may be the sound's.
+    Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0.
+    Of a track that is too short for FFmpeg to know its beginning, FFmpeg gives the times of the whole file
+    instead, which may be the sound's.
     """
     if not container.startswith("matroska"):
         return stream.duration

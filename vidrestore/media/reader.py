@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class VideoReader:
     """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once.
 
-    `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as interlaced come out
-    progressive, one for one, and `info` describes that. Use it as a context manager. Raises MediaError as `probe` does, and where an
-    interlaced source can't be deinterlaced.
+    `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are
+    marked as interlaced come out progressive, one for one, and `info` describes that. Use it as a context
+    manager. Raises MediaError as `probe` does, and where an interlaced source can't be deinterlaced.
     """
 
     def __init__(self, source: str, *, threads: int = 0, deinterlace: bool = False) -> None:
@@ -43,10 +43,14 @@ class VideoReader:
         self._running: Generator[Frame] | None = None
 
     def _deinterlacing(self) -> Deinterlacer | None:
-        """The filter for this source; None where it can't be used and, as far as is known, needn't. `info` becomes that of its result."""
+        """The filter for this source; None where it can't be used and, as far as is known, needn't. `info`
+        becomes that of its result.
+        """
         video = self.info.video
         if self._pipe and video.interlaced:
-            raise MediaError(f"-: an interlaced pipe can't be deinterlaced here; do it before: {PIPE_DEINTERLACED}")
+            raise MediaError(
+                f"-: an interlaced pipe can't be deinterlaced here; do it before: {PIPE_DEINTERLACED}"
+            )
         if self._pipe:
             return None
         try:
@@ -66,7 +70,9 @@ class VideoReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -76,24 +82,34 @@ class VideoReader:
             self._running = None
 
     def frames(self, start_pts: int | None = None, stop_pts: int | None = None) -> Generator[Frame]:
-        """Yield frames in display order, just as a full read gives them; with `start_pts` and `stop_pts` those with start <= pts < stop.
+        """Yield frames in display order, just as a full read gives them; with `start_pts` and `stop_pts`
+        those with start <= pts < stop.
 
-        One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the iterator is exhausted.
-        Raises MediaError where size or pixel format change on the way, or where times are missing or don't increase.
+        One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the
+        iterator is exhausted. Raises MediaError where size or pixel format change on the way, or where times
+        are missing or don't increase.
         """
         self.close()
         self.damage = Damage()
         if self._pipe and start_pts is not None:
             raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
-        self._running = self._read_pipe(self._pipe, stop_pts) if self._pipe else self._read_file(start_pts, stop_pts, self.damage)
+        self._running = (
+            self._read_pipe(self._pipe, stop_pts)
+            if self._pipe
+            else self._read_file(start_pts, stop_pts, self.damage)
+        )
         return self._running
 
     def _read_pipe(self, pipe: Y4mInput, stop_pts: int | None) -> Generator[Frame]:
         with closing(pipe.frames(self.damage)) as frames:
-            yield from (takewhile(lambda frame: frame.pts < stop_pts, frames) if stop_pts is not None else frames)
+            yield from (
+                takewhile(lambda frame: frame.pts < stop_pts, frames) if stop_pts is not None else frames
+            )
 
     def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
-        """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with B-frames."""
+        """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with
+        B-frames.
+        """
         if lacking := self._missing_bytes():
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         waiting: Frame | None = None
@@ -119,9 +135,15 @@ class VideoReader:
             yield waiting
 
     def _missing_bytes(self) -> int:
-        return y4m_missing_bytes(self.source) if self.info.container == "yuv4mpegpipe" else missing_bytes(self.source)
+        return (
+            y4m_missing_bytes(self.source)
+            if self.info.container == "yuv4mpegpipe"
+            else missing_bytes(self.source)
+        )
 
-    def _pictures(self, decoding: Decoding, start_pts: int | None, stop_pts: int | None) -> Generator[VideoFrame]:
+    def _pictures(
+        self, decoding: Decoding, start_pts: int | None, stop_pts: int | None
+    ) -> Generator[VideoFrame]:
         decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
         pictures = self._checked(decoded, start_pts)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
@@ -135,22 +157,27 @@ class VideoReader:
 
     def _check(self, picture: VideoFrame, number: int, start_pts: int | None) -> None:
         video = self.info.video
-        where = f"{self.source}, frame {number}" + (f" after pts {start_pts}" if start_pts is not None else "")
+        where = f"{self.source}, frame {number}" + (
+            f" after pts {start_pts}" if start_pts is not None else ""
+        )
         if (picture.width, picture.height) != (video.width, video.height):
             found, began = f"{picture.width}x{picture.height}", f"{video.width}x{video.height}"
             raise MediaError(
-                f"{where}: {found}, but the stream began at {began}; one size per stream is supported: split the file there first"
+                f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
+                "split the file there first"
             )
         if picture.format.name != video.pix_fmt:
             found, began = picture.format.name, video.pix_fmt
             raise MediaError(
-                f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split the file there first"
+                f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
+                "the file there first"
             )
 
     def _end(self, last: Frame, longest: int, packet: int, damage: Damage) -> None:
         """Settle the last frame's duration and whether the video ends where its stream says.
 
-        `longest` is the longest frame, `packet` the longest packet: the last one to be decoded may not be the last one shown.
+        `longest` is the longest frame, `packet` the longest packet: the last one to be decoded may not be the
+        last one shown.
         """
         end = self.info.video.end
         if end is None:
@@ -165,4 +192,6 @@ class VideoReader:
 def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture, layout_of(picture.format.name))
-    return Frame(planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt)
+    return Frame(
+        planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
+    )

@@ -17,7 +17,8 @@ Planes = tuple[NDArray[np.uint8], ...]
 
 
 def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -> list[Planes]:
-    """8-bit Y, U, V of 4:2:0, even sides, through x264 at a quality of `crf` (0 best, 51 worst) and back; as many frames, in order.
+    """8-bit Y, U, V of 4:2:0, even sides, through x264 at a quality of `crf` (0 best, 51 worst) and back; as
+    many frames, in order.
 
     The same frames give the same result each time. Raises ValueError for odd sides.
     """
@@ -25,7 +26,12 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
     encoder = av.CodecContext.create("libx264", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = width, height, "yuv420p", Fraction(1, 25)
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
+        width,
+        height,
+        "yuv420p",
+        Fraction(1, 25),
+    )
     encoder.thread_count = 1
     encoder.options = {"crf": str(crf), "preset": preset} | fixed_threads("libx264", 1)
     return _decoded(encoder, "h264", frames)
@@ -35,15 +41,26 @@ def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
     """The same planes as Motion JPEG: each frame by itself, quantised by a `scale` from 2 (best) to 31."""
     height, width = frames[0][0].shape
     encoder = av.CodecContext.create("mjpeg", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = width, height, "yuvj420p", Fraction(1, 25)
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
+        width,
+        height,
+        "yuvj420p",
+        Fraction(1, 25),
+    )
     encoder.thread_count, encoder.qmin, encoder.qmax = 1, scale, scale
     return _decoded(encoder, "mjpeg", frames)
 
 
-def _decoded(encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], frames: Sequence[Planes]) -> list[Planes]:
+def _decoded(
+    encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], frames: Sequence[Planes]
+) -> list[Planes]:
     """Frames through an encoder and the decoder of its codec."""
     format = encoder.pix_fmt or "yuv420p"
-    packets = [packet for number, planes in enumerate(frames) for packet in encoder.encode(_picture(planes, number, format))]
+    packets = [
+        packet
+        for number, planes in enumerate(frames)
+        for packet in encoder.encode(_picture(planes, number, format))
+    ]
     packets += encoder.encode(None)
     decoder = av.CodecContext.create(codec, "r")
     decoder.thread_count = 1
@@ -53,7 +70,9 @@ def _decoded(encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], fra
 
 
 def _picture(planes: Planes, number: int, format: str) -> av.VideoFrame:
-    flat = np.concatenate([np.ascontiguousarray(plane).reshape(-1) for plane in planes]).reshape(-1, planes[0].shape[1])
+    flat = np.concatenate([np.ascontiguousarray(plane).reshape(-1) for plane in planes]).reshape(
+        -1, planes[0].shape[1]
+    )
     picture = av.VideoFrame.from_ndarray(flat, format=format)
     picture.pts, picture.time_base = number, Fraction(1, 25)
     return picture

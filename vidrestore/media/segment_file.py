@@ -1,14 +1,15 @@
 """A segment: consecutive restored frames, encoded by themselves, in a file of our own that the join reads.
 
-It begins with a key frame and refers to nothing outside. Packets carry the place of their picture in the segment and no time at all: times
-come from the plan when segments are joined, so that no container has rounded them and no encoder has moved them. The file is a row of
-records, each a head (kind, place, size), the CRC-32 of all the record, both big-endian, and as many bytes:
+It begins with a key frame and refers to nothing outside. Packets carry the place of their picture in the
+segment and no time at all: times come from the plan when segments are joined, so that no container has
+rounded them and no encoder has moved them. The file is a row of records, each a head (kind, place, size), the
+CRC-32 of all the record, both big-endian, and as many bytes:
 
     0  a packet             1  the packet of a key frame
     2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the `label` that the writer was given
 
-It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that was altered fails its check
-sums: `read_packets` and `check_segment` find both.
+It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that
+was altered fails its check sums: `read_packets` and `check_segment` find both.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class StoredPacket(NamedTuple):
 class SegmentFacts:
     """What a finished segment says of itself.
 
-    `delay`: by how many pictures decoding must run ahead of showing. `head`: digest of the encoder's extradata, the same in all segments
-    of a film. `label`: what the writer was given to tell this segment from others.
+    `delay`: by how many pictures decoding must run ahead of showing. `head`: digest of the encoder's
+    extradata, the same in all segments of a film. `label`: what the writer was given to tell this segment
+    from others.
     """
 
     frames: int
@@ -66,12 +68,16 @@ class SegmentFacts:
 
 
 class SegmentWriter:
-    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to leave nothing behind.
+    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to leave nothing
+    behind.
 
-    Raises MediaError where the file can't be written, a frame doesn't fit, or its time falls on the container's tick of the one before.
+    Raises MediaError where the file can't be written, a frame doesn't fit, or its time falls on the
+    container's tick of the one before.
     """
 
-    def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0) -> None:
+    def __init__(
+        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0
+    ) -> None:
         """`first` is the number of the segment's first frame in the film, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
         self.frames = 0
@@ -110,7 +116,9 @@ class SegmentWriter:
             return
         base = self.source.video.time_base
         if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
-            raise same_tick(self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick)
+            raise same_tick(
+                self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick
+            )
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         try:
@@ -137,8 +145,12 @@ class SegmentWriter:
         """Flush the encoder and give the file its name, once all of it is on the disk."""
         self._store_all(self._encoder.flush())
         if self._packets != self.frames or self._places:
-            raise MediaError(f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose another --encoder")
-        # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames x265's are out of thin air.
+            raise MediaError(
+                f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose "
+                "another --encoder"
+            )
+        # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames
+        # x265's are out of thin air.
         delay = max(self._delay, self._early) if self.frames > 2 else self._delay
         facts = SegmentFacts(self.frames, delay, self._head, dict(label))
         try:
@@ -166,14 +178,18 @@ def head_digest(extradata: bytes | None) -> str:
 
 
 def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError where the file is damaged or not whole."""
+    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError where the file is
+    damaged or not whole.
+    """
     for kind, place, data in _records(path):
         if kind != _LAST:
             yield StoredPacket(place, kind == _KEY, data)
 
 
 def check_segment(path: Path) -> SegmentFacts:
-    """Read a whole segment, check it, and give what it says of itself. Raises MediaError where it is damaged, not whole, or not there."""
+    """Read a whole segment, check it, and give what it says of itself. Raises MediaError where it is damaged,
+    not whole, or not there.
+    """
     places, first_is_key, last = set[int](), False, b""
     for kind, place, data in _records(path):
         if kind == _LAST:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vidrestore.media.probe import VideoInfo
 
-# FFmpeg's names of side data -> ours. Not here: what the writer carries over itself, an encoder's note on its settings, film grain that the
-# decoder has already drawn, the time codes that every MPEG-2 stream has.
+# FFmpeg's names of side data -> ours. Not here: what the writer carries over itself, an encoder's note on its
+# settings, film grain that the decoder has already drawn, the time codes that every MPEG-2 stream has.
 _LOST = {
     "A53_CC": "closed captions",
     "DYNAMIC_HDR_PLUS": "HDR10+",
@@ -27,6 +27,8 @@ _LOST = {
 
 
 def lost_side_data(video: VideoInfo) -> str | None:
-    """A sentence that names what of the first frames' side data no encoder will write; None where there is nothing of the kind."""
+    """A sentence that names what of the first frames' side data no encoder will write; None where there is
+    nothing of the kind.
+    """
     lost = sorted({_LOST[name] for name in video.side_data if name in _LOST})
     return f"the video carries {', '.join(lost)}, which encoding it again leaves out" if lost else None

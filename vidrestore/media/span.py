@@ -15,7 +15,8 @@ APART = 10  # seconds: further than streams of one moment lie apart in a file, o
 
 @dataclass(frozen=True)
 class Span:
-    """The frames with start <= pts < stop, in ticks of the video stream; None is the film's own beginning or end.
+    """The frames with start <= pts < stop, in ticks of the video stream; None is the film's own beginning or
+    end.
 
     An output that has a `start` begins there at time 0.
     """
@@ -28,9 +29,11 @@ WHOLE = Span()
 
 
 class Cut:
-    """What lies in a span, in seconds of the source's clock: packets that begin in it, each to be asked for in the file's order.
+    """What lies in a span, in seconds of the source's clock: packets that begin in it, each to be asked for
+    in the file's order.
 
-    Subtitles that are on screen when the span begins are kept from there on. A further video stream begins at its first key frame.
+    Subtitles that are on screen when the span begins are kept from there on. A further video stream begins at
+    its first key frame.
     """
 
     def __init__(self, span: Span, time_base: Fraction) -> None:
@@ -67,7 +70,9 @@ class Cut:
         return True
 
     def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
-        """At the end it is the time of decoding that counts, so that no picture lacks one it is predicted from."""
+        """At the end it is the time of decoding that counts, so that no picture lacks one it is predicted
+        from.
+        """
         if self.start is not None:
             if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
                 self._keys[packet.stream_index] = begins

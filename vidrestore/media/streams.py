@@ -1,4 +1,6 @@
-"""All of a source but the restored picture: sound, subtitles, data, attachments, cover art, chapters, metadata; copied, never decoded."""
+"""All of a source but the restored picture: sound, subtitles, data, attachments, cover art, chapters,
+metadata; copied, never decoded.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,47 @@ if TYPE_CHECKING:
 Samples = dict[int, list["Packet[Any]"]]
 ISO = ("mp4", "mov")
 _SAMPLED_PACKETS = 500
-DROP_WORDS = {"audio": "audio", "subtitle": "subtitles", "data": "data", "attachment": "attachments", "video": "video", "cover": "cover"}
+DROP_WORDS = {
+    "audio": "audio",
+    "subtitle": "subtitles",
+    "data": "data",
+    "attachment": "attachments",
+    "video": "video",
+    "cover": "cover",
+}
 # What a muxer writes itself, or what is no longer true of the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
 _STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
-# The keys that have a place of their own in MP4; others need the newer list of keys, which can't be beside cover art.
+# The keys that have a place of their own in MP4; others need the newer list of keys, which can't be beside
+# cover art.
 _MP4_KEYS = frozenset(
     [
-        *("title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright", "grouping", "lyrics", "track"),
-        *("synopsis", "show", "episode_id", "network", "keywords", "description", "disc", "compilation", "hd_video", "gapless_playback"),
+        *(
+            "title",
+            "artist",
+            "album_artist",
+            "composer",
+            "album",
+            "date",
+            "comment",
+            "genre",
+            "copyright",
+            "grouping",
+            "lyrics",
+            "track",
+        ),
+        *(
+            "synopsis",
+            "show",
+            "episode_id",
+            "network",
+            "keywords",
+            "description",
+            "disc",
+            "compilation",
+            "hd_video",
+            "gapless_playback",
+        ),
         *("media_type", "season_number", "episode_sort", "creation_time", "timecode", "location"),
     ]
 )
@@ -70,15 +104,19 @@ _QUICKTIME_LANGUAGES = {
 def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
     """The indices of the streams that will be copied into `output`, after each of them was tried in it.
 
-    `drop` holds kinds to leave out: audio, subtitles, data, attachments, cover, video (further video streams). Raises MediaError naming
-    each stream that the container can't hold, and the way out.
+    `drop` holds kinds to leave out: audio, subtitles, data, attachments, cover, video (further video
+    streams). Raises MediaError naming each stream that the container can't hold, and the way out.
     """
     container = container_of(output)
     if PIPE in (output, source.path):
         return ()
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
-        wanted = [info for info in _others(source) if _kind(info) not in unwanted and not _is_made_anew(opened.streams[info.index])]
+        wanted = [
+            info
+            for info in _others(source)
+            if _kind(info) not in unwanted and not _is_made_anew(opened.streams[info.index])
+        ]
         samples = _first_packets(opened)
         refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
         if refused:
@@ -87,16 +125,26 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
-    """What a y4m pipe leaves behind, but for colour tags, in one sentence; None where the source has nothing but the video."""
+    """What a y4m pipe leaves behind, but for colour tags, in one sentence; None where the source has nothing
+    but the video.
+    """
     kinds, video = other_kinds(source), source.video
-    kinds += [f"the rotation by {video.rotation} degrees, so turn it behind the pipe"] if video.rotation else []
-    kinds += ["HDR's mastering display and light level"] if video.mastering_display or video.content_light else []
-    return f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+    kinds += (
+        [f"the rotation by {video.rotation} degrees, so turn it behind the pipe"] if video.rotation else []
+    )
+    kinds += (
+        ["HDR's mastering display and light level"] if video.mastering_display or video.content_light else []
+    )
+    return (
+        f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+    )
 
 
 def other_kinds(source: SourceInfo) -> list[str]:
     """What a source has besides the video: "audio", "subtitles", "chapters" and so on, sorted."""
-    return sorted({DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set()))
+    return sorted(
+        {DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set())
+    )
 
 
 def _others(source: SourceInfo) -> Iterator[StreamInfo]:
@@ -108,7 +156,9 @@ def _kind(info: StreamInfo) -> str:
 
 
 def _is_made_anew(stream: Stream) -> bool:
-    """Tracks that QuickTime makes of what we copy in another way: chapters are a hidden text track, a time code one with a single entry."""
+    """Tracks that QuickTime makes of what we copy in another way: chapters are a hidden text track, a time
+    code one with a single entry.
+    """
     from av.stream import Discard
 
     return stream.type == "data" and (stream.discard == Discard.all or "timecode" in stream.metadata)
@@ -130,11 +180,15 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
 
 
 def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -> None:
-    """A file in memory with a gray picture and the stream's first packets, up to its very end: MP4 finds some faults only there."""
+    """A file in memory with a gray picture and the stream's first packets, up to its very end: MP4 finds some
+    faults only there.
+    """
     import av
 
     with av.open(io.BytesIO(), "w", format=container) as trial:
-        video = trial.add_stream("libvpx-vp9" if container == "webm" else "mpeg4", rate=25, width=64, height=48)
+        video = trial.add_stream(
+            "libvpx-vp9" if container == "webm" else "mpeg4", rate=25, width=64, height=48
+        )
         made = add_copy(trial, template)
         picture = av.VideoFrame(64, 48, "yuv420p")
         picture.pts = 0
@@ -145,7 +199,9 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 
 
 def _first_packets(opened: InputContainer) -> Samples:
-    """Up to three packets of each stream, from the beginning of the file; fewer where that is damaged, which those who read it all tell."""
+    """Up to three packets of each stream, from the beginning of the file; fewer where that is damaged, which
+    those who read it all tell.
+    """
     import av
 
     found: Samples = {}
@@ -157,7 +213,9 @@ def _first_packets(opened: InputContainer) -> Samples:
     return found
 
 
-def _refusal_message(opened: InputContainer, source: str, output: str, refused: list[StreamInfo], samples: Samples) -> str:
+def _refusal_message(
+    opened: InputContainer, source: str, output: str, refused: list[StreamInfo], samples: Samples
+) -> str:
     names = "; ".join(_named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
     roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
@@ -167,12 +225,16 @@ def _refusal_message(opened: InputContainer, source: str, output: str, refused: 
 
 def _named(info: StreamInfo, name: str | None) -> str:
     codec = name if info.kind == "attachment" else info.codec
-    details = " ".join(part for part in (codec, info.language, f'"{info.title}"' if info.title else None) if part)
+    details = " ".join(
+        part for part in (codec, info.language, f'"{info.title}"' if info.title else None) if part
+    )
     return f"stream {info.index} ({_kind(info)}: {details})"
 
 
 def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -> Stream:
-    """Add a stream for copied packets, all of them if `whole`, with the template's parameters, metadata and disposition."""
+    """Add a stream for copied packets, all of them if `whole`, with the template's parameters, metadata and
+    disposition.
+    """
     made: Stream = output.add_stream_from_template(template, opaque=True)
     metadata = template.metadata if whole else without_stale(template.metadata)
     made.metadata.update(stream_metadata(metadata, output.format.name))
@@ -181,7 +243,9 @@ def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -
 
 
 def stream_metadata(metadata: dict[str, str], container: str) -> dict[str, str]:
-    """A stream's metadata in the words of the muxer: MP4's demuxer calls `name` what its muxer wants as `title`."""
+    """A stream's metadata in the words of the muxer: MP4's demuxer calls `name` what its muxer wants as
+    `title`.
+    """
     kept = dict(metadata)
     if "name" in kept and "title" not in kept:
         kept["title"] = kept.pop("name")
@@ -211,10 +275,11 @@ def foreign_keys(metadata: dict[str, str]) -> set[str]:
 
 
 class StreamCopier:
-    """Copies the other streams of a source packet for packet, in step with the video, holding one packet at a time.
+    """Copies the other streams of a source packet for packet, in step with the video, holding one packet at a
+    time.
 
-    Streams are added in the source's order by `add`; `up_to` then feeds the output. With a `cut` only what lies in it is copied.
-    `damage` says what was found broken in the source, None where nothing was.
+    Streams are added in the source's order by `add`; `up_to` then feeds the output. With a `cut` only what
+    lies in it is copied. `damage` says what was found broken in the source, None where nothing was.
     """
 
     def __init__(self, source: str, cut: Cut | None = None) -> None:
@@ -222,7 +287,9 @@ class StreamCopier:
         self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
-        self.sound: dict[int, bool] = {}  # streams of it, and whether the output can hide some of it, by an edit list
+        self.sound: dict[
+            int, bool
+        ] = {}  # streams of it, and whether the output can hide some of it, by an edit list
         self.packets: Iterator[Packet[Any]] | None = None
         self.held: Packet[Any] | None = None
         self.broken: str | None = None
@@ -230,7 +297,11 @@ class StreamCopier:
 
     @property
     def damage(self) -> str | None:
-        corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt" if self.corrupt else None
+        corrupt = (
+            f"{self.corrupt} packets of the sound and other streams are marked corrupt"
+            if self.corrupt
+            else None
+        )
         return "; ".join(part for part in (self.broken, corrupt) if part) or None
 
     def add(self, output: OutputContainer, index: int) -> None:
@@ -251,10 +322,14 @@ class StreamCopier:
         """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
         data = self._picture(template.index)
         codec = template.codec_context.name
-        suffix, mimetype = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}.get(codec, (codec, f"image/{codec}"))
+        suffix, mimetype = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}.get(
+            codec, (codec, f"image/{codec}")
+        )
         name = template.metadata.get("filename", f"cover.{suffix}")
         made = output.add_attachment(name, template.metadata.get("mimetype", mimetype), data)
-        made.metadata.update(template.metadata | {"filename": name, "mimetype": template.metadata.get("mimetype", mimetype)})
+        made.metadata.update(
+            template.metadata | {"filename": name, "mimetype": template.metadata.get("mimetype", mimetype)}
+        )
 
     def _picture(self, index: int) -> bytes:
         import av
@@ -269,7 +344,9 @@ class StreamCopier:
         """To be called once all streams are added: from here on only their packets are read."""
         from av.stream import Discard
 
-        clocks = {video_stream(self.opened).index} if self.cut else set()  # tells that the end of a cut was passed
+        clocks = (
+            {video_stream(self.opened).index} if self.cut else set()
+        )  # tells that the end of a cut was passed
         for stream in self.opened.streams:
             if stream.index not in {*self.targets, *clocks}:
                 stream.discard = Discard.all
@@ -284,7 +361,9 @@ class StreamCopier:
             for packet in self._heard(self.opened.demux([self.opened.streams[index] for index in indices])):
                 if self.cut and self.cut.passed(packet):
                     return
-                wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)  # neither: only marks the end
+                wanted = packet.stream_index in self.targets and (
+                    packet.size or packet.pts is not None
+                )  # neither: only marks the end
                 if wanted and (self.cut is None or self.cut.keeps(packet)):
                     self.corrupt += packet.is_corrupt
                     yield packet
@@ -294,7 +373,8 @@ class StreamCopier:
     def _heard(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Packets without those of sound that the source hides and the output would not.
 
-        MP4 can hide what comes before 0, so that stays there; elsewhere only the last packet of it does, which decoders begin with.
+        MP4 can hide what comes before 0, so that stays there; elsewhere only the last packet of it does,
+        which decoders begin with.
         """
         before: dict[int, Packet[Any]] = {}
         heard: set[int] = set()
@@ -319,7 +399,9 @@ class StreamCopier:
             self.opened.seek(int((self.cut.start - APART) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
-        """The packets whose decoding time is not after `time` (seconds; None: all), moved by `shift`, each given its output stream."""
+        """The packets whose decoding time is not after `time` (seconds; None: all), moved by `shift`, each
+        given its output stream.
+        """
         while self.packets is not None:
             packet = self.held or next(self.packets, None)
             self.held = None

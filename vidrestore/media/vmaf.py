@@ -1,4 +1,6 @@
-"""VMAF of a film, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of video, 16 to 235, in 8 bits."""
+"""VMAF of a film, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of
+video, 16 to 235, in 8 bits.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ INSTALL = 'pip install "vidrestore[metrics]"'
 
 
 class Vmaf:
-    """VMAF of one clip, in an FFmpeg of its own; a context that holds both films, stored without loss in a temporary folder."""
+    """VMAF of one clip, in an FFmpeg of its own; a context that holds both films, stored without loss in a
+    temporary folder.
+    """
 
     def __init__(self, height: int, width: int) -> None:
         self._size = (height, width)
@@ -75,7 +79,10 @@ class Vmaf:
             scores = ()
         if done.returncode or len(scores) != self._films[0].frames:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
-            raise MediaError(f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf out of --metrics")
+            raise MediaError(
+                f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf "
+                "out of --metrics"
+            )
         return scores
 
     @contextmanager
@@ -84,7 +91,9 @@ class Vmaf:
             yield
         except av.error.FFmpegError as error:
             reason = f"can't hold the films that VMAF is measured of ({error.strerror})"
-            raise MediaError(f"{self._folder}: {reason}; make room there, or name another folder with TMPDIR") from error
+            raise MediaError(
+                f"{self._folder}: {reason}; make room there, or name another folder with TMPDIR"
+            ) from error
 
 
 def _scores(log: Mapping[str, Any]) -> Iterator[float]:
@@ -124,7 +133,9 @@ class LosslessFilm:
 
 @cache
 def ffmpeg_with_vmaf() -> str:
-    """The path of an ffmpeg with libvmaf: that on the PATH, else the one of the package imageio-ffmpeg. Raises OptionError without one."""
+    """The path of an ffmpeg with libvmaf: that on the PATH, else the one of the package imageio-ffmpeg.
+    Raises OptionError without one.
+    """
     candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
     for path in candidates:
         if path and _has_vmaf(path):
@@ -143,7 +154,9 @@ def _packaged_ffmpeg() -> str | None:
 
 def _has_vmaf(ffmpeg: str) -> bool:
     try:
-        listed = subprocess.run([ffmpeg, "-hide_banner", "-filters"], capture_output=True, text=True, errors="replace", timeout=60)
+        listed = subprocess.run(
+            [ffmpeg, "-hide_banner", "-filters"], capture_output=True, text=True, errors="replace", timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return any(line.split()[1:2] == ["libvmaf"] for line in listed.stdout.splitlines())

@@ -1,4 +1,6 @@
-"""Writes the restored video: encoded frames with their exact times, every other stream beside them, whole or not at all."""
+"""Writes the restored video: encoded frames with their exact times, every other stream beside them, whole or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +69,15 @@ class _FileSink:
 
 
 class VideoWriter:
-    """A context manager that writes restored frames: on a clean exit the file is verified and gets its name, on an error nothing is left.
+    """A context manager that writes restored frames: on a clean exit the file is verified and gets its name,
+    on an error nothing is left.
 
-    `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see `check_streams`); `frames`, where
-    known, is how many frames must arrive. Frames are `scale` times the source's size and count its ticks in
-    their pts. `rate` is for pipes only. `span` is the part of the source that the frames come from: all else is cut to it. `warnings` are
-    sentences for the user, `damage` says at the end what was broken in the copied streams. Raises MediaError and OutputExistsError, before
-    work where it can be known.
+    `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
+    `check_streams`); `frames`, where known, is how many frames must arrive. Frames are `scale` times the
+    source's size and count its ticks in their pts. `rate` is for pipes only. `span` is the part of the source
+    that the frames come from: all else is cut to it. `warnings` are sentences for the user, `damage` says at
+    the end what was broken in the copied streams. Raises MediaError and OutputExistsError, before work where
+    it can be known.
     """
 
     def __init__(
@@ -97,7 +101,9 @@ class VideoWriter:
         else:
             check_output(output, source.path, overwrite=overwrite)
             remove_partials(Path(output))
-            self._sink = _FileSink(Muxer(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span))
+            self._sink = _FileSink(
+                Muxer(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
+            )
         self.warnings = self._sink.warnings
         if output == PIPE and (warning := pipe_warning(source)):
             self.warnings.append(warning)
@@ -109,7 +115,9 @@ class VideoWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self._sink.abort()
             return
@@ -121,7 +129,9 @@ class VideoWriter:
             raise
 
     def write(self, frame: Frame) -> None:
-        """Write the next frame; frames come in the order of their pts. Raises MediaError where its size or time doesn't fit."""
+        """Write the next frame; frames come in the order of their pts. Raises MediaError where its size or
+        time doesn't fit.
+        """
         check_frame(frame, self.source.video, self.scale, f"{self.output}, frame {self.frames}")
         self._sink.write(frame)
         self.frames += 1
@@ -130,4 +140,7 @@ class VideoWriter:
         if self.frames == 0:
             raise MediaError(f"{self.output}: no frame was written, so there is no video to keep")
         if self.expected is not None and self.frames != self.expected:
-            raise MediaError(f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the file was discarded")
+            raise MediaError(
+                f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the "
+                "file was discarded"
+            )

@@ -31,7 +31,9 @@ _FORMATS = {
     "444": "yuv444p",
     "444alpha": "yuva444p",
     "mono": "gray",
-    **{f"{chroma}p{depth}": f"yuv{chroma}p{depth}le" for chroma in ("420", "422", "444") for depth in _DEPTHS},
+    **{
+        f"{chroma}p{depth}": f"yuv{chroma}p{depth}le" for chroma in ("420", "422", "444") for depth in _DEPTHS
+    },
     **{f"mono{depth}": f"gray{depth}le" for depth in _DEPTHS},
 }
 _CHROMA_LOCATIONS = {"420jpeg": 2, "420mpeg2": 1, "420paldv": 3}
@@ -39,7 +41,9 @@ _RANGES = {"LIMITED": 1, "FULL": 2}
 
 
 class Y4mInput:
-    """A y4m stream that is read once, front to back; `name` is what messages call it. Raises MediaError where it is none."""
+    """A y4m stream that is read once, front to back; `name` is what messages call it. Raises MediaError where
+    it is none.
+    """
 
     def __init__(self, stream: BinaryIO, name: str = "-") -> None:
         self.name = name
@@ -48,7 +52,9 @@ class Y4mInput:
         self._used = False
 
     def frames(self, damage: Damage) -> Generator[Frame]:
-        """Yield the frames, pts counting from 0, one tick each. A frame cut short is damage; none at all is a MediaError."""
+        """Yield the frames, pts counting from 0, one tick each. A frame cut short is damage; none at all is a
+        MediaError.
+        """
         if self._used:
             raise MediaError(f"{self.name}: a pipe can be read only once; save it to a file first")
         self._used = True
@@ -58,7 +64,8 @@ class Y4mInput:
                 break
             if header.split(b" ")[0] != b"FRAME":
                 raise MediaError(
-                    f"{self.name}, frame {number}: expected a line FRAME, found {header[:20]!r}; the pipe is not y4m or lost bytes"
+                    f"{self.name}, frame {number}: expected a line FRAME, found {header[:20]!r}; the pipe "
+                    "is not y4m or lost bytes"
                 )
             frame = self._read_frame(number)
             if frame is None:
@@ -67,7 +74,10 @@ class Y4mInput:
                 break
             yield frame
         if number == 0:
-            raise MediaError(f"{self.name}: the y4m stream has 0 frames; look for an error of the program that feeds the pipe")
+            raise MediaError(
+                f"{self.name}: the y4m stream has 0 frames; look for an error of the program that feeds the "
+                "pipe"
+            )
 
     def _read_frame(self, number: int) -> Frame | None:
         video = self.info.video
@@ -86,17 +96,24 @@ class Y4mInput:
         if magic.encode() != _MAGIC:
             found = f"it begins with {line[:12]!r}" if line else "it is empty"
             raise MediaError(
-                f"{self.name}: expected a YUV4MPEG2 (y4m) stream on the pipe, but {found}; for example: ffmpeg -i IN -f yuv4mpegpipe -"
+                f"{self.name}: expected a YUV4MPEG2 (y4m) stream on the pipe, but {found}; for example: "
+                "ffmpeg -i IN -f yuv4mpegpipe -"
             )
         tags = {word[0]: word[1:] for word in words if word and word[0] != "X"}
         comments = dict(word[1:].partition("=")[::2] for word in words if word.startswith("X"))
         rate = self._ratio(tags, "F")
         if rate is None:
-            raise MediaError(f"{self.name}: the y4m header has no frame rate (F), so its frames have no times; write one, such as F25:1")
+            raise MediaError(
+                f"{self.name}: the y4m header has no frame rate (F), so its frames have no times; write "
+                "one, such as F25:1"
+            )
         chroma = tags.get("C", "420jpeg")
         width, height = self._size(tags, "W"), self._size(tags, "H")
         if (width + 128) * (height + 128) >= _MOST_SAMPLES:
-            raise MediaError(f"{self.name}: the y4m header says W{width} H{height}, which is more than FFmpeg can take; cut it up")
+            raise MediaError(
+                f"{self.name}: the y4m header says W{width} H{height}, which is more than FFmpeg can take; "
+                "cut it up"
+            )
         video = VideoInfo(
             index=0,
             codec="rawvideo",
@@ -108,7 +125,10 @@ class Y4mInput:
             rate=rate,
             base_rate=rate,
             sample_aspect_ratio=self._ratio(tags, "A"),
-            colour=ColourTags(range=_RANGES.get(comments.get("COLORRANGE", ""), 0), chroma_location=_CHROMA_LOCATIONS.get(chroma, 0)),
+            colour=ColourTags(
+                range=_RANGES.get(comments.get("COLORRANGE", ""), 0),
+                chroma_location=_CHROMA_LOCATIONS.get(chroma, 0),
+            ),
             interlaced=tags.get("I", "p") in ("t", "b", "m"),
             start=0,
         )
@@ -116,20 +136,27 @@ class Y4mInput:
 
     def _format(self, chroma: str) -> PixelFormat:
         if chroma not in _FORMATS:
-            raise MediaError(f"{self.name}: y4m colour space C{chroma} is not supported; there are: {', '.join(_FORMATS)}")
+            raise MediaError(
+                f"{self.name}: y4m colour space C{chroma} is not supported; there are: {', '.join(_FORMATS)}"
+            )
         return layout_of(_FORMATS[chroma]).format
 
     def _size(self, tags: dict[str, str], letter: str) -> int:
         text = tags.get(letter, "")
         if not text.isdecimal() or not 0 < int(text) <= 32768:
-            raise MediaError(f"{self.name}: the y4m header says {letter}{text or ' nothing'}, but {letter} must be a size from 1 to 32768")
+            raise MediaError(
+                f"{self.name}: the y4m header says {letter}{text or ' nothing'}, but {letter} must be a "
+                "size from 1 to 32768"
+            )
         return int(text)
 
     def _ratio(self, tags: dict[str, str], letter: str) -> Fraction | None:
         """None where it is missing or 0:0, which means unknown."""
         text = tags.get(letter, "0:0")
         over, colon, under = text.partition(":")
-        if not (colon and over.isdecimal() and under.isdecimal() and max(int(over), int(under)) <= _LARGEST_TERM):
+        if not (
+            colon and over.isdecimal() and under.isdecimal() and max(int(over), int(under)) <= _LARGEST_TERM
+        ):
             wanted = f"a ratio such as {letter}25:1 was expected, of terms up to {_LARGEST_TERM}"
             raise MediaError(f"{self.name}: the y4m header says {letter}{text}, but {wanted}")
         return Fraction(int(over), int(under)) if int(over) and int(under) else None
@@ -143,7 +170,10 @@ def y4m_missing_bytes(path: str) -> int:
             video = Y4mInput(file, path).info.video
         except MediaError:  # a kind that only FFmpeg reads
             return 0
-        sizes = (video.format.plane_size(plane, video.height, video.width) for plane in range(video.format.plane_count))
+        sizes = (
+            video.format.plane_size(plane, video.height, video.width)
+            for plane in range(video.format.plane_count)
+        )
         frame = sum(height * width for height, width in sizes) * (1 if video.format.depth == 8 else 2)
         while _read_line(file):
             file.seek(frame, os.SEEK_CUR)
@@ -151,5 +181,7 @@ def y4m_missing_bytes(path: str) -> int:
 
 
 def _read_line(stream: BinaryIO) -> bytes:
-    """One line without its end; empty at the end of the stream. Bounded: a pipe of anything else may have no line ends."""
+    """One line without its end; empty at the end of the stream. Bounded: a pipe of anything else may have no
+    line ends.
+    """
     return stream.readline(_LONGEST_LINE).rstrip(b"\n")

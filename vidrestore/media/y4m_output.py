@@ -1,4 +1,6 @@
-"""Raw frames down a pipe, as YUV4MPEG2: one header line, then "FRAME" and the planes of each frame. It has no times, only one rate."""
+"""Raw frames down a pipe, as YUV4MPEG2: one header line, then "FRAME" and the planes of each frame. It has no
+times, only one rate.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,21 @@ _RANGES = {1: " XCOLORRANGE=LIMITED", 2: " XCOLORRANGE=FULL"}
 
 
 def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
-    """The value of the header's C, such as "420mpeg2" or "422p10 XYSCSS=422P10"; MediaError for pixels that y4m has no name for."""
+    """The value of the header's C, such as "420mpeg2" or "422p10 XYSCSS=422P10"; MediaError for pixels that
+    y4m has no name for.
+    """
     name = _SUBSAMPLINGS.get((pixels.chroma_width_shift, pixels.chroma_height_shift))
-    if pixels.alpha or pixels.family == "rgb" or name is None or pixels.depth not in _DEPTHS or (name == "411" and pixels.depth > 8):
-        raise MediaError(f"a y4m pipe can't hold {pixels.name}; write a file instead, for example -o OUT.mkv --encoder ffv1")
+    if (
+        pixels.alpha
+        or pixels.family == "rgb"
+        or name is None
+        or pixels.depth not in _DEPTHS
+        or (name == "411" and pixels.depth > 8)
+    ):
+        raise MediaError(
+            f"a y4m pipe can't hold {pixels.name}; write a file instead, for example -o OUT.mkv --encoder "
+            "ffv1"
+        )
     if pixels.family == "gray":
         return "mono" + (str(pixels.depth) if pixels.depth > 8 else "")
     if pixels.depth > 8:
@@ -39,17 +52,22 @@ def header(video: VideoInfo, rate: Fraction, scale: int = 1) -> bytes:
     aspect = video.sample_aspect_ratio or Fraction(0)
     shape = f"W{video.width * scale} H{video.height * scale} F{rate.numerator}:{rate.denominator} Ip"
     ratio = f"A{aspect.numerator}:{aspect.denominator if aspect else 0}"
-    return f"YUV4MPEG2 {shape} {ratio} C{colour_space(video.format, video.colour)}{_RANGES.get(video.colour.range, '')}\n".encode()
+    return (
+        f"YUV4MPEG2 {shape} {ratio} "
+        f"C{colour_space(video.format, video.colour)}{_RANGES.get(video.colour.range, '')}\n"
+    ).encode()
 
 
 class Y4mOutput:
     """Writes frames to a binary stream.
 
-    With `rate`, frames are repeated and dropped to keep it; without, the source's own rate must be constant. Raises MediaError for pixels
-    that y4m can't hold, and where the rate turns out to vary.
+    With `rate`, frames are repeated and dropped to keep it; without, the source's own rate must be constant.
+    Raises MediaError for pixels that y4m can't hold, and where the rate turns out to vary.
     """
 
-    def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1) -> None:
+    def __init__(
+        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1
+    ) -> None:
         self.stream = stream
         self.warnings: list[str] = []
         self.damage: str | None = None  # nothing is copied into a pipe
@@ -73,7 +91,9 @@ class Y4mOutput:
 
     def finish(self) -> None:
         if self.held is not None:
-            self._fill_up_to(max(self._place(self.held.pts + self.held.duration), self.written + (not self.written)))
+            self._fill_up_to(
+                max(self._place(self.held.pts + self.held.duration), self.written + (not self.written))
+            )
         self._guarded(self.stream.flush)
 
     def abort(self) -> None:
@@ -90,8 +110,14 @@ class Y4mOutput:
     def _check_steady(self, frame: Frame) -> None:
         late = (frame.pts - (self.origin or 0)) * self.time_base - self.received / self.rate
         if abs(late) > max(self.time_base, 1 / (2 * self.rate)):
-            seen = f"frame {self.received} comes {float(late):+.3f} s off the rate of {float(self.rate):g} frames per second"
-            raise MediaError(f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with --cfr, or name a file")
+            seen = (
+                f"frame {self.received} comes {float(late):+.3f} s off the rate of {float(self.rate):g} "
+                "frames per second"
+            )
+            raise MediaError(
+                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with --cfr, or name "
+                "a file"
+            )
 
     def _put(self, frame: Frame) -> None:
         self._send(b"FRAME\n")
@@ -113,9 +139,14 @@ class Y4mOutput:
 def _source_rate(source: SourceInfo) -> Fraction:
     rate = source.video.base_rate or source.video.rate
     if not rate:
-        raise MediaError(f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with --cfr")
+        raise MediaError(
+            f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with --cfr"
+        )
     average = source.video.rate or rate
     if abs(average - rate) > rate / 20:
         seen = f"{float(average):g} frames per second on average, {float(rate):g} at most"
-        raise MediaError(f"{source.path}: the frame rate varies ({seen}) and a y4m pipe has only one; give one with --cfr, or name a file")
+        raise MediaError(
+            f"{source.path}: the frame rate varies ({seen}) and a y4m pipe has only one; give one with "
+            "--cfr, or name a file"
+        )
     return rate

@@ -1,8 +1,9 @@
-"""Places that follow the camera: a whole grid of patches moves by one motion per frame, that of most of the picture.
+"""Places that follow the camera: a whole grid of patches moves by one motion per frame, that of most of the
+picture.
 
-Far cheaper than to match every patch, and no gaps open between patches that move apart. What moves against the camera is left to the
-network, which finds that such tokens differ. A few frames in turn are compared with the same earlier one: from frame to frame, motion of
-less than half a pixel would be lost.
+Far cheaper than to match every patch, and no gaps open between patches that move apart. What moves against
+the camera is left to the network, which finds that such tokens differ. A few frames in turn are compared with
+the same earlier one: from frame to frame, motion of less than half a pixel would be lost.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from vidrestore.models.pyramid import blurred, halved
 
 BLOCK = 8  # side of the blocks that vote on a motion, in pixels of a level
 VOTING_ROWS = 16  # of blocks: about so many, evenly spread, are enough
-SEARCH = ((8, 4), (4, 1), (2, 1))  # scale and radius, in pixels of that level: finds changes of motion of up to 24 pixels per frame
+SEARCH = (
+    (8, 4),
+    (4, 1),
+    (2, 1),
+)  # scale and radius, in pixels of that level: finds changes of motion of up to 24 pixels per frame
 NEAR = 8  # pixels: while the picture has moved less, frames are compared with the same earlier one
 
 
 def camera_motion(guide: Tensor) -> Tensor:
-    """(T, H, W) noisy luma -> (T, 2) how far, in pixels down and to the right, the picture has moved since the first frame."""
+    """(T, H, W) noisy luma -> (T, 2) how far, in pixels down and to the right, the picture has moved since
+    the first frame.
+    """
     moved = [torch.zeros(2, device=guide.device)]
     step, anchor, levels = moved[0], moved[0], _levels(guide[0])
     earlier = levels
@@ -35,7 +42,8 @@ def camera_motion(guide: Tensor) -> Tensor:
 
 
 def camera_places(motion: Tensor, grid: Grid) -> Tensor:
-    """(T, S, 2) corners of patches, as far apart as those of `grid`, that move by (T, 2) pixels and cover the plane in every frame.
+    """(T, S, 2) corners of patches, as far apart as those of `grid`, that move by (T, 2) pixels and cover the
+    plane in every frame.
 
     A patch that leaves on one side enters on the other; those that stick out are moved in.
     """
@@ -66,15 +74,19 @@ def _motion(before: dict[int, Tensor], now: dict[int, Tensor], guess: Tensor) ->
     """Motion (2,) between two frames, in pixels; `guess` is where the search begins."""
     for scale, radius in SEARCH:
         start = (guess / scale).round()
-        guess = (start + _best(_disagreement(before[scale], now[scale], start.long().tolist(), radius))) * scale
+        guess = (
+            start + _best(_disagreement(before[scale], now[scale], start.long().tolist(), radius))
+        ) * scale
     return guess
 
 
 def _disagreement(before: Tensor, now: Tensor, start: list[int], radius: int) -> Tensor:
-    """(2 radius + 1, 2 radius + 1) how many of the blocks find that the motion `start` + (row, column) - radius is not theirs.
+    """(2 radius + 1, 2 radius + 1) how many of the blocks find that the motion `start` + (row, column) -
+    radius is not theirs.
 
-    A block's vote is its mean squared difference over what it has at its best motion, through x / (x + s), with s the usual difference
-    at the best motion: blocks without texture abstain, and those with another motion count once, however much they differ.
+    A block's vote is its mean squared difference over what it has at its best motion, through x / (x + s),
+    with s the usual difference at the best motion: blocks without texture abstain, and those with another
+    motion count once, however much they differ.
     """
     height, width = before.shape
     reach = radius + max(map(abs, start))
@@ -97,11 +109,15 @@ def _best(cost: Tensor) -> Tensor:
     radius = cost.shape[0] // 2
     row, column = (index + 1 for index in divmod(int(cost[1:-1, 1:-1].argmin()), 2 * radius - 1))
     lines = cost[row - 1 : row + 2, column], cost[row, column - 1 : column + 2]
-    return torch.stack([index - radius + _lowest(line) for index, line in zip((row, column), lines, strict=True)])
+    return torch.stack(
+        [index - radius + _lowest(line) for index, line in zip((row, column), lines, strict=True)]
+    )
 
 
 def _lowest(line: Tensor) -> Tensor:
-    """Where in [-1, 1] the parabola through three values at -1, 0 and 1 is lowest; where it opens downwards, at the lower end."""
+    """Where in [-1, 1] the parabola through three values at -1, 0 and 1 is lowest; where it opens downwards,
+    at the lower end.
+    """
     before, here, after = line
     lowest: Tensor = (0.5 * (before - after) / (before - 2 * here + after).clamp(min=1e-9)).clamp(-1, 1)
     return lowest

@@ -1,10 +1,13 @@
-"""Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel reads its channel at a place of its own.
+"""Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel reads its channel at a
+place of its own.
 
-J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (no mask: that is version 2). The rule is torchvision.ops.deform_conv2d's with
-padding 1: offset channel 2k moves tap k (taps row by row) down, channel 2k + 1 to the right, in pixels, the same for all channels of the
-image; samples are bilinear, and the image is zero outside.
+J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (no mask: that is version 2). The rule is
+torchvision.ops.deform_conv2d's with padding 1: offset channel 2k moves tap k (taps row by row) down, channel
+2k + 1 to the right, in pixels, the same for all channels of the image; samples are bilinear, and the image is
+zero outside.
 
-    output(c, i, j) = sum over taps k of weight(c, k) * sample(c, i + k // 3 - 1 + offset(2k, i, j), j + k % 3 - 1 + offset(2k + 1, i, j))
+    output(c, i, j) = sum over taps k of weight(c, k) * sample(c, i + k // 3 - 1 + offset(2k, i, j), j + k % 3
+    - 1 + offset(2k + 1, i, j))
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ from vidrestore.models.fast.strips import Span, window
 TAPS = 9
 
 
-def deformable_depthwise(maps: Tensor, offsets: Tensor, weight: Tensor, span: Span | None = None, reach: float | None = None) -> Tensor:
-    """(B, C, H, W) maps by (B, 18, rows, W) offsets in pixels and a (C, 1, 3, 3) weight -> (B, C, rows, W), with gradients to all three.
+def deformable_depthwise(
+    maps: Tensor, offsets: Tensor, weight: Tensor, span: Span | None = None, reach: float | None = None
+) -> Tensor:
+    """(B, C, H, W) maps by (B, 18, rows, W) offsets in pixels and a (C, 1, 3, 3) weight -> (B, C, rows, W),
+    with gradients to all three.
 
-    `span` says which rows of the map the offsets belong to (all of them unless told). `reach` promises that no offset is longer, so that
-    a span needs few rows around it. Half precision is sampled in float32.
+    `span` says which rows of the map the offsets belong to (all of them unless told). `reach` promises that
+    no offset is longer, so that a span needs few rows around it. Half precision is sampled in float32.
     """
     span = span or (0, maps.shape[2])
     if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
@@ -53,7 +59,9 @@ def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
-    """A whole map in one call, with nine times its memory: its gradients take a third of the time that those of the samples below do."""
+    """A whole map in one call, with nine times its memory: its gradients take a third of the time that those
+    of the samples below do.
+    """
     height, width = maps.shape[2:]
     y, x = _places(offsets, (0, height))  # (9, B, H, W) each
     places = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
@@ -68,9 +76,11 @@ def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
 
 
 def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The pixels that a span may read as rows (M, C) of a table, then for all taps the (9, B rows W, 4) rows to mix, and their weights.
+    """The pixels that a span may read as rows (M, C) of a table, then for all taps the (9, B rows W, 4) rows
+    to mix, and their weights.
 
-    The table has margins of zeros: a place is first moved to the nearest one between -1 and the size, where the sample is zero as well.
+    The table has margins of zeros: a place is first moved to the nearest one between -1 and the size, where
+    the sample is zero as well.
     """
     batch, channels, height, width = maps.shape
     source, halo = (span, int(reach) + 2) if reach is not None else ((0, height), 2)
@@ -81,7 +91,9 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
     y, x = y.clamp(-1, height).sub_(top), x.clamp(-1, width).add_(1)
     row, column = y.detach().floor(), x.detach().floor()
     first = row.int().mul_(pitch).add_(column.int())
-    first += torch.arange(batch, dtype=torch.int32, device=maps.device).view(-1, 1, 1) * (padded.shape[2] * pitch)
+    first += torch.arange(batch, dtype=torch.int32, device=maps.device).view(-1, 1, 1) * (
+        padded.shape[2] * pitch
+    )
     down, right = y - row, x - column
     both = down * right
     weights = torch.stack((1 - down - right + both, right - both, down - both, both), -1)

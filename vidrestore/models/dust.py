@@ -1,18 +1,23 @@
 """DUST and MH-DUST: deep unfolding sparse transformers for compressed sensing and denoising of video.
 
-B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Sparse Recovery of Video", IEEE Trans. Signal Processing 72
-(2024), doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's. Tokens are rows here: a group of T patches is (T, N), its
-codes are (T, K).
+B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Sparse Recovery of Video", IEEE
+Trans. Signal Processing 72 (2024), doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's.
+Tokens are rows here: a group of T patches is (T, N), its codes are (T, K).
 
 What the paper leaves open, and what stands here:
 - pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there);
-- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA and an untrained
+- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound
+of ISTA and an untrained
   denoiser with threshold 0 returns its input;
-- lambda1 is kept as the threshold lambda1 / c through a softplus, since a raw lambda1 turns negative within steps of training; c then only
+- lambda1 is kept as the threshold lambda1 / c through a softplus, since a raw lambda1 turns negative within
+steps of training; c then only
   matters in the initial U and V, and stays as the third scalar of the paper's count;
-- MH-DUST averages its heads (Eq. 17, 18) and keeps a separate dictionary for the output: the count of Table VIII;
-- `temperature`: the printed softmax of normalised tokens has logits of up to N = 256 and is nearly one-hot, so that frames hardly help each
-  other; with temperature the logits are divided by N times a learned positive number. The default is the printed form.
+- MH-DUST averages its heads (Eq. 17, 18) and keeps a separate dictionary for the output: the count of Table
+VIII;
+- `temperature`: the printed softmax of normalised tokens has logits of up to N = 256 and is nearly one-hot,
+so that frames hardly help each
+  other; with temperature the logits are divided by N times a learned positive number. The default is the
+  printed form.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ NORM_EPS = 1e-5
 
 @dataclass(frozen=True)
 class DustConfig:
-    """Sizes of a network. N = patch * patch pixels, K = atoms, M = measurements (None: A is the identity, denoising)."""
+    """Sizes of a network. N = patch * patch pixels, K = atoms, M = measurements (None: A is the identity,
+    denoising).
+    """
 
     patch: int = 16
     atoms: int = 1024
@@ -40,7 +47,9 @@ class DustConfig:
     measurements: int | None = None
     heads: int = 1
     temperature: bool = False
-    normalise: bool = True  # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
+    normalise: bool = (
+        True  # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
+    )
     correlation: bool = False  # attention is on F D h with F (N, N) learned (Appendix B, Table X)
     lambda1: float = 0.1  # where learning starts, on the 0-255 scale (Section IV-B, Table I); as the next
     lambda2: float = 0.4
@@ -74,9 +83,14 @@ def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
-    """(N, K) overcomplete separable DCT whose rows are orthonormal: D D^T = I, every column of norm sqrt(N / K)."""
+    """(N, K) overcomplete separable DCT whose rows are orthonormal: D D^T = I, every column of norm sqrt(N /
+    K).
+    """
     side = math.isqrt(atoms)
-    position, frequency = torch.arange(patch, dtype=torch.float64) + 0.5, torch.arange(side, dtype=torch.float64)
+    position, frequency = (
+        torch.arange(patch, dtype=torch.float64) + 0.5,
+        torch.arange(side, dtype=torch.float64),
+    )
     cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
     cosines[:, 0] /= math.sqrt(2)
     return torch.kron(cosines, cosines).float()
@@ -94,15 +108,19 @@ def normalise_tokens(tokens: Tensor) -> Tensor:
 
 
 def normalised_attention(tokens: Tensor) -> Tensor:
-    """(..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens (Section III-C)."""
+    """(..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens (Section
+    III-C).
+    """
     normalised = normalise_tokens(tokens)
     return (normalised @ normalised.mT).softmax(-1)
 
 
 def weighted_attention(tokens: Tensor) -> Tensor:
-    """(..., T, T) attention of tokens (..., T, N) by the weighted softmax of Eq. 13, whose weights are exp(-|q_u|^2 / 2).
+    """(..., T, T) attention of tokens (..., T, N) by the weighted softmax of Eq. 13, whose weights are
+    exp(-|q_u|^2 / 2).
 
-    beta_u exp(q_t . q_u) / sum is a softmax of -|q_t - q_u|^2 / 2, which does not overflow. It is computed about the mean of the tokens.
+    beta_u exp(q_t . q_u) / sum is a softmax of -|q_t - q_u|^2 / 2, which does not overflow. It is computed
+    about the mean of the tokens.
     """
     centred = tokens - tokens.mean(-2, keepdim=True)
     products = centred @ centred.mT
@@ -112,8 +130,8 @@ def weighted_attention(tokens: Tensor) -> Tensor:
 class Dust(nn.Module):
     """DUST (heads = 1) or MH-DUST as printed.
 
-    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N). `measure` makes them. For denoising M = N and
-    the measurements are the noisy patches. All blocks share their parameters.
+    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N). `measure` makes them.
+    For denoising M = N and the measurements are the noisy patches. All blocks share their parameters.
     """
 
     def __init__(self, config: DustConfig) -> None:
@@ -122,7 +140,9 @@ class Dust(nn.Module):
         pixels = config.patch**2
         dictionary = dct_dictionary(config.patch, config.atoms)
         if config.measurements is not None:
-            self.sensing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(config.measurements, pixels)))  # A (M, N)
+            self.sensing = nn.Parameter(
+                nn.init.xavier_uniform_(torch.empty(config.measurements, pixels))
+            )  # A (M, N)
         sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
         projected = sensing @ dictionary  # A D (M, K)
         self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
@@ -133,7 +153,9 @@ class Dust(nn.Module):
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
-        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))  # its softplus is lambda1 / c
+        self.raw_threshold = nn.Parameter(
+            torch.tensor(math.log(math.expm1(config.lambda1)))
+        )  # its softplus is lambda1 / c
         self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
         self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
         if config.temperature:
@@ -148,8 +170,12 @@ class Dust(nn.Module):
         return patches if self.config.measurements is None else patches @ self.sensing.mT
 
     def attention(self, code: Tensor) -> Tensor:
-        """(B, T, T) attention maps of codes (B, T, K), averaged over the heads (Eq. 14 with normalised tokens, Eq. 18)."""
-        return torch.stack([self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]).mean(0)
+        """(B, T, T) attention maps of codes (B, T, K), averaged over the heads (Eq. 14 with normalised
+        tokens, Eq. 18).
+        """
+        return torch.stack(
+            [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
+        ).mean(0)
 
     def attention_dictionaries(self) -> Tensor:
         """(heads, N, K): what codes are multiplied with to be compared, D_m or F D_m."""
@@ -178,21 +204,29 @@ class Dust(nn.Module):
         return self.fast(dtype, linear)
 
     def operations(self, tokens: int) -> float:
-        """Operations of the products for one token in a group of `tokens`, in the fast form; a multiply and an add are two."""
+        """Operations of the products for one token in a group of `tokens`, in the fast form; a multiply and
+        an add are two.
+        """
         pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
-        per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (self.config.heads * pixels + atoms)
+        per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (
+            self.config.heads * pixels + atoms
+        )
         return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
 
     def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
-        """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
+        """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear`
+        where gradients are wanted.
+        """
         return FastDust(self, dtype, linear)
 
 
 class FastDust:
-    """`Dust` with what depends on the weights alone worked out once; equal to it within 1e-3 grey levels in float32.
+    """`Dust` with what depends on the weights alone worked out once; equal to it within 1e-3 grey levels in
+    float32.
 
-    Codes are in units of their threshold, which so becomes 1. The gain lambda2 is folded into U, the mean over a token into D, the unit
-    variance is read off the diagonal of the attention's own product: one product per block gives both attention tokens and transitions.
+    Codes are in units of their threshold, which so becomes 1. The gain lambda2 is folded into U, the mean
+    over a token into D, the unit variance is read off the diagonal of the attention's own product: one
+    product per block gives both attention tokens and transitions.
     """
 
     def __init__(self, network: Dust, dtype: torch.dtype, linear: type[Linear]) -> None:
@@ -204,12 +238,18 @@ class FastDust:
         self.analysis = linear(network.analysis / (network.step * threshold), dtype)
         self.block = linear(torch.cat([compared.flatten(0, 1), network.gain * network.transition]), dtype)
         self.synthesis = linear(network.dictionary * threshold, dtype)
-        self.scale = 1 / (self.pixels * F.softplus(network.raw_temperature)) if config.temperature else torch.tensor(1.0)
+        self.scale = (
+            1 / (self.pixels * F.softplus(network.raw_temperature))
+            if config.temperature
+            else torch.tensor(1.0)
+        )
 
     def __call__(self, measurements: Tensor) -> Tensor:
         """(B, T, M) -> (B, T, N) float32."""
         groups, tokens, _ = measurements.shape
-        data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype)).view(groups, tokens, -1)
+        data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype)).view(
+            groups, tokens, -1
+        )
         code = F.softshrink(data, 1.0)
         for _ in range(self.blocks - 1):
             product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)

@@ -10,7 +10,9 @@ from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
 
 
 def build(config: dict[str, Any]) -> Dust | SigmaDust:
-    """Network from the configuration that its file carries; `kind` tells the printed form from the one for every sigma."""
+    """Network from the configuration that its file carries; `kind` tells the printed form from the one for
+    every sigma.
+    """
     settings = dict(config)
     if settings.pop("kind", "printed") == "sigma":
         return SigmaDust(SigmaDustConfig(**settings))

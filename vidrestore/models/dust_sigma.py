@@ -2,17 +2,25 @@
 
 Departures from the printed network (dust.py), each measured (weights/README.md, "What was decided by
 measurement"):
-- noise units: the mean of a group is taken off and the rest divided by sigma, so that the noise has variance 1 whatever its level, and
-  thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per atom and block);
-- attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13 and Algorithm 1 with a
-  temperature tau. In noise units flat patches are all alike and average; normalised tokens would amplify their noise instead;
-- U = u + P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic, and D h is the attention's
+- noise units: the mean of a group is taken off and the rest divided by sigma, so that the noise has variance
+1 whatever its level, and
+  thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per
+  atom and block);
+- attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13
+and Algorithm 1 with a
+  temperature tau. In noise units flat patches are all alike and average; normalised tokens would amplify
+  their noise instead;
+- U = u + P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic,
+and D h is the attention's
   token already;
-- the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so that detail below the
+- the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so
+that detail below the
   threshold of a single frame is averaged before it is thresholded.
-- a token's distance to itself lacks the noise that keeps equal tokens apart: a learned self distance stands in for it, so that tau can be
+- a token's distance to itself lacks the noise that keeps equal tokens apart: a learned self distance stands
+in for it, so that tau can be
   small enough to tell different content;
-- thresholds follow the noise that is left: a mix with weights w has |w|_2 of a single frame's, so a token that found much of its kind is
+- thresholds follow the noise that is left: a mix with weights w has |w|_2 of a single frame's, so a token
+that found much of its kind is
   thresholded less than one that stands alone.
 All blocks share D, V and P as in the paper; the curves differ per block.
 """
@@ -35,14 +43,18 @@ SIGMA_RANGE = (1.0, 75.0)
 
 
 def noise_level(sigma: float) -> float:
-    """The variable of the curves. Outside the range that networks are trained for it stays at the end; the noise units go on."""
+    """The variable of the curves. Outside the range that networks are trained for it stays at the end; the
+    noise units go on.
+    """
     low, high = SIGMA_RANGE
     return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
 
 
 @dataclass(frozen=True)
 class SigmaDustConfig:
-    """Sizes of a network. N = patch * patch pixels, K = atoms; `degree` is the order of the polynomials in the noise level."""
+    """Sizes of a network. N = patch * patch pixels, K = atoms; `degree` is the order of the polynomials in
+    the noise level.
+    """
 
     patch: int = 16
     atoms: int = 1024
@@ -74,10 +86,14 @@ class SigmaDust(nn.Module):
         self.log_gain = self._curve(1, 0.0)  # of the output's atoms
         self.log_temperature = self._number(later, math.log(0.3))  # tau
         self.self_distance = self._number(later, 0.3)
-        self.own_share = self._number(later, 0.0)  # of the noise that attention does not average, through a sigmoid
+        self.own_share = self._number(
+            later, 0.0
+        )  # of the noise that attention does not average, through a sigmoid
         self.noise_power = self._number(later, 0.5)  # thresholds go with the noise that is left to this power
         if config.heads > 1:
-            self.head_dictionaries = nn.Parameter(dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape))
+            self.head_dictionaries = nn.Parameter(
+                dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape)
+            )
 
     def _curve(self, blocks: int, start: float) -> nn.Parameter:
         """(blocks, degree + 1, K) coefficients of a function of the noise level that is constant at first."""
@@ -94,13 +110,17 @@ class SigmaDust(nn.Module):
         return nn.Parameter(F.pad(torch.full((blocks, 1), start), (0, self.config.degree)))
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
-        """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are wanted."""
+        """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where
+        gradients are wanted.
+        """
         level = noise_level(sigma)
         powers = self.dictionary.new_tensor([level**power for power in range(self.config.degree + 1)])
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
-        carried, own, attended = (self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended))
+        carried, own, attended = (
+            self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended)
+        )
         inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
         self_distances = self.config.patch**2 * (self.self_distance @ powers)
         own_shares, noise_powers = (self.own_share @ powers).sigmoid(), self.noise_power @ powers
@@ -120,7 +140,10 @@ class SigmaDust(nn.Module):
             )
             for block in range(self.config.blocks - 1)
         ]
-        analysis, synthesis = self.analysis / (sigma * thresholds[0, :, None]), self.dictionary * (sigma * gain)
+        analysis, synthesis = (
+            self.analysis / (sigma * thresholds[0, :, None]),
+            self.dictionary * (sigma * gain),
+        )
         return LevelDust(dtype, linear(analysis, dtype), blocks, linear(synthesis, dtype))
 
     @staticmethod
@@ -130,8 +153,15 @@ class SigmaDust(nn.Module):
 
     def operations(self, tokens: int) -> float:
         """Operations of the products for one token in a group of `tokens`; a multiply and an add are two."""
-        pixels, atoms, later, heads = self.config.patch**2, self.config.atoms, self.config.blocks - 1, self.config.heads
-        per_block = (1 + (heads if heads > 1 else 0) + 1) * pixels * atoms + tokens * (max(heads, 1) * pixels + pixels + atoms)
+        pixels, atoms, later, heads = (
+            self.config.patch**2,
+            self.config.atoms,
+            self.config.blocks - 1,
+            self.config.heads,
+        )
+        per_block = (1 + (heads if heads > 1 else 0) + 1) * pixels * atoms + tokens * (
+            max(heads, 1) * pixels + pixels + atoms
+        )
         return 2.0 * (2 * pixels * atoms + later * per_block)
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
@@ -142,20 +172,31 @@ class SigmaDust(nn.Module):
         for block in range(self.config.blocks - 1):
             attention = self._attention(code, block, sigma)
             mixed, similar = attention @ code, attention @ data
-            code = self._value(self.carried[block], sigma) * mixed + mixed @ self.dictionary.mT @ self.correction.mT  # U z
-            code = code + self._value(self.own[block], sigma) * data + self._value(self.attended[block], sigma) * similar
+            code = (
+                self._value(self.carried[block], sigma) * mixed
+                + mixed @ self.dictionary.mT @ self.correction.mT
+            )  # U z
+            code = (
+                code
+                + self._value(self.own[block], sigma) * data
+                + self._value(self.attended[block], sigma) * similar
+            )
             share = self._value(self.own_share[block], sigma).sigmoid()
             mix = share * torch.eye(noisy.shape[-2]) + (1 - share) * attention
             left = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
             code = soft_threshold(code, left * self._value(self.log_threshold[block + 1], sigma).exp())
-        restored: Tensor = (code * self._value(self.log_gain[0], sigma).exp()) @ self.dictionary.mT * sigma + mean
+        restored: Tensor = (
+            code * self._value(self.log_gain[0], sigma).exp()
+        ) @ self.dictionary.mT * sigma + mean
         return restored
 
     @staticmethod
     def _value(coefficients: Tensor, sigma: float) -> Tensor:
         """A curve with (degree + 1, ...) coefficients at one noise level."""
         level = noise_level(sigma)
-        return torch.stack([coefficient * level**power for power, coefficient in enumerate(coefficients)]).sum(0)
+        return torch.stack(
+            [coefficient * level**power for power, coefficient in enumerate(coefficients)]
+        ).sum(0)
 
     def _attention(self, code: Tensor, block: int, sigma: float) -> Tensor:
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
@@ -207,8 +248,10 @@ class LevelBlock:
 
 @dataclass
 class LevelDust:
-    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is left, one batched product mixes
-    codes and data, and the first and last product change to noise units and back."""
+    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is
+    left, one batched product mixes codes and data, and the first and last product change to noise units and
+    back.
+    """
 
     dtype: torch.dtype
     analysis: Linear  # V (K, N)
@@ -226,7 +269,9 @@ class LevelDust:
 
     @staticmethod
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
-        """One later block. Without gradients it works in the memory of `code` and of the pull: fresh memory costs as much as the sums."""
+        """One later block. Without gradients it works in the memory of `code` and of the pull: fresh memory
+        costs as much as the sums.
+        """
         tokens = on_tokens(block.tokens, code)
         heads = [on_tokens(head, code) for head in block.heads] or [tokens]
         maps = [_distance_attention(head, block) for head in heads]
@@ -249,7 +294,9 @@ def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
     """(B, T, T) softmax of minus squared distance; the part that is the same along a row is left out."""
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
-    near = 2 * products - norms[:, None] - block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
+    near = (
+        2 * products - norms[:, None] - block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
+    )
     return (near * block.inverse_temperature).softmax(-1)
 
 
@@ -257,5 +304,7 @@ def _noise_left(attention: Tensor, block: LevelBlock) -> Tensor:
     """(B, T, 1) what a token's mix leaves of a single frame's noise, to the block's power."""
     averaged = 1 - block.own_share
     own = attention.diagonal(dim1=1, dim2=2)
-    squared = averaged**2 * attention.square().sum(-1) + 2 * averaged * block.own_share * own + block.own_share**2
+    squared = (
+        averaged**2 * attention.square().sum(-1) + 2 * averaged * block.own_share * own + block.own_share**2
+    )
     return (squared ** (0.5 * block.noise_power)).unsqueeze(-1)

@@ -1,4 +1,6 @@
-"""From planes to groups of patches and back: where DUST's tokens are taken, and how their estimates become pictures again."""
+"""From planes to groups of patches and back: where DUST's tokens are taken, and how their estimates become
+pictures again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
-STEP = 16  # the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
+STEP = (
+    16  # the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
+)
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -22,8 +26,9 @@ def origins_of(places: Tensor, height: int, width: int) -> Tensor:
 
 
 def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor:
-    """(T, H, W) int16, how many of the patches at flat `origins` hold each pixel, fewer than 2^15: +1 and -1 at patch corners, summed up
-    along rows and columns. In place and in small integers: a clip has many pixels.
+    """(T, H, W) int16, how many of the patches at flat `origins` hold each pixel, fewer than 2^15: +1 and -1
+    at patch corners, summed up along rows and columns. In place and in small integers: a clip has many
+    pixels.
     """
     frames, height, width = shape
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
@@ -36,7 +41,8 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
 
 
 def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
-    """(P,) flat origins of patches that hold every pixel with a count of 0: per block of patch x patch pixels, one around its holes.
+    """(P,) flat origins of patches that hold every pixel with a count of 0: per block of patch x patch
+    pixels, one around its holes.
 
     They come sorted by place, then time, so that neighbours make a group.
     """
@@ -44,7 +50,9 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     if counts.amin() > 0:
         return torch.empty(0, dtype=torch.long, device=counts.device)
     rows, columns = -(-height // patch), -(-width // patch)
-    holes = F.pad(counts == 0, (0, columns * patch - width, 0, rows * patch - height)).view(frames, rows, patch, columns, patch)
+    holes = F.pad(counts == 0, (0, columns * patch - width, 0, rows * patch - height)).view(
+        frames, rows, patch, columns, patch
+    )
     in_rows = holes.any(4)
     row, column, frame = in_rows.any(2).permute(1, 2, 0).nonzero().unbind(1)
     top = in_rows[frame, row, :, column].to(torch.uint8).argmax(1)  # first row of the block with a hole
@@ -54,30 +62,39 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
 
 
 def windows(plane: Tensor, patch: int) -> Tensor:
-    """The patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a contiguous plane."""
+    """The patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a contiguous
+    plane.
+    """
     width = plane.shape[2]
     last = plane.numel() - (patch - 1) * (width + 1)
     return plane.as_strided((last, patch, patch), (1, width, 1))
 
 
-def restore_patches(plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None) -> Tensor:
+def restore_patches(
+    plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None
+) -> Tensor:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins.
 
-    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an estimate of the plane whose
-    memory is used for the result; without `base` such holes are filled by groups of their own.
+    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an
+    estimate of the plane whose memory is used for the result; without `base` such holes are filled by groups
+    of their own.
     """
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
     extra = _grouped(patches_over_holes(counts, patch)) if base is None else origins.new_empty(0, GROUP)
-    total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(-1)
+    total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(
+        -1
+    )
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
     for groups in (*origins.split(CHUNK), *extra.split(CHUNK)):
         if groups.numel():
             filled = _filled(groups)
-            restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[: len(groups)]
+            restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
+                : len(groups)
+            ]
             total.scatter_add_(0, (groups[..., None] + offsets).flatten(), restored.flatten())
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
@@ -93,4 +110,6 @@ def _filled(groups: Tensor) -> Tensor:
 def _grouped(patches: Tensor) -> Tensor:
     """(P,) flat origins -> (groups, GROUP): the first ones come again in the last group where it is not full."""
     groups = -(-len(patches) // GROUP)
-    return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(groups, GROUP)
+    return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
+        groups, GROUP
+    )

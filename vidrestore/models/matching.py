@@ -1,11 +1,12 @@
 """Patches that follow the motion: the places that DUST's tokens are taken from.
 
-The attention of DUST has no positions, so the tokens of a group may come from anywhere (paper, Section III-A: "the most similar
-patches"). Here every frame of a clip is covered by one patch per cell of a regular grid, and patches of different frames that show the
-same thing share a *slot*: a column of the table `places` (T, S, 2). A slot follows its patch from frame to frame by block matching,
-coarse to fine, on a pre-smoothed guide. Where two patches end in one cell the better match keeps it; the slot of the other, and every
-cell that nothing moved into (new scenery, occlusions), begin anew. So each frame holds exactly one patch per cell, whatever moves, and
-the work per frame is constant.
+The attention of DUST has no positions, so the tokens of a group may come from anywhere (paper, Section III-A:
+"the most similar patches"). Here every frame of a clip is covered by one patch per cell of a regular grid,
+and patches of different frames that show the same thing share a *slot*: a column of the table `places` (T, S,
+2). A slot follows its patch from frame to frame by block matching, coarse to fine, on a pre-smoothed guide.
+Where two patches end in one cell the better match keeps it; the slot of the other, and every cell that
+nothing moved into (new scenery, occlusions), begin anew. So each frame holds exactly one patch per cell,
+whatever moves, and the work per frame is constant.
 """
 
 from __future__ import annotations
@@ -18,15 +19,24 @@ from torch import Tensor
 
 from vidrestore.models.pyramid import blurred, halved
 
-RADIUS = (4, 2, 1)  # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
+RADIUS = (
+    4,
+    2,
+    1,
+    # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
+)
 RELUCTANCE = 1.0  # how much of the median cost a slot's own motion must save to leave its neighbours'
-REACH = 2  # how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
+REACH = (
+    2  # how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
+)
 MEMORY = 4  # a template is the mean of about so many frames of its patch
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells that cover a plane: rows x columns of patch corners, `stride` apart, the last ones moved in so that none leaves it."""
+    """Cells that cover a plane: rows x columns of patch corners, `stride` apart, the last ones moved in so
+    that none leaves it.
+    """
 
     height: int
     width: int
@@ -35,7 +45,10 @@ class Grid:
 
     def __post_init__(self) -> None:
         if min(self.height, self.width) < self.patch:
-            raise ValueError(f"a plane of {self.height}x{self.width} holds no patch of {self.patch}x{self.patch}; pad it first")
+            raise ValueError(
+                f"a plane of {self.height}x{self.width} holds no patch of {self.patch}x{self.patch}; pad it "
+                "first"
+            )
         if not 0 < self.stride <= self.patch:
             raise ValueError(f"stride must be in [1, {self.patch}], got {self.stride}")
 
@@ -54,7 +67,9 @@ class Grid:
         return torch.cartesian_prod(y, x)
 
     def nearby_cells(self, places: Tensor) -> Tensor:
-        """(S, 16) the cells whose corners stand within two strides of (S, 2) places, nearest first; at the rim some are the same."""
+        """(S, 16) the cells whose corners stand within two strides of (S, 2) places, nearest first; at the
+        rim some are the same.
+        """
         exact = places / self.stride
         reach = torch.arange(1 - REACH, 1 + REACH, device=places.device)
         around = torch.cartesian_prod(reach, reach)
@@ -72,7 +87,8 @@ def fixed_places(frames: int, grid: Grid, device: torch.device | None = None) ->
 def matched_places(guide: Tensor, grid: Grid) -> Tensor:
     """Follow the patches of `grid` through a clip.
 
-    guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame every cell holds one slot.
+    guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame
+    every cell holds one slot.
     """
     corners = grid.corners(guide.device)
     slots = _begin(_levels(guide[0], grid.patch), grid, corners)
@@ -97,7 +113,9 @@ class _Level:
     margin: int  # by which a block reaches out over its patch, in pixels of the plane
 
     def origins(self, places: Tensor) -> Tensor:
-        """Corners of the compared blocks of patches at `places`; a block that is larger than its patch is centred on it."""
+        """Corners of the compared blocks of patches at `places`; a block that is larger than its patch is
+        centred on it.
+        """
         return (places - self.margin).div(self.scale, rounding_mode="floor")
 
     def inside(self, origins: Tensor) -> Tensor:
@@ -125,7 +143,10 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
     full = blurred(guide)
     half = blurred(halved(full))
     sides, margins = (patch // 2, patch // 2, patch), (patch // 2, 0, 0)
-    pictures = [_padded(picture, side, radius) for picture, side, radius in zip((halved(half), half, full), sides, RADIUS, strict=True)]
+    pictures = [
+        _padded(picture, side, radius)
+        for picture, side, radius in zip((halved(half), half, full), sides, RADIUS, strict=True)
+    ]
     return [
         _Level(4 >> index, side, RADIUS[index], picture, _box_mean(picture.square(), side), margin)
         for index, (picture, side, margin) in enumerate(zip(pictures, sides, margins, strict=True))
@@ -166,13 +187,16 @@ def _costs(level: _Level, template: Tensor, origins: Tensor) -> Tensor:
     return energy.add_(cross, alpha=-2 / level.side**2).add_(template.square().mean((1, 2))[:, None, None])
 
 
-# Compare-and-swap steps after which the middle one of nine values is their median (Paeth, Graphics Gems, 1990).
+# Compare-and-swap steps after which the middle one of nine values is their median (Paeth, Graphics Gems,
+# 1990).
 _SWAPS = [(1, 2), (4, 5), (7, 8), (0, 1), (3, 4), (6, 7), (1, 2), (4, 5), (7, 8), (0, 3)]
 _SWAPS += [(5, 8), (4, 7), (3, 6), (1, 4), (2, 5), (4, 7), (4, 2), (6, 4), (4, 2)]
 
 
 def _median_of_nine(values: Tensor) -> Tensor:
-    """Median over axis 1 of (A, 9, S): whole rows at a time, six times as fast as `torch.median` of short axes."""
+    """Median over axis 1 of (A, 9, S): whole rows at a time, six times as fast as `torch.median` of short
+    axes.
+    """
     rows = list(values.unbind(1))
     for low, high in _SWAPS:
         rows[low], rows[high] = torch.minimum(rows[low], rows[high]), torch.maximum(rows[low], rows[high])
@@ -186,8 +210,12 @@ def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
     return _median_of_nine(around).T.long()[slots.cell]
 
 
-def _search(costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Best (S, 2) origins in the cost volumes, and their costs: the neighbourhood's motion unless the slot's own is clearly better."""
+def _search(
+    costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: Grid
+) -> tuple[Tensor, Tensor]:
+    """Best (S, 2) origins in the cost volumes, and their costs: the neighbourhood's motion unless the slot's
+    own is clearly better.
+    """
     span = costs.shape[-1]
     radius = span // 2
     flat = costs.flatten(1)
@@ -200,8 +228,19 @@ def _search(costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: 
 
 
 def _begin(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
-    order, zeros = torch.arange(len(corners), device=corners.device), torch.zeros(len(corners), device=corners.device)
-    return _Slots(corners, torch.zeros_like(corners), [_blocks(level, corners) for level in levels], zeros, order, order, zeros)
+    order, zeros = (
+        torch.arange(len(corners), device=corners.device),
+        torch.zeros(len(corners), device=corners.device),
+    )
+    return _Slots(
+        corners,
+        torch.zeros_like(corners),
+        [_blocks(level, corners) for level in levels],
+        zeros,
+        order,
+        order,
+        zeros,
+    )
 
 
 def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
@@ -209,7 +248,9 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
     before = slots.places
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        start = level.inside(level.origins(before))  # where the template was last seen: at borders not quite around its patch
+        start = level.inside(
+            level.origins(before)
+        )  # where the template was last seen: at borders not quite around its patch
         wanted = start + level.origins(guess) - level.origins(before)
         origins = level.inside(wanted)
         found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
@@ -220,7 +261,9 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
 
 
 def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
-    """One slot per cell; slots that find no free cell nearby begin anew in cells that are left empty. Templates learn from the frame."""
+    """One slot per cell; slots that find no free cell nearby begin anew in cells that are left empty.
+    Templates learn from the frame.
+    """
     cells, holder = _assigned(grid.nearby_cells(slots.places), slots.cost)
     lost, empty = cells < 0, torch.nonzero(holder < 0)[:, 0]
     slots.places[lost], cells[lost] = corners[empty], empty
@@ -235,8 +278,8 @@ def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) ->
 def _assigned(wishes: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
     """Give every cell to at most one slot: (S,) the cell of each slot and the slot of each cell, -1 for none.
 
-    `wishes` (S, W) are each slot's cells, dearest first: round by round, slots without a cell ask for their next wish if it is free, and
-    of several the best match gets it.
+    `wishes` (S, W) are each slot's cells, dearest first: round by round, slots without a cell ask for their
+    next wish if it is free, and of several the best match gets it.
     """
     slots = torch.arange(len(cost), device=cost.device)
     cells, holder = torch.full_like(slots, -1), torch.full_like(slots, -1)
@@ -253,6 +296,8 @@ def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:
     """Patches of a plane (T, H, W) at places (T, S, 2), as groups (S, T, patch * patch)."""
     frames, height, width = plane.shape
     plane = plane.contiguous()
-    view = plane.as_strided((frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1))
+    view = plane.as_strided(
+        (frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1)
+    )
     index = torch.arange(frames, device=plane.device)[None]
     return view[index, places[..., 0].T, places[..., 1].T].flatten(2)

@@ -1,16 +1,19 @@
 """MB-TaylorFormer V2: a multi-branch linear transformer that removes haze, rain, snow, blur and camera noise.
 
-Z. Jin, Y. Qiu, K. Zhang, H. Li, W. Luo, "MB-TaylorFormer V2: Improved Multi-branch Linear Transformer Expanded by Taylor Formula for Image
-Restoration". Equation and section numbers are the paper's. An encoder of four levels (each half the size), a decoder of three, and a
-refinement at full size. At every level a chain of deformable convolutions makes one map per branch, each of wider reach than the last;
-every branch has a transformer of its own; selective kernel fusion puts them together.
+Z. Jin, Y. Qiu, K. Zhang, H. Li, W. Luo, "MB-TaylorFormer V2: Improved Multi-branch Linear Transformer
+Expanded by Taylor Formula for Image Restoration". Equation and section numbers are the paper's. An encoder of
+four levels (each half the size), a decoder of three, and a refinement at full size. At every level a chain of
+deformable convolutions makes one map per branch, each of wider reach than the last; every branch has a
+transformer of its own; selective kernel fusion puts them together.
 
-The released code differs from the paper. Its way is the default, for its weights need it; `MBTaylorFormerConfig` and `AttentionRule` name
-each difference. Beyond options: the decoder's last level and the refinement are twice as wide as Table I says, the feed-forward is
-Restormer's gated one, and norms divide by the deviation of a pixel's channels but take no mean away.
+The released code differs from the paper. Its way is the default, for its weights need it;
+`MBTaylorFormerConfig` and `AttentionRule` name each difference. Beyond options: the decoder's last level and
+the refinement are twice as wide as Table I says, the feed-forward is Restormer's gated one, and norms divide
+by the deviation of a pixel's channels but take no mean away.
 
-Written for speed: maps are channels_last, and without gradients every block works in place through strips of rows that stay in the
-processor's cache; one branch after the other, so no grouped convolution is needed and only one branch's queries and values are held.
+Written for speed: maps are channels_last, and without gradients every block works in place through strips of
+rows that stay in the processor's cache; one branch after the other, so no grouped convolution is needed and
+only one branch's queries and values are held.
 """
 
 from __future__ import annotations
@@ -39,10 +42,11 @@ POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2),
 
 @dataclass(frozen=True)
 class MBTaylorFormerConfig:
-    """Sizes for the four levels, from full size to an eighth, and how paper and release differ. The defaults are the released B.
+    """Sizes for the four levels, from full size to an eighth, and how paper and release differ. The defaults
+    are the released B.
 
-    The decoder has the encoder's sizes; its last level and the refinement have the branches, blocks and heads of level 1 at the width of
-    level 2.
+    The decoder has the encoder's sizes; its last level and the refinement have the branches, blocks and heads
+    of level 1 at the width of level 2.
     """
 
     widths: Levels = (24, 48, 72, 96)
@@ -50,17 +54,25 @@ class MBTaylorFormerConfig:
     branches: Levels = (2, 2, 2, 2)
     heads: Levels = (1, 2, 4, 8)
     expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
-    offset_limit: tuple[float, ...] = (-3.0, 3.0)  # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
+    offset_limit: tuple[float, ...] = (
+        -3.0,
+        3.0,
+    )  # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
     embedding: Literal["deformable", "plain", "dilated"] = (
         "deformable"  # taps that move, or fixed ones; dilated: b pixels apart in branch b
     )
-    chain: bool = True  # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
+    # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
+    chain: bool = True
     first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
     attention: AttentionRule = field(default_factory=AttentionRule)
     # The rest is ours, for CPUs; the defaults are those of paper and release.
     frames: int = 1  # seen at once: the frame to restore in the middle of its neighbours
-    unshuffle: int = 1  # level 1 works at this fraction of the size: pixels move into channels before, and back after
-    norm: Literal["deviation", "layer"] = "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
+    unshuffle: int = (
+        1  # level 1 works at this fraction of the size: pixels move into channels before, and back after
+    )
+    norm: Literal["deviation", "layer"] = (
+        "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
+    )
     tasks: tuple[str, ...] = ()  # each has a learned vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
@@ -69,12 +81,21 @@ class MBTaylorFormerConfig:
             if len(values) != 4 or min(values) < 1:
                 raise ValueError(f"{name} must be four numbers of at least 1, got {values}")
         if self.widths[1] != 2 * self.widths[0] or any(width % 4 for width in self.widths[1:]):
-            raise ValueError(f"widths must double from level 1 to 2 and be multiples of 4 from there, got {self.widths}")
+            raise ValueError(
+                f"widths must double from level 1 to 2 and be multiples of 4 from there, got {self.widths}"
+            )
         for width, heads in zip((*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True):
             if heads not in POSITION_WINDOWS or width % heads:
-                raise ValueError(f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got {heads} for {width}")
-        if self.offset_limit and (len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]):
-            raise ValueError(f"offset_limit must be two numbers that rise, or none for no limit, got {self.offset_limit}")
+                raise ValueError(
+                    f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got "
+                    f"{heads} for {width}"
+                )
+        if self.offset_limit and (
+            len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]
+        ):
+            raise ValueError(
+                f"offset_limit must be two numbers that rise, or none for no limit, got {self.offset_limit}"
+            )
         if self.embedding not in ("deformable", "plain", "dilated"):
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
         if self.frames < 1 or self.frames % 2 == 0:
@@ -94,10 +115,12 @@ class MBTaylorFormerConfig:
 B = MBTaylorFormerConfig()
 L = replace(B, blocks=(4, 6, 6, 8), branches=(2, 3, 3, 3))
 XL = replace(L, widths=(28, 56, 112, 160))
-T = MBTaylorFormerConfig(  # ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
+# ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
+T = MBTaylorFormerConfig(
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
-H = MBTaylorFormerConfig(  # ours, for CPUs: at half the size, with its neighbours; steps that training pays for most are exchanged
+# ours, for CPUs: at half the size, with its neighbours; steps that training pays for most are exchanged
+H = MBTaylorFormerConfig(
     widths=(16, 32, 64, 96),
     blocks=(1, 2, 2, 4),
     branches=(1, 2, 2, 2),
@@ -112,21 +135,30 @@ H = MBTaylorFormerConfig(  # ours, for CPUs: at half the size, with its neighbou
 SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
-def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool) -> Iterator[tuple[Span, list[Tensor]]]:
-    """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip and one row on either side.
+def expanded_strips(
+    maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool
+) -> Iterator[tuple[Span, list[Tensor]]]:
+    """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip
+    and one row on either side.
 
-    Every row is worked out once, however low the strips, and before the rows above it are handed out: they may be overwritten then. The
-    windows are, too, by the next step. Not for gradients.
+    Every row is worked out once, however low the strips, and before the rows above it are handed out: they
+    may be overwritten then. The windows are, too, by the next step. Not for gradients.
     """
     batch, _, height, width = maps.shape
     rows, done = max(stop - start for start, stop in strips) + 2, 0
-    buffers = [maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices]  # row r of the map at r - start + 1
+    buffers = [
+        maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices
+    ]  # row r of the map at r - start + 1
     for start, stop in strips:
         upto, shift = min(stop + 1, height), 1 - start
         if upto > done:
             fresh = tokens_of(normalised(maps[:, :, done:upto], centred=centred))
             for matrix, buffer in zip(matrices, buffers, strict=True):
-                torch.bmm(fresh, matrix.mT.to(fresh.dtype).expand(batch, -1, -1), out=buffer[:, done + shift : upto + shift].flatten(1, 2))
+                torch.bmm(
+                    fresh,
+                    matrix.mT.to(fresh.dtype).expand(batch, -1, -1),
+                    out=buffer[:, done + shift : upto + shift].flatten(1, 2),
+                )
         if stop == height:
             for buffer in buffers:
                 buffer[:, stop + shift] = 0
@@ -137,10 +169,11 @@ def expanded_strips(maps: Tensor, matrices: list[Tensor], strips: list[Span], *,
 
 
 class Position(nn.Module):
-    """The positional term of one block: convolutions of the values around a pixel, wider ones for later heads (Eq. 12, 13).
+    """The positional term of one block: convolutions of the values around a pixel, wider ones for later heads
+    (Eq. 12, 13).
 
-    Released: one filter with bias per head over all its channels; its sigmoid is added to every channel of the head. Paper: one filter per
-    channel, added as it is.
+    Released: one filter with bias per head over all its channels; its sigmoid is added to every channel of
+    the head. Paper: one filter per channel, added as it is.
     """
 
     def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
@@ -148,11 +181,18 @@ class Position(nn.Module):
         self.per_head, width = rule.position == "gate", channels // heads
         self.windows = POSITION_WINDOWS[heads]
         self.halo = max(side for side, _ in self.windows) // 2
-        shapes = [(count, width, side) if self.per_head else (count * width, 1, side) for side, count in self.windows]
-        self.weights = nn.ParameterList(weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes)
+        shapes = [
+            (count, width, side) if self.per_head else (count * width, 1, side)
+            for side, count in self.windows
+        ]
+        self.weights = nn.ParameterList(
+            weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes
+        )
         if self.per_head:
             fan_ins = (shape[1] * shape[2] ** 2 for shape in shapes)
-            self.biases = nn.ParameterList(weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True))
+            self.biases = nn.ParameterList(
+                weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True)
+            )
         self.widths = [count * width for _, count in self.windows]
 
     def forward(self, values: Tensor, branch: int) -> Tensor:
@@ -172,10 +212,11 @@ class Position(nn.Module):
 
 
 def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
-    """(B, n d, H, W) by (n, d, side, side) kernels, each for d channels of its own -> (B, n, H, W), in a frame of zeros.
+    """(B, n d, H, W) by (n, d, side, side) kernels, each for d channels of its own -> (B, n, H, W), in a
+    frame of zeros.
 
-    A convolution with so few outputs keeps a processor's vectors empty. Here one product gives what every pixel adds to each place around
-    it, and folding adds that up.
+    A convolution with so few outputs keeps a processor's vectors empty. Here one product gives what every
+    pixel adds to each place around it, and folding adds that up.
     """
     count, width, side, _ = kernels.shape
     taps = kernels.flip(2, 3).flatten(2).mT  # (n, side^2, d)
@@ -184,19 +225,27 @@ def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """x + T-MSA++(norm(x)), one set of weights per branch (Section III-C; the sums and products are in `taylor_attention`)."""
+    """x + T-MSA++(norm(x)), one set of weights per branch (Section III-C; the sums and products are in
+    `taylor_attention`).
+    """
 
-    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False) -> None:
+    def __init__(
+        self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False
+    ) -> None:
         super().__init__()
         self.rule, self.channels, self.heads, self.centred = rule, channels, heads, centred
         self.norm = nn.Parameter(torch.ones(branches, channels))
         self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
         self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
         self.project = weight(branches, channels, channels, fan_in=channels)
-        self.remainder = nn.Parameter(torch.full((branches, heads), 1.0 if rule.remainder == "sigmoid" else 0.5))
+        self.remainder = nn.Parameter(
+            torch.full((branches, heads), 1.0 if rule.remainder == "sigmoid" else 0.5)
+        )
         if rule.temperature:
             self.temperature = nn.Parameter(torch.ones(branches, heads))
-        self.one = nn.Parameter(torch.ones(1), requires_grad=False)  # times N in the denominator; frozen, and so in released files
+        self.one = nn.Parameter(
+            torch.ones(1), requires_grad=False
+        )  # times N in the denominator; frozen, and so in released files
         self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
         self.halo = self.position.halo if self.position else 0
 
@@ -206,7 +255,9 @@ class Attention(nn.Module):
         return wide.view(*wide.shape[:2], self.heads, -1)
 
     def mixer(self, sums: Sums, branch: int, pixels: int) -> Mixer:
-        remainder = self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
+        remainder = (
+            self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
+        )
         temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
         wide = sums.values.dtype
         return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
@@ -215,18 +266,24 @@ class Attention(nn.Module):
         """Queries (B, C, rows, W) and a window of values -> what is added to the stream."""
         numerators, scale = mixer(self.tokens(queries))
         if self.position:
-            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT  # (B, heads, N, 1 or d)
+            position = (
+                self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
+            )  # (B, heads, N, 1 or d)
             mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
         else:
             mixed = numerators * scale
-        return maps_of(F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries)
+        return maps_of(
+            F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries
+        )
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
         whole = (0, maps.shape[2])
         expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
-        mixer = self.mixer(Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel())
+        mixer = self.mixer(
+            Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel()
+        )
         return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
 
     def add_to(self, maps: Tensor, branch: int, scratch: tuple[Tensor, Tensor]) -> None:
@@ -247,7 +304,9 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, one set of weights per branch."""
+    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, one set of weights
+    per branch.
+    """
 
     def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
         super().__init__()
@@ -260,7 +319,10 @@ class FeedForward(nn.Module):
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """(B, C, H, W) -> the same, all at once, with gradients."""
         stream, (matrices, kernels, contract) = normalised(maps, centred=self.centred), self._filled(branch)
-        a, b = (depthwise(pointwise(stream, matrix), kernel) for matrix, kernel in zip(matrices, kernels, strict=True))
+        a, b = (
+            depthwise(pointwise(stream, matrix), kernel)
+            for matrix, kernel in zip(matrices, kernels, strict=True)
+        )
         return maps + pointwise(F.gelu(a) * b, contract)
 
     def add_to(self, maps: Tensor, branch: int) -> None:
@@ -272,9 +334,15 @@ class FeedForward(nn.Module):
             maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
     def _filled(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Matrices for a and b, kernels for both, and the matrix back, with channels of zeros that fill the processor's vectors."""
-        matrices = [F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)]
-        kernels = [F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)]
+        """Matrices for a and b, kernels for both, and the matrix back, with channels of zeros that fill the
+        processor's vectors.
+        """
+        matrices = [
+            F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
+        ]
+        kernels = [
+            F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)
+        ]
         return matrices, kernels, F.pad(self.contract[branch], (0, self.spare))
 
 
@@ -300,7 +368,9 @@ def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Mo
 
 
 class Fusion(nn.Module):
-    """Selective kernel fusion: branches added up by weights that their means over the picture ask for (Section III-D)."""
+    """Selective kernel fusion: branches added up by weights that their means over the picture ask for
+    (Section III-D).
+    """
 
     def __init__(self, channels: int, branches: int) -> None:
         super().__init__()
@@ -310,7 +380,9 @@ class Fusion(nn.Module):
         self.excite = weight(branches, channels, squeezed, fan_in=squeezed)
 
     def forward(self, branches: list[Tensor]) -> Tensor:
-        """(B, C, H, W) of each branch -> the same of them together; without gradients in the place of the first."""
+        """(B, C, H, W) of each branch -> the same of them together; without gradients in the place of the
+        first.
+        """
         mean = torch.stack([maps.mean((2, 3)) for maps in branches]).sum(0)
         squeezed = F.prelu(mean @ self.squeeze.mT, self.slope)
         shares = (squeezed @ self.excite.mT).softmax(0)[..., None, None]  # (branches, B, C, 1, 1)
@@ -321,23 +393,32 @@ class Fusion(nn.Module):
 
 
 class Stage(nn.Module):
-    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input added (if `residual`).
+    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input
+    added (if `residual`).
 
     In a network with tasks the vector of the task is added first.
     """
 
-    def __init__(self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True) -> None:
+    def __init__(
+        self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
+    ) -> None:
         super().__init__()
         heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
         self.chain = config.chain
         self.task = TaskVectors(len(config.tasks), channels) if config.tasks else None
-        self.embeddings = nn.ModuleList(embedding(channels, branch, config) for branch in range(self.branches))
-        self.blocks = nn.ModuleList(Block(channels, heads, self.branches, config) for _ in range(config.blocks[level]))
+        self.embeddings = nn.ModuleList(
+            embedding(channels, branch, config) for branch in range(self.branches)
+        )
+        self.blocks = nn.ModuleList(
+            Block(channels, heads, self.branches, config) for _ in range(config.blocks[level])
+        )
         if self.branches > 1:
             self.fusion = Fusion(channels, self.branches)
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and no gradients."""
+        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and
+        no gradients.
+        """
         if self.task is not None:
             maps = self.task(maps, tasks)
         branches = list(self.embedded(maps))
@@ -371,7 +452,9 @@ class Stage(nn.Module):
 
 
 class Resample(nn.Module):
-    """A depthwise and a 1x1 convolution, then halves the sides by moving pixels into channels, or doubles them the other way."""
+    """A depthwise and a 1x1 convolution, then halves the sides by moving pixels into channels, or doubles
+    them the other way.
+    """
 
     def __init__(self, channels: int, wanted: int, *, up: bool) -> None:
         super().__init__()
@@ -387,10 +470,11 @@ class Resample(nn.Module):
 
 
 class MBTaylorFormer(nn.Module):
-    """Restore RGB pictures (B, 3, H, W) in [0, 1], or the middle frames of clips (B, frames, 3, H, W) -> (B, 3, H, W), not clamped.
+    """Restore RGB pictures (B, 3, H, W) in [0, 1], or the middle frames of clips (B, frames, 3, H, W) -> (B,
+    3, H, W), not clamped.
 
-    Sides must be multiples of `config.multiple`; ValueError for other shapes. Attention is over the whole picture, so every pixel of it
-    counts a little for every other.
+    Sides must be multiples of `config.multiple`; ValueError for other shapes. Attention is over the whole
+    picture, so every pixel of it counts a little for every other.
     """
 
     def __init__(self, config: MBTaylorFormerConfig) -> None:
@@ -398,10 +482,14 @@ class MBTaylorFormer(nn.Module):
         self.config, widths = config, config.widths
         colours = 3 * config.unshuffle**2
         self.stem = weight(widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours)
-        self.encoder = nn.ModuleList(Stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4))
+        self.encoder = nn.ModuleList(
+            Stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4)
+        )
         self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
         self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
-        self.reduce = nn.ParameterList(weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2))
+        self.reduce = nn.ParameterList(
+            weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2)
+        )
         self.decoder = nn.ModuleList(Stage(level, widths[max(level, 1)], config) for level in range(3))
         self.refinement = Stage(0, widths[1], config)
         self.head = weight(colours, widths[1], 3, 3, fan_in=9 * widths[1])
@@ -431,5 +519,8 @@ class MBTaylorFormer(nn.Module):
         expected = (3,) if frames == 1 else (frames, 3)
         if images.shape[1:-2] != expected or any(side % multiple for side in images.shape[-2:]):
             shape = "(B, 3, H, W)" if frames == 1 else f"(B, {frames}, 3, H, W)"
-            raise ValueError(f"images must be {shape} with sides that are multiples of {multiple}, got {tuple(images.shape)}")
+            raise ValueError(
+                f"images must be {shape} with sides that are multiples of {multiple}, got "
+                f"{tuple(images.shape)}"
+            )
         return (images, images) if frames == 1 else (images.flatten(1, 2), images[:, frames // 2])

@@ -16,8 +16,12 @@ def build(config: dict[str, Any]) -> MBTaylorFormer:
 
 
 def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
-    """`size`, one of SIZES ("b" unless told), and fields of MBTaylorFormerConfig that differ from it, as JSON has them."""
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    """`size`, one of SIZES ("b" unless told), and fields of MBTaylorFormerConfig that differ from it, as JSON
+    has them.
+    """
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
     size = values.pop("size", "b")
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")

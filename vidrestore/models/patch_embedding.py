@@ -1,4 +1,6 @@
-"""Multi-scale patch embedding of MB-TaylorFormer V2: convolutions in a chain, each of which makes the map of one branch (Section III-B)."""
+"""Multi-scale patch embedding of MB-TaylorFormer V2: convolutions in a chain, each of which makes the map of
+one branch (Section III-B).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ LEAST_ROWS = 16  # of a strip where taps reach five rows beyond it
 
 
 class DeformableEmbedding(nn.Module):
-    """A 3x3 depthwise convolution whose taps go where the map tells them, then a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
+    """A 3x3 depthwise convolution whose taps go where the map tells them, then a 1x1 and a Hardswish (Section
+    III-B, Fig. 3).
+    """
 
     def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
         super().__init__()
@@ -40,7 +44,9 @@ class DeformableEmbedding(nn.Module):
         reach = None
         if self.limit:
             offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
-        return F.hardswish(pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise))
+        return F.hardswish(
+            pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise)
+        )
 
 
 class FixedEmbedding(nn.Module):
@@ -54,7 +60,9 @@ class FixedEmbedding(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, H, W) -> the same."""
-        convolved = F.conv2d(maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise))
+        convolved = F.conv2d(
+            maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise)
+        )
         return F.hardswish(pointwise(convolved, self.pointwise))
 
 

@@ -1,4 +1,6 @@
-"""Planes cut into patches side by side, and put together again: where the measurements of compressed sensing are taken."""
+"""Planes cut into patches side by side, and put together again: where the measurements of compressed sensing
+are taken.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from torch import Tensor
 class PatchGrid:
     """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap.
 
-    Beyond the far edges the plane is continued by its last row and column. Patches come in reading order, and so do their pixels.
+    Beyond the far edges the plane is continued by its last row and column. Patches come in reading order, and
+    so do their pixels.
     """
 
     height: int
@@ -40,6 +43,10 @@ class PatchGrid:
         return cells.transpose(2, 3).reshape(len(planes), self.count, self.patch**2)
 
     def joined(self, patches: Tensor) -> Tensor:
-        """The way back: (T, count, N) patches -> (T, height, width) planes, what lies beyond the edges cut off."""
+        """The way back: (T, count, N) patches -> (T, height, width) planes, what lies beyond the edges cut
+        off.
+        """
         cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
-        return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[:, : self.height, : self.width]
+        return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[
+            :, : self.height, : self.width
+        ]

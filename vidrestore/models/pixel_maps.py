@@ -1,4 +1,5 @@
-"""Steps that image networks are made of: products and norms at every pixel, depthwise convolutions, and pixels as tokens.
+"""Steps that image networks are made of: products and norms at every pixel, depthwise convolutions, and
+pixels as tokens.
 
 Maps (B, C, H, W) are channels_last: at a pixel its channels lie side by side, and tokens are a view of them.
 """
@@ -20,7 +21,9 @@ def weight(*shape: int, fan_in: int) -> nn.Parameter:
 
 
 def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
-    """(B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes slowly on one thread."""
+    """(B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes slowly on
+    one thread.
+    """
     return maps_of(F.linear(tokens_of(maps), matrix), maps)
 
 
@@ -47,8 +50,8 @@ def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
 def normalised(maps: Tensor, *, centred: bool = False) -> Tensor:
     """Every pixel divided by the standard deviation of its channels.
 
-    Their mean stays, as in Restormer's "bias-free" norm, unless `centred`: then it is a layer norm without parameters, for which PyTorch
-    has a kernel that is several times faster.
+    Their mean stays, as in Restormer's "bias-free" norm, unless `centred`: then it is a layer norm without
+    parameters, for which PyTorch has a kernel that is several times faster.
     """
     if centred:
         tokens = tokens_of(maps)

@@ -18,7 +18,8 @@ MOVES = ((0, 0), (1, 1), (0, 1), (1, 0))
 
 
 class ClipPlaces:
-    """Places for all planes of a clip, found in its noisy luma (T, H, W) and worked out once for each size and way.
+    """Places for all planes of a clip, found in its noisy luma (T, H, W) and worked out once for each size
+    and way.
 
     Without `follow` they are fixed, whatever is asked for.
     """
@@ -28,10 +29,11 @@ class ClipPlaces:
         self._known: dict[tuple[torch.Size, int, Places, int], Tensor] = {}
 
     def origins(self, shape: torch.Size, stride: int, places: Places, grids: int = 1) -> Tensor:
-        """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a patch.
+        """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a
+        patch.
 
-        Of `grids` 2 the second is the first one moved by half a stride both ways: groups are found once and used twice. With 4 it is moved
-        either way, too.
+        Of `grids` 2 the second is the first one moved by half a stride both ways: groups are found once and
+        used twice. With 4 it is moved either way, too.
         """
         key = shape, stride, places, grids
         if key not in self._known:
@@ -39,7 +41,9 @@ class ClipPlaces:
             grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
             corners = self._corners(frames, grid, places)
             limit, half = corners.new_tensor([height, width]) - self.patch, grid.stride // 2
-            moved = [torch.minimum(corners + corners.new_tensor(move) * half, limit) for move in MOVES[:grids]]
+            moved = [
+                torch.minimum(corners + corners.new_tensor(move) * half, limit) for move in MOVES[:grids]
+            ]
             self._known[key] = torch.cat([origins_of(each, height, width) for each in moved])
         return self._known[key]
 
@@ -48,9 +52,14 @@ class ClipPlaces:
         if places == "fixed" or not self.follow:
             return fixed_places(frames, grid, self.luma.device)
         if places == "camera":
-            return camera_places(self._motion * self._motion.new_tensor(size) / self._motion.new_tensor(self.luma.shape[1:]), grid)
+            return camera_places(
+                self._motion * self._motion.new_tensor(size) / self._motion.new_tensor(self.luma.shape[1:]),
+                grid,
+            )
         same = self.luma.shape[1:] == size
-        return matched_places(self.luma if same else F.interpolate(self.luma[None], size=size, mode="area")[0], grid)
+        return matched_places(
+            self.luma if same else F.interpolate(self.luma[None], size=size, mode="area")[0], grid
+        )
 
     @cached_property
     def _motion(self) -> Tensor:

@@ -1,8 +1,9 @@
 """SPyNet: optical flow from coarse to fine, each level of a pyramid correcting the flow of the one before.
 
-A. Ranjan, M. J. Black, "Optical Flow Estimation using a Spatial Pyramid Network", CVPR 2017. Coordinates and borders are those of the form
-that VSR networks load (mmediting's): colours are normalised with the means of ImageNet, sides are brought up to a multiple of the coarsest
-level's pixels and back, flows are doubled with corners aligned, frames are warped with their border continued.
+A. Ranjan, M. J. Black, "Optical Flow Estimation using a Spatial Pyramid Network", CVPR 2017. Coordinates and
+borders are those of the form that VSR networks load (mmediting's): colours are normalised with the means of
+ImageNet, sides are brought up to a multiple of the coarsest level's pixels and back, flows are doubled with
+corners aligned, frames are warped with their border continued.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), f
 class SpynetConfig:
     """Sizes of a network; the defaults are the published ones.
 
-    `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is corrected; 1 stops at half
-    resolution, for a quarter of the work. `widths`: channels between the convolutions of a level.
+    `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is
+    corrected; 1 stops at half resolution, for a quarter of the work. `widths`: channels between the
+    convolutions of a level.
     """
 
     levels: int = 6
@@ -36,13 +38,16 @@ class SpynetConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))  # a list where it comes from a file
         if not 0 <= self.finest < self.levels:
-            raise ValueError(f"finest must be in [0, {self.levels}) for {self.levels} levels, got {self.finest}")
+            raise ValueError(
+                f"finest must be in [0, {self.levels}) for {self.levels} levels, got {self.finest}"
+            )
         if self.kernel % 2 == 0 or min(self.widths, default=0) < 1:
             raise ValueError(f"kernel must be odd and widths at least 1, got {self.kernel} and {self.widths}")
 
 
 class Spynet(nn.Module):
-    """forward: reference and supporting frames (B, 3, H, W), RGB in [0, 1], any size -> flow (B, 2, H, W) in pixels, x then y.
+    """forward: reference and supporting frames (B, 3, H, W), RGB in [0, 1], any size -> flow (B, 2, H, W) in
+    pixels, x then y.
 
     `warp(supporting, flow)` looks like `reference`.
     """
@@ -53,7 +58,9 @@ class Spynet(nn.Module):
     def __init__(self, config: SpynetConfig | None = None) -> None:
         super().__init__()
         self.config = config or SpynetConfig()
-        self.levels = nn.ModuleList(_level(self.config) for _ in range(self.config.levels - self.config.finest))  # coarse to fine
+        self.levels = nn.ModuleList(
+            _level(self.config) for _ in range(self.config.levels - self.config.finest)
+        )  # coarse to fine
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
 
@@ -88,8 +95,8 @@ class Spynet(nn.Module):
 class SmallConv2d(nn.Conv2d):
     """A convolution of stride 1 that is a matrix product on the smallest pictures.
 
-    A library that compiles a kernel for every size spends more on those than they take, in time and in memory: with the product one window
-    of 64x64 pixels takes 9 MB less of 444.
+    A library that compiles a kernel for every size spends more on those than they take, in time and in
+    memory: with the product one window of 64x64 pixels takes 9 MB less of 444.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -106,7 +113,10 @@ def _level(config: SpynetConfig) -> nn.Sequential:
     channels = (INPUTS, *config.widths, 2)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(channels):
-        layers += [SmallConv2d(inputs, outputs, config.kernel, padding=config.kernel // 2), nn.ReLU(inplace=True)]
+        layers += [
+            SmallConv2d(inputs, outputs, config.kernel, padding=config.kernel // 2),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*layers[:-1])
 
 
@@ -119,12 +129,18 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
 
 
 def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros") -> Tensor:
-    """`maps` (B, C, H, W) sampled at each pixel plus `flow` (B, 2, H, W), bilinear; what lies outside is zero or the border continued.
+    """`maps` (B, C, H, W) sampled at each pixel plus `flow` (B, 2, H, W), bilinear; what lies outside is zero
+    or the border continued.
 
     Half precision is sampled in single, since positions need it.
     """
     height, width = flow.shape[-2:]
     x = torch.arange(width, device=flow.device, dtype=flow.dtype)
     y = torch.arange(height, device=flow.device, dtype=flow.dtype)[:, None]
-    grid = torch.stack(((x + flow[:, 0]) * (2 / max(width - 1, 1)) - 1, (y + flow[:, 1]) * (2 / max(height - 1, 1)) - 1), dim=-1)
-    return F.grid_sample(maps.to(flow.dtype), grid, mode="bilinear", padding_mode=border, align_corners=True).to(maps.dtype)
+    grid = torch.stack(
+        ((x + flow[:, 0]) * (2 / max(width - 1, 1)) - 1, (y + flow[:, 1]) * (2 / max(height - 1, 1)) - 1),
+        dim=-1,
+    )
+    return F.grid_sample(
+        maps.to(flow.dtype), grid, mode="bilinear", padding_mode=border, align_corners=True
+    ).to(maps.dtype)

@@ -28,7 +28,9 @@ def check_names(names: tuple[str, ...]) -> None:
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
-    """Raise ValueError unless there is an index for each picture of a batch, or none if the network has no tasks."""
+    """Raise ValueError unless there is an index for each picture of a batch, or none if the network has no
+    tasks.
+    """
     if not names:
         if tasks is not None:
             raise ValueError("tasks must be left out: this network has none")

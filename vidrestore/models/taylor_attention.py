@@ -1,15 +1,17 @@
-"""T-MSA++: attention over all pixels at linear cost, a softmax expanded to first order plus a model of the remainder.
+"""T-MSA++: attention over all pixels at linear cost, a softmax expanded to first order plus a model of the
+remainder.
 
-Z. Jin et al., "MB-TaylorFormer V2", Section III-C (Eq. 4-14, Algorithm 1). With q1, k1 the queries and keys of unit length, phi the focused
-ones and s the weight of the remainder, pixel i of one head gets
+Z. Jin et al., "MB-TaylorFormer V2", Section III-C (Eq. 4-14, Algorithm 1). With q1, k1 the queries and keys
+of unit length, phi the focused ones and s the weight of the remainder, pixel i of one head gets
 
     sum_j v_j + q1_i . K1^T V + s phi(q_i) . phi(K)^T V
     ---------------------------------------------------      (Eq. 11), then a positional term made of the values around it (Eq. 12-14).
     N + q1_i . sum_j k1_j + s phi(q_i) . sum_j phi(k_j)
 
-Keys and values enter by their sums alone, so a map is read in strips: once for the sums, once to mix. Tokens (B, N, heads, d) lie in memory
-as the pixels of channels_last maps do; a scalar per token costs little there, and no map is ever transposed. All of it is computed in
-float32 at least, also under autocast: powers and sums over all pixels do not fit into half precision.
+Keys and values enter by their sums alone, so a map is read in strips: once for the sums, once to mix. Tokens
+(B, N, heads, d) lie in memory as the pixels of channels_last maps do; a scalar per token costs little there,
+and no map is ever transposed. All of it is computed in float32 at least, also under autocast: powers and sums
+over all pixels do not fit into half precision.
 """
 
 from __future__ import annotations
@@ -23,25 +25,39 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """What paper and released code do differently; the defaults are the code's, which its weights need. The paper's value after `paper`."""
+    """What paper and released code do differently; the defaults are the code's, which its weights need. The
+    paper's value after `paper`.
+    """
 
     focus_power: int = 8  # p of phi(x) = relu(x)^p, scaled; paper 4
-    focus: Literal["unit", "norm-preserving"] = "unit"  # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
-    remainder: Literal["sigmoid", "plain"] = "sigmoid"  # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
+    focus: Literal["unit", "norm-preserving"] = (
+        "unit"  # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
+    )
+    remainder: Literal["sigmoid", "plain"] = (
+        "sigmoid"  # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
+    )
     temperature: bool = True  # a learned factor per head on the quotient; paper none
-    # One sigmoid per head and pixel; paper a depthwise convolution without bias. None of either is Table IX (a).
+    # One sigmoid per head and pixel; paper a depthwise convolution without bias. None of either is Table IX
+    # (a).
     position: Literal["gate", "convolution", "none"] = "gate"
-    eps_length: float = 1e-8  # added to lengths before dividing by them; paper none, where 1e-12 keeps tokens of zeros from dividing by 0
+    # added to lengths before dividing by them; paper none, where 1e-12 keeps tokens of zeros from dividing by
+    # 0
+    eps_length: float = 1e-8
     eps_sum: float = 1e-8  # added to the denominator; paper 1e-6
 
     def __post_init__(self) -> None:
         if self.focus_power < 1:
             raise ValueError(f"focus_power must be at least 1, got {self.focus_power}")
         if self.eps_length <= 0 or self.eps_sum < 0:
-            raise ValueError(f"eps_length must be positive and eps_sum not negative, got {self.eps_length} and {self.eps_sum}")
+            raise ValueError(
+                f"eps_length must be positive and eps_sum not negative, got {self.eps_length} and "
+                f"{self.eps_sum}"
+            )
 
 
-PRINTED = AttentionRule(4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6)
+PRINTED = AttentionRule(
+    4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6
+)
 
 
 def integer_power(values: Tensor, exponent: int) -> Tensor:
@@ -64,7 +80,9 @@ def lengths(tokens: Tensor) -> Tensor:
 
 
 class _UnitLength(torch.autograd.Function):
-    """x / (|x| + eps) along the last axis. Its gradient needs four passes over the tokens; that of the separate operations takes nine."""
+    """x / (|x| + eps) along the last axis. Its gradient needs four passes over the tokens; that of the
+    separate operations takes nine.
+    """
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, eps: float) -> Tensor:
@@ -111,9 +129,11 @@ def linear_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
 
 
 def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
-    """phi of tokens (..., d) (Eq. 8): positive parts to the power p, of unit length, or as long as the positive part of the unit token.
+    """phi of tokens (..., d) (Eq. 8): positive parts to the power p, of unit length, or as long as the
+    positive part of the unit token.
 
-    Squares of powers must stay finite: parts so large that they would not (over 190 in float32) count as that large.
+    Squares of powers must stay finite: parts so large that they would not (over 190 in float32) count as that
+    large.
     """
     most = 0.99 * (torch.finfo(tokens.dtype).max / tokens.shape[-1]) ** (0.5 / rule.focus_power)
     positive = tokens.clamp(0, most)
@@ -125,9 +145,11 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the pixels of a map tell each other: sums over keys of their features, with and without the values beside them.
+    """What the pixels of a map tell each other: sums over keys of their features, with and without the values
+    beside them.
 
-    (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. They add over the strips of a map.
+    (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. They
+    add over the strips of a map.
     """
 
     linear_values: Tensor
@@ -140,8 +162,14 @@ class Sums:
     def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule) -> Sums:
         """From keys and values (B, N, heads, d) of some pixels."""
         with torch.autocast(keys.device.type, enabled=False):
-            linear, focused, beside = linear_features(keys, rule), focused_features(keys, rule), values.transpose(1, 2)
-            linear_values, focused_values = (features.permute(0, 2, 3, 1) @ beside for features in (linear, focused))
+            linear, focused, beside = (
+                linear_features(keys, rule),
+                focused_features(keys, rule),
+                values.transpose(1, 2),
+            )
+            linear_values, focused_values = (
+                features.permute(0, 2, 3, 1) @ beside for features in (linear, focused)
+            )
             return cls(linear_values, linear.sum(1), focused_values, focused.sum(1), values.sum(1))
 
     def __add__(self, other: Sums) -> Sums:
@@ -149,20 +177,30 @@ class Sums:
 
 
 class Mixer:
-    """What queries make of the sums over a whole map: numerator and denominator come from one product for each kind of feature.
+    """What queries make of the sums over a whole map: numerator and denominator come from one product for
+    each kind of feature.
 
-    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` takes the place of N.
+    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` takes the place of
+    N.
     """
 
-    def __init__(self, sums: Sums, rule: AttentionRule, remainder: Tensor, temperature: Tensor, count: Tensor) -> None:
+    def __init__(
+        self, sums: Sums, rule: AttentionRule, remainder: Tensor, temperature: Tensor, count: Tensor
+    ) -> None:
         self.rule, self.temperature = rule, temperature.view(-1, 1, 1)
-        self.linear = torch.cat((sums.linear_values, sums.linear[..., None]), -1)  # (B, heads, d, d + 1): the denominator comes last
-        self.focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1) * remainder.view(-1, 1, 1)
+        self.linear = torch.cat(
+            (sums.linear_values, sums.linear[..., None]), -1
+        )  # (B, heads, d, d + 1): the denominator comes last
+        self.focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1) * remainder.view(
+            -1, 1, 1
+        )
         constants = (count + rule.eps_sum).expand(*sums.values.shape[:2], 1)
         self.constants = torch.cat((sums.values, constants), -1)[:, :, None]  # (B, heads, 1, d + 1)
 
     def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, heads, d) queries -> numerators (B, heads, N, d) and what to multiply them by, (B, heads, N, 1) (Eq. 11)."""
+        """(B, N, heads, d) queries -> numerators (B, heads, N, d) and what to multiply them by, (B, heads, N,
+        1) (Eq. 11).
+        """
         mixed = self.constants.expand(-1, -1, queries.shape[1], -1).flatten(0, 1)
         with torch.autocast(queries.device.type, enabled=False):
             for features, sums in ((linear_features, self.linear), (focused_features, self.focused)):

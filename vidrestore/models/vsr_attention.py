@@ -1,4 +1,6 @@
-"""Spatial-temporal convolutional self-attention of VSR-Transformer (paper, Section 4.1): patches of feature maps attend to each other."""
+"""Spatial-temporal convolutional self-attention of VSR-Transformer (paper, Section 4.1): patches of feature
+maps attend to each other.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-GAIN = 0.1  # of fresh weights whose result is added to what a network has: a deep stack starts near the identity
+GAIN = (
+    0.1  # of fresh weights whose result is added to what a network has: a deep stack starts near the identity
+)
 SIDE = 64  # pixels along the side of the only input that the released networks know
 
 
 @dataclass(frozen=True)
 class Locality:
-    """What a token of a compact network sees: `window` patches along the side of a window, `reach` frames before and after its own."""
+    """What a token of a compact network sees: `window` patches along the side of a window, `reach` frames
+    before and after its own.
+    """
 
     window: int = 4
     reach: int = 1
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.reach < 0:
-            raise ValueError(f"window must be at least 1 and reach at least 0, got {self.window} and {self.reach}")
+            raise ValueError(
+                f"window must be at least 1 and reach at least 0, got {self.window} and {self.reach}"
+            )
 
 
 def layer_norm(features: int, local: Locality | None) -> nn.LayerNorm:
-    """Over channels with one weight each; in the released form over a whole map (H, W, C) with a weight for each of its values."""
+    """Over channels with one weight each; in the released form over a whole map (H, W, C) with a weight for
+    each of its values.
+    """
     return nn.LayerNorm(features if local else (SIDE, SIDE, features))
 
 
@@ -46,16 +56,20 @@ def near_zero(conv: nn.Conv2d) -> None:
 
 
 def frequencies(frames: int) -> Tensor:
-    """Of the waves along an axis that `frames` frames need, in float32 as released; each gives a sine and a cosine (Eq. 10)."""
+    """Of the waves along an axis that `frames` frames need, in float32 as released; each gives a sine and a
+    cosine (Eq. 10).
+    """
     count = -(-frames // 6)
     return 1 / 10000 ** (torch.arange(count).float() / count)
 
 
 def positional_encoding(frames: int, channels: int, height: int, width: int) -> list[Tensor]:
-    """What the released networks add to the features (C, H, W) of each frame: a wave along one axis, spreading over the others, in float64.
+    """What the released networks add to the features (C, H, W) of each frame: a wave along one axis,
+    spreading over the others, in float64.
 
-    The paper (Eq. 10) encodes time, row and column along the channels. The release hands frames to its library where that expects channels:
-    the waves run along channel, row and column, and the frame picks the wave. 5 frames get sin c, cos c, sin h, cos h, sin w.
+    The paper (Eq. 10) encodes time, row and column along the channels. The release hands frames to its
+    library where that expects channels: the waves run along channel, row and column, and the frame picks the
+    wave. 5 frames get sin c, cos c, sin h, cos h, sin w.
     """
     waves: list[Tensor] = []
     for axis, length in enumerate((channels, height, width)):
@@ -67,10 +81,12 @@ def positional_encoding(frames: int, channels: int, height: int, width: int) -> 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """How maps (B, C, H, W) are cut into tokens: patches of `patch` pixels that do not overlap, split by channels among `heads`.
+    """How maps (B, C, H, W) are cut into tokens: patches of `patch` pixels that do not overlap, split by
+    channels among `heads`.
 
-    With `window` (patches along a side) the tokens of each window stand apart from others; `shift` patches are put before the first row and
-    column, so that windows of two layers meet at different places. Without, a frame is one window.
+    With `window` (patches along a side) the tokens of each window stand apart from others; `shift` patches
+    are put before the first row and column, so that windows of two layers meet at different places. Without,
+    a frame is one window.
     """
 
     patch: int
@@ -79,25 +95,52 @@ class TokenGrid:
     shift: int = 0
 
     def cut(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B * windows * heads, tokens, d); places beyond the frame hold zeros. A token's values have the channel last."""
+        """(B, C, H, W) -> (B * windows * heads, tokens, d); places beyond the frame hold zeros. A token's
+        values have the channel last.
+        """
         count, channels = maps.shape[:2]
         (top, rows), (left, columns) = (self._padding(side) for side in maps.shape[-2:])
         if self.window:
-            below, right = rows * self.patch - top - maps.shape[-2], columns * self.patch - left - maps.shape[-1]
+            below, right = (
+                rows * self.patch - top - maps.shape[-2],
+                columns * self.patch - left - maps.shape[-1],
+            )
             maps = F.pad(maps, (left, right, top, below))
         high, wide = self.window or rows, self.window or columns
         pieces = maps.permute(0, 2, 3, 1).reshape(
-            count, rows // high, high, self.patch, columns // wide, wide, self.patch, self.heads, channels // self.heads
+            count,
+            rows // high,
+            high,
+            self.patch,
+            columns // wide,
+            wide,
+            self.patch,
+            self.heads,
+            channels // self.heads,
         )
-        return pieces.permute(0, 1, 4, 7, 2, 5, 3, 6, 8).reshape(-1, high * wide, self.patch**2 * channels // self.heads)
+        return pieces.permute(0, 1, 4, 7, 2, 5, 3, 6, 8).reshape(
+            -1, high * wide, self.patch**2 * channels // self.heads
+        )
 
     def join(self, tokens: Tensor, shape: torch.Size) -> Tensor:
         """The inverse of `cut`, to maps of `shape`."""
         count, channels, height, width = shape
         (top, rows), (left, columns) = (self._padding(side) for side in (height, width))
         high, wide = self.window or rows, self.window or columns
-        pieces = tokens.view(count, rows // high, columns // wide, self.heads, high, wide, self.patch, self.patch, channels // self.heads)
-        maps = pieces.permute(0, 1, 4, 6, 2, 5, 7, 3, 8).reshape(count, rows * self.patch, columns * self.patch, channels)
+        pieces = tokens.view(
+            count,
+            rows // high,
+            columns // wide,
+            self.heads,
+            high,
+            wide,
+            self.patch,
+            self.patch,
+            channels // self.heads,
+        )
+        maps = pieces.permute(0, 1, 4, 6, 2, 5, 7, 3, 8).reshape(
+            count, rows * self.patch, columns * self.patch, channels
+        )
         return maps[:, top : top + height, left : left + width].permute(0, 3, 1, 2)
 
     def outside(self, height: int, width: int) -> Tensor:
@@ -124,11 +167,12 @@ class Prepared(NamedTuple):
 class Attention(nn.Module):
     """forward: maps (T * B, C, H, W) of T frames, frame by frame -> the same.
 
-    y = x + n + Conv(fold(attention of the patches of n)), n = norm(x). The paper (Eq. 8) normalises the sum instead, adds no n, does not
-    scale the logits, and its Table 4 has a depthwise value convolution: the form here is the released one.
+    y = x + n + Conv(fold(attention of the patches of n)), n = norm(x). The paper (Eq. 8) normalises the sum
+    instead, adds no n, does not scale the logits, and its Table 4 has a depthwise value convolution: the form
+    here is the released one.
 
-    Compact networks (`local`) see windows of neighbouring frames, and a learned bias tells how far apart two frames are; they add no n, as
-    the paper, and begin near the identity.
+    Compact networks (`local`) see windows of neighbouring frames, and a learned bias tells how far apart two
+    frames are; they add no n, as the paper, and begin near the identity.
     """
 
     def __init__(self, features: int, heads: int, patch: int, local: Locality | None, shifted: bool) -> None:
@@ -147,7 +191,9 @@ class Attention(nn.Module):
 
     def forward(self, maps: Tensor, frames: int) -> Tensor:
         normal = self.normal(maps)
-        queries, keys, values = (tokens.tensor_split(frames) for tokens in (self.queries(normal), *self.prepare(normal)))
+        queries, keys, values = (
+            tokens.tensor_split(frames) for tokens in (self.queries(normal), *self.prepare(normal))
+        )
         mixed = []
         for frame, query in enumerate(queries):
             seen = self.sight(frame, frames)
@@ -161,7 +207,10 @@ class Attention(nn.Module):
 
     def prepare(self, normal: Tensor) -> Prepared:
         """What frames that attend to normalised maps (B, C, H, W) need of them."""
-        key, value = self.key(normal), self.value(normal)  # both before either is cut, which leaves fewer gaps in memory
+        key, value = (
+            self.key(normal),
+            self.value(normal),
+        )  # both before either is cut, which leaves fewer gaps in memory
         return Prepared(self.grid.cut(key), self.grid.cut(value))
 
     def queries(self, normal: Tensor) -> Tensor:
@@ -176,20 +225,26 @@ class Attention(nn.Module):
         return range(max(0, frame - self.local.reach), min(frames, frame + self.local.reach + 1))
 
     def bias(self, frame: int, seen: range, height: int, width: int) -> Tensor | None:
-        """(windows * heads, 1, keys) to add to the logits of a frame that sees frames `seen`; None where there is nothing to add."""
+        """(windows * heads, 1, keys) to add to the logits of a frame that sees frames `seen`; None where
+        there is nothing to add.
+        """
         if self.local is None:
             return None
         outside = self.grid.outside(height, width).to(self.distance_bias.device)
         distances = self.distance_bias[:, [other - frame + self.local.reach for other in seen]]
-        bias = distances[None, :, :, None].expand(len(outside), -1, -1, outside.shape[1])  # (windows, heads, frames, tokens)
+        bias = distances[None, :, :, None].expand(
+            len(outside), -1, -1, outside.shape[1]
+        )  # (windows, heads, frames, tokens)
         return bias.masked_fill(outside[:, None, None], float("-inf")).flatten(2).flatten(0, 1)[:, None]
 
     @staticmethod
     def mix(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], bias: Tensor | None) -> Tensor:
-        """softmax(Q K^T + bias) V of a frame's tokens (B * windows * heads, tokens, d) and those of the frames that it sees.
+        """softmax(Q K^T + bias) V of a frame's tokens (B * windows * heads, tokens, d) and those of the
+        frames that it sees.
 
-        Frame by frame: scaled_dot_product_attention wants all keys side by side, and copying them costs more than it saves (it took 1.25 to
-        1.5 times as long on a CPU). The logits are few, since a token has thousands of values.
+        Frame by frame: scaled_dot_product_attention wants all keys side by side, and copying them costs more
+        than it saves (it took 1.25 to 1.5 times as long on a CPU). The logits are few, since a token has
+        thousands of values.
         """
         logits = torch.cat([query @ key.mT for key in keys], -1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

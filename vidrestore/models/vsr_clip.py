@@ -1,8 +1,10 @@
-"""Single frames of a clip through VSR-Transformer: only what they need is computed, and what they share is computed once.
+"""Single frames of a clip through VSR-Transformer: only what they need is computed, and what they share is
+computed once.
 
-Equal to the network's own forward. For the centre of a window of 5, the last feed-forward layer, the reconstruction and the tail run once,
-not five times, and the last attention for three frames. Features and flows belong to a frame or to a pair, whichever windows they are in.
-In a compact network each layer of a frame depends on near frames only: one window over all frames of a scene computes each of them once.
+Equal to the network's own forward. For the centre of a window of 5, the last feed-forward layer, the
+reconstruction and the tail run once, not five times, and the last attention for three frames. Features and
+flows belong to a frame or to a pair, whichever windows they are in. In a compact network each layer of a
+frame depends on near frames only: one window over all frames of a scene computes each of them once.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ class Recent(Generic[T]):
 
 
 class VsrClip:
-    """A clip of frames (N, B, 3, H, W), RGB in [0, 1], of which single ones are restored; B may be tiles, or several clips.
+    """A clip of frames (N, B, 3, H, W), RGB in [0, 1], of which single ones are restored; B may be tiles, or
+    several clips.
 
-    Flow is computed in the precision of the frames, the rest in the network's. Keeps features and flows of about two windows; of a
-    compact network also the states of a few frames. For one thread at a time.
+    Flow is computed in the precision of the frames, the rest in the network's. Keeps features and flows of
+    about two windows; of a compact network also the states of a few frames. For one thread at a time.
     """
 
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
@@ -55,11 +58,13 @@ class VsrClip:
         self._window: Window | None = None
 
     def restore(self, window: Sequence[int], at: int) -> Tensor:
-        """Frame `window[at]` as the network restores it among the frames of `window`: (B, 3, 4H, 4W), not clamped.
+        """Frame `window[at]` as the network restores it among the frames of `window`: (B, 3, 4H, 4W), not
+        clamped.
 
-        `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls share what they can; those of
-        compact networks also the window's states: they are given all frames of a scene, and `at` from the first to the last.
-        ValueError where the network can't take frames of that size, or so many.
+        `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls
+        share what they can; those of compact networks also the window's states: they are given all frames of
+        a scene, and `at` from the first to the last. ValueError where the network can't take frames of that
+        size, or so many.
         """
         window = tuple(window)
         if self._window is None or self._window.indices != window:
@@ -81,11 +86,15 @@ class VsrClip:
 
     def flow(self, index: int, other: int) -> Tensor:
         """Flow from one frame to another."""
-        return self._flows.get((index, other), lambda: self.network.pair_flow(self.frames[index], self.frames[other]))
+        return self._flows.get(
+            (index, other), lambda: self.network.pair_flow(self.frames[index], self.frames[other])
+        )
 
 
 class Window:
-    """The states of one window's frames, each computed when it is asked for. Frames are numbered from 0 in the window."""
+    """The states of one window's frames, each computed when it is asked for. Frames are numbered from 0 in
+    the window.
+    """
 
     def __init__(self, clip: VsrClip, indices: tuple[int, ...]) -> None:
         self.clip, self.indices = clip, indices
@@ -118,10 +127,15 @@ class Window:
             self.maps(depth, other)
         if len(seen) == len(self.indices):
             self._forget(depth)
-        near = [self._prepared[depth].get(other, partial(self._prepare, depth, other, attention)) for other in seen]
+        near = [
+            self._prepared[depth].get(other, partial(self._prepare, depth, other, attention))
+            for other in seen
+        ]
         normal = attention.normal(self.maps(depth, frame))
         bias = attention.bias(frame, seen, *normal.shape[-2:])
-        tokens = attention.mix(attention.queries(normal), [each.key for each in near], [each.value for each in near], bias)
+        tokens = attention.mix(
+            attention.queries(normal), [each.key for each in near], [each.value for each in near], bias
+        )
         return attention.finish(self.maps(depth, frame), normal, tokens)
 
     def _prepare(self, depth: int, frame: int, attention: Attention) -> Prepared:
@@ -130,7 +144,11 @@ class Window:
 
     def _forget(self, depth: int) -> None:
         """Drop what led to the maps that enter a block, once those of all frames are there."""
-        done: list[Recent[Any]] = [*self._prepared[:depth], *self._attended[:depth], *self._fed[: max(0, depth - 1)]]
+        done: list[Recent[Any]] = [
+            *self._prepared[:depth],
+            *self._attended[:depth],
+            *self._fed[: max(0, depth - 1)],
+        ]
         for each in done:
             each.results.clear()
 
@@ -145,7 +163,9 @@ class Window:
         return fed
 
     def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:
-        """Normalised maps of the frame after or before, warped; at an end of the window a frame is its own neighbour."""
+        """Normalised maps of the frame after or before, warped; at an end of the window a frame is its own
+        neighbour.
+        """
         other = min(max(frame + step, 0), len(self.indices) - 1)
         _, normal = self.attended(depth, other)
         if other == frame and self.network.config.local:

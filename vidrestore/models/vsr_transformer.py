@@ -1,19 +1,23 @@
 """VSR-Transformer: frames four times larger, restored from a window of frames.
 
-J. Cao, Y. Li, K. Zhang, J. Liang, L. Van Gool, "Video Super-Resolution Transformer", arXiv 2106.06847. Numbers of equations and tables are
-the paper's. Where paper and release differ, the release stands, so that its checkpoints can be run:
-- norms come before each layer (paper: after, Eq. 8 and 13), over a whole map of 64x64 pixels with a weight for each value, which ties the
+J. Cao, Y. Li, K. Zhang, J. Liang, L. Van Gool, "Video Super-Resolution Transformer", arXiv 2106.06847.
+Numbers of equations and tables are the paper's. Where paper and release differ, the release stands, so that
+its checkpoints can be run:
+- norms come before each layer (paper: after, Eq. 8 and 13), over a whole map of 64x64 pixels with a weight
+for each value, which ties the
   networks to that size;
 - positions: see `positional_encoding`; attention: see `Attention`;
 - the branches of the feed-forward layer are fused by a 1x1 convolution of both, not of their sum (Eq. 14);
 - the leaky slope is 0.1 (appendix: 0.01), residual blocks have a plain ReLU (tables: leaky);
-- behind the pixel shuffles come two convolutions, with a leaky ReLU between them only (Table 5: one, and a leaky ReLU behind it);
+- behind the pixel shuffles come two convolutions, with a leaky ReLU between them only (Table 5: one, and a
+leaky ReLU behind it);
 - frames are enlarged bilinearly under the residual (the paper doesn't say how).
 
-Compact networks (`local`) are ours, of the same class: any size that is a multiple of the patch. Layer norms have one weight per channel;
-attention is among windows of neighbouring frames, with a learned bias for their distance instead of positions; neighbours' maps are warped
-as they are, not normalised; both layers begin near the identity, and attention adds no normalised input (as in the paper); a frame at the
-end of a clip takes itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
+Compact networks (`local`) are ours, of the same class: any size that is a multiple of the patch. Layer norms
+have one weight per channel; attention is among windows of neighbouring frames, with a learned bias for their
+distance instead of positions; neighbours' maps are warped as they are, not normalised; both layers begin near
+the identity, and attention adds no normalised input (as in the paper); a frame at the end of a clip takes
+itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
 
 Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, channels last.
 """
@@ -30,7 +34,16 @@ from torch import Tensor, nn
 
 from vidrestore.models.fast.strips import Span, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
-from vidrestore.models.vsr_attention import GAIN, SIDE, Attention, Locality, layer_norm, near_zero, normalised, positional_encoding
+from vidrestore.models.vsr_attention import (
+    GAIN,
+    SIDE,
+    Attention,
+    Locality,
+    layer_norm,
+    near_zero,
+    normalised,
+    positional_encoding,
+)
 
 SCALE = 4
 SLOPE = 0.1  # of the leaky ReLUs
@@ -40,13 +53,15 @@ SLOPE = 0.1  # of the leaky ReLUs
 class VsrConfig:
     """Sizes of a network; the defaults are those released for REDS.
 
-    `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: attention and feed-forward layers.
-    The next three count residual blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction.
-    `tail`: features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: features that a compact network's
-    neighbours are given in the place of all; with any, both directions of a feed-forward layer are one. `local`: what a token of a
-    compact network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a block is its feed-forward
-    layer alone; without `alignment` (BOFF) residual blocks of each frame alone, as many as both directions have, take that layer's
-    place, and there is no flow. A network without both sees single frames.
+    `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`:
+    attention and feed-forward layers. The next three count residual blocks: of the extractor, of each
+    direction of a feed-forward layer, of the reconstruction. `tail`: features of the enlarged maps; 0 is one
+    convolution to the pixels of x4. `shared`: features that a compact network's neighbours are given in the
+    place of all; with any, both directions of a feed-forward layer are one. `local`: what a token of a
+    compact network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a
+    block is its feed-forward layer alone; without `alignment` (BOFF) residual blocks of each frame alone, as
+    many as both directions have, take that layer's place, and there is no flow. A network without both sees
+    single frames.
     """
 
     frames: int = 5
@@ -66,18 +81,28 @@ class VsrConfig:
 
     def __post_init__(self) -> None:
         counts = (self.frames, self.features, self.blocks, self.heads, self.patch)
-        if min(counts) < 1 or min(self.extraction, self.propagation, self.reconstruction, self.tail, self.shared) < 0:
-            raise ValueError(f"frames, features, blocks, heads and patch must be at least 1, the others at least 0, got {self}")
+        if (
+            min(counts) < 1
+            or min(self.extraction, self.propagation, self.reconstruction, self.tail, self.shared) < 0
+        ):
+            raise ValueError(
+                "frames, features, blocks, heads and patch must be at least 1, the others at least 0, got "
+                f"{self}"
+            )
         if self.features % self.heads:
             raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
         if self.local is None and self.shared:
             raise ValueError(f"shared must be 0 in the released form, got {self.shared}")
         if self.local is None and SIDE % self.patch:
-            raise ValueError(f"patch must divide {SIDE}, the side that the released form is tied to, got {self.patch}")
+            raise ValueError(
+                f"patch must divide {SIDE}, the side that the released form is tied to, got {self.patch}"
+            )
 
     @property
     def radius(self) -> int:
-        """Frames before and after that a restored frame depends on; in the released form, of a window of `frames`."""
+        """Frames before and after that a restored frame depends on; in the released form, of a window of
+        `frames`.
+        """
         if not (self.attention or self.alignment):
             return 0
         reach = self.attention * self.local.reach + self.alignment if self.local else 0
@@ -107,7 +132,9 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 
 
 class Direction(nn.Module):
-    """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
+    """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them
+    -> features.
+    """
 
     def __init__(self, given: int, features: int, depth: int) -> None:
         super().__init__()
@@ -121,7 +148,9 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous one, warped onto it."""
+    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous
+    one, warped onto it.
+    """
 
     def __init__(self, features: int, depth: int, local: Locality | None) -> None:
         super().__init__()
@@ -133,7 +162,9 @@ class FeedForward(nn.Module):
             near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """What neighbours are given of maps (B, C, H, W): normalised maps, in compact networks the maps themselves."""
+        """What neighbours are given of maps (B, C, H, W): normalised maps, in compact networks the maps
+        themselves.
+        """
         return normalised(maps, self.norm) if self.norm else maps
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
@@ -143,7 +174,9 @@ class FeedForward(nn.Module):
 
 
 class JointFeedForward(nn.Module):
-    """The same in little: of each neighbour a few features are warped, and one stack takes in both of them and the frame's own."""
+    """The same in little: of each neighbour a few features are warped, and one stack takes in both of them
+    and the frame's own.
+    """
 
     def __init__(self, features: int, depth: int, shared: int) -> None:
         super().__init__()
@@ -164,14 +197,18 @@ class JointFeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, called one by one. Networks without alignment have `alone` in the place of the latter."""
+    """Attention and feed-forward, called one by one. Networks without alignment have `alone` in the place of
+    the latter.
+    """
 
     def __init__(self, config: VsrConfig, index: int) -> None:
         super().__init__()
         self.attention: Attention | None = None
         self.feed_forward: FeedForward | JointFeedForward | None = None
         if config.attention:
-            self.attention = Attention(config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1)
+            self.attention = Attention(
+                config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1
+            )
         if config.alignment and config.shared:
             self.feed_forward = JointFeedForward(config.features, config.propagation, config.shared)
         elif config.alignment:
@@ -189,7 +226,11 @@ class Extractor(nn.Sequential):
     """Frames (B, 3, H, W) -> features (B, C, H, W)."""
 
     def __init__(self, features: int, depth: int) -> None:
-        super().__init__(nn.Conv2d(3, features, 3, padding=1), nn.LeakyReLU(SLOPE, inplace=True), residual_blocks(depth, features))
+        super().__init__(
+            nn.Conv2d(3, features, 3, padding=1),
+            nn.LeakyReLU(SLOPE, inplace=True),
+            residual_blocks(depth, features),
+        )
 
 
 class Tail(nn.Sequential):
@@ -209,7 +250,9 @@ class Tail(nn.Sequential):
             super().__init__(nn.Conv2d(features, 3 * SCALE**2, 3, padding=1), nn.PixelShuffle(SCALE))
 
     def in_strips(self, maps: Tensor, spans: Sequence[Span]) -> Tensor:
-        """The same for rows `spans` of the maps, one span after the other: enlarged maps are the largest there are."""
+        """The same for rows `spans` of the maps, one span after the other: enlarged maps are the largest
+        there are.
+        """
         strips = []
         for start, stop in spans:
             first = max(0, start - self.HALO)
@@ -219,20 +262,29 @@ class Tail(nn.Sequential):
 
 
 def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
-    """Twice the size. The leaky ReLU, which knows no places, stands before the shuffle, where memory is read in order."""
-    return nn.Conv2d(features, 4 * outputs, 3, padding=1), nn.LeakyReLU(SLOPE, inplace=True), nn.PixelShuffle(2)
+    """Twice the size. The leaky ReLU, which knows no places, stands before the shuffle, where memory is read
+    in order.
+    """
+    return (
+        nn.Conv2d(features, 4 * outputs, 3, padding=1),
+        nn.LeakyReLU(SLOPE, inplace=True),
+        nn.PixelShuffle(2),
+    )
 
 
 def neighbours(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of maps (T * B, ...) of B = `count` clips, those of the frames after and before; at an end of a clip a frame is its own neighbour."""
+    """Of maps (T * B, ...) of B = `count` clips, those of the frames after and before; at an end of a clip a
+    frame is its own neighbour.
+    """
     return torch.cat((maps[count:], maps[-count:])), torch.cat((maps[:count], maps[:-count]))
 
 
 class VsrTransformer(nn.Module):
     """forward: clips (B, T, 3, H, W), RGB in [0, 1] -> all frames (B, T, 3, 4H, 4W), not clamped.
 
-    The released form takes 64x64 pixels and at most `frames` frames; compact ones any number, and sides that are multiples of the patch.
-    `VsrClip` restores single frames of a clip, with what they share computed once.
+    The released form takes 64x64 pixels and at most `frames` frames; compact ones any number, and sides that
+    are multiples of the patch. `VsrClip` restores single frames of a clip, with what they share computed
+    once.
     """
 
     def __init__(self, config: VsrConfig) -> None:
@@ -251,7 +303,12 @@ class VsrTransformer(nn.Module):
         small = pictures.to(self.dtype)
         maps = self.extract(small)
         if self.config.local is None:
-            maps = torch.cat([own + wave for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)])
+            maps = torch.cat(
+                [
+                    own + wave
+                    for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)
+                ]
+            )
         flows = self.flows(pictures, count) if self.config.alignment else None
         for block in map(self.block, range(self.config.blocks)):
             maps = block.attention(maps, frames) if block.attention else maps
@@ -289,20 +346,23 @@ class VsrTransformer(nn.Module):
         config = self.config
         if config.local is None and ((height, width) != (SIDE, SIDE) or frames > config.frames):
             raise ValueError(
-                f"this network takes {SIDE}x{SIDE} pixels and at most {config.frames} frames, got {width}x{height} and {frames} frames"
+                f"this network takes {SIDE}x{SIDE} pixels and at most {config.frames} frames, got "
+                f"{width}x{height} and {frames} frames"
             )
         if height % config.patch or width % config.patch:
             raise ValueError(f"sides must be multiples of {config.patch}, got {width}x{height}")
 
     def positions(self, frames: int, like: Tensor) -> list[Tensor]:
-        """For each frame of a window, what the released form adds to its features, which are `like` (B, C, H, W)."""
+        """For each frame of a window, what the released form adds to its features, which are `like` (B, C, H,
+        W).
+        """
         return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
 
     def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Flows of `count` clips from each frame to the one after it and to the one before it (Eq. 12).
 
-        At the ends of a clip the released form pairs a frame with itself: (T * B, 2, H, W). Compact ones have none there:
-        ((T - 1) * B, 2, H, W).
+        At the ends of a clip the released form pairs a frame with itself: (T * B, 2, H, W). Compact ones have
+        none there: ((T - 1) * B, 2, H, W).
         """
         if self.config.local is None:
             after, before = neighbours(pictures, count)
@@ -337,6 +397,8 @@ class VsrTransformer(nn.Module):
         """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves."""
         maps = self.reconstruction(maps)
         enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
-        widest = 2 * SCALE**2 * max(3, self.config.tail)  # values per pixel of the maps before and after a shuffle
+        widest = (
+            2 * SCALE**2 * max(3, self.config.tail)
+        )  # values per pixel of the maps before and after a shuffle
         spans = [(0, maps.shape[-2])] if torch.is_grad_enabled() else strip_spans(maps, widest)
         return enlarged + self.tail.in_strips(maps, spans)

@@ -9,9 +9,9 @@ from vidrestore.models.spynet import Spynet, SpynetConfig
 from vidrestore.models.vsr_attention import Locality
 from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 
-# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). S is for GPUs. T and C are for CPUs: T takes about 65 GFLOP
-# for a frame of 180x320 pixels, S ten times as much. C has no attention: it is the network without STCSA of Table 6, and most of its work
-# is on single frames.
+# `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). S is for GPUs. T and C are for
+# CPUs: T takes about 65 GFLOP for a frame of 180x320 pixels, S ten times as much. C has no attention: it is
+# the network without STCSA of Table 6, and most of its work is on single frames.
 SIZES = {
     "reds": VsrConfig(),
     "vimeo": VsrConfig(frames=7, blocks=7),
@@ -43,7 +43,9 @@ SIZES = {
 
 
 def build(config: dict[str, Any]) -> VsrTransformer:
-    """Network from the configuration that its file carries: `size`, one of SIZES ("reds" unless told), and fields that differ from it."""
+    """Network from the configuration that its file carries: `size`, one of SIZES ("reds" unless told), and
+    fields that differ from it.
+    """
     settings = dict(config)
     size = settings.pop("size", "reds")
     if size not in SIZES:

@@ -1,8 +1,10 @@
-"""What tells noise from picture, in numbers: how strong blocks are at each frequency, within a frame and between frames along motion.
+"""What tells noise from picture, in numbers: how strong blocks are at each frequency, within a frame and
+between frames along motion.
 
-Blocks of 8 x 8 go to the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise, fine noise and noise that is smeared along
-lines differ. Of each band the weaker blocks count (quantiles over the blocks): there is little picture in them. Differences between frames
-show noise without texture, but less of it where a codec copied it, so those of two distances are looked at.
+Blocks of 8 x 8 go to the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise, fine noise and
+noise that is smeared along lines differ. Of each band the weaker blocks count (quantiles over the blocks):
+there is little picture in them. Differences between frames show noise without texture, but less of it where a
+codec copied it, so those of two distances are looked at.
 """
 
 from __future__ import annotations
@@ -32,21 +34,26 @@ COUNT = (1 + len(DISTANCES)) * (9 * len(QUANTILES) + 1)
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:
-    """Features (COUNT,) of every plane, seen from the first of `frames`, of which some follow it; None where it shows none.
+    """Features (COUNT,) of every plane, seen from the first of `frames`, of which some follow it; None where
+    it shows none.
 
-    Planes are on the 0-255 scale. Where there is no frame at one of the `DISTANCES`, or it is the same again, a nearer one or the frame
-    itself stands for it.
+    Planes are on the 0-255 scale. Where there is no frame at one of the `DISTANCES`, or it is the same again,
+    a nearer one or the frame itself stands for it.
     """
     now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
     return [_features(now, index, motions, frames) for index in range(len(now))]
 
 
-Aligned = tuple[int, NDArray[np.intp], NDArray[np.intp]] | None  # frame, corners and motion in the first plane
+Aligned = (
+    tuple[int, NDArray[np.intp], NDArray[np.intp]] | None
+)  # frame, corners and motion in the first plane
 
 
 def _aligned(frames: list[Planes], distance: int) -> Aligned:
     others = sorted(range(1, len(frames)), key=lambda number: abs(number - distance))
-    number = next((number for number in others if np.abs(frames[number][0] - frames[0][0]).mean() > REPEATED), None)
+    number = next(
+        (number for number in others if np.abs(frames[number][0] - frames[0][0]).mean() > REPEATED), None
+    )
     if number is None:
         return None
     return number, *motion_of(frames[0][0], frames[number][0], MOST_BLOCKS)
@@ -58,7 +65,9 @@ def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Plan
     if min(plane.shape) < SIDE:
         return None
     step = max(3, int((plane.size / (2 * MOST_BLOCKS)) ** 0.5)) | 1
-    views = np.lib.stride_tricks.sliding_window_view(plane, (SIDE, SIDE))[::step, ::step].reshape(-1, SIDE, SIDE)
+    views = np.lib.stride_tricks.sliding_window_view(plane, (SIDE, SIDE))[::step, ::step].reshape(
+        -1, SIDE, SIDE
+    )
     within = _bands(views, _usable(views, low, high))
     if within is None:
         return None
@@ -69,7 +78,9 @@ def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Plan
     return np.concatenate(found)
 
 
-def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes], low: float, high: float) -> Array | None:
+def _between(
+    now: Planes, index: int, aligned: Aligned, frames: list[Planes], low: float, high: float
+) -> Array | None:
     assert aligned is not None
     number, corners, motion = aligned
     plane, other = now[index], frames[number][index]
@@ -88,7 +99,9 @@ def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
 
 
 def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
-    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that show nothing."""
+    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that show
+    nothing.
+    """
     if usable.sum() < FEWEST_BLOCKS:
         return None
     chosen = blocks[usable].reshape(-1, SIDE**2).astype(np.float32)

@@ -1,9 +1,10 @@
 """The strength of a scene's noise, plane by plane, as a denoiser for white noise needs it.
 
-White noise is as strong at every frequency, and a formula reads it off the highest ones (white.py). Other noise is coarse, smeared along
-lines, thinned out by a codec or copied by it from frame to frame. For that a small regression, fitted on training clips in noise of many
-kinds (examples/experiments/fit_noise.py), goes from features of the blocks (features.py) to the sigma that loses least: that of the power
-where most of the noise is.
+White noise is as strong at every frequency, and a formula reads it off the highest ones (white.py). Other
+noise is coarse, smeared along lines, thinned out by a codec or copied by it from frame to frame. For that a
+small regression, fitted on training clips in noise of many kinds (examples/experiments/fit_noise.py), goes
+from features of the blocks (features.py) to the sigma that loses least: that of the power where most of the
+noise is.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ LOOKS_KEPT = 32  # of a scene; above that every second is dropped
 FRAMES_SEEN = max(DISTANCES) + 1  # by one look
 OFFSET = 0.3  # grey levels: below, logarithms of sigma stop to matter
 NONE_BELOW = 0.9  # sigma: a video with less noise is left alone
-SAME = 0.15  # of logarithms: up to there the regression says what the formula says, which is the surer one for white noise
+# of logarithms: up to there the regression says what the formula says, which is the surer one for white noise
+SAME = 0.15
 COARSE = 1.25  # of sigma over root mean square: from there on noise is called coarse
 
 
 @dataclass(frozen=True)
 class PlaneNoise:
-    """`sigma` of the white noise that a plane's is to be taken for, and the noise's own root mean square, on the 0-255 scale."""
+    """`sigma` of the white noise that a plane's is to be taken for, and the noise's own root mean square, on
+    the 0-255 scale.
+    """
 
     sigma: float
     rms: float
@@ -41,7 +45,9 @@ class PlaneNoise:
 
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
-    """Of a scene's planes: "luma 9.6, coarse; chroma 14.1", or one after the other where they are no luma and colour differences."""
+    """Of a scene's planes: "luma 9.6, coarse; chroma 14.1", or one after the other where they are no luma and
+    colour differences.
+    """
     planes = [str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)]
     if len(planes) == 1:
         return planes[0]
@@ -50,7 +56,9 @@ def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
 
 
 class NoiseMeter:
-    """Noise of the planes of one scene. Give it looks in order: a frame with some that follow it, on the 0-255 scale."""
+    """Noise of the planes of one scene. Give it looks in order: a frame with some that follow it, on the
+    0-255 scale.
+    """
 
     def __init__(self, planes: int, *, colour: bool) -> None:
         """`colour`: the planes after the first are colour differences."""
@@ -102,6 +110,8 @@ def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[
 
 @cache
 def regression() -> list[tuple[Array, Array]]:
-    """Mean and spread of the input, then weight and bias of every layer; the result adds to the logarithm of the formula's sigma."""
+    """Mean and spread of the input, then weight and bias of every layer; the result adds to the logarithm of
+    the formula's sigma.
+    """
     stored = json.loads(files("vidrestore.noise").joinpath("regression.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]

@@ -13,10 +13,11 @@ REACH = 4  # pixels at a quarter of the size, which is 16 at full size
 
 
 def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Corners (B, 2) of the blocks of `before`, and the motion (B, 2) in pixels that leads to their like in `now`.
+    """Corners (B, 2) of the blocks of `before`, and the motion (B, 2) in pixels that leads to their like in
+    `now`.
 
-    Blocks near the rim, whose search would leave the picture, are left out; pictures that hold none give none. Of many blocks about
-    `most` are taken, evenly spread.
+    Blocks near the rim, whose search would leave the picture, are left out; pictures that hold none give
+    none. Of many blocks about `most` are taken, evenly spread.
     """
     margin = 4 * REACH + 4
     height, width = before.shape
@@ -31,7 +32,9 @@ def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp
         levels.append(tuple(_halved(picture) for picture in levels[-1]))  # type: ignore[arg-type]
     for scale, radius in ((2, REACH), (1, 1), (0, 1)):
         earlier, later = levels[scale]
-        motion = _refined(earlier, later, corners >> scale, (motion * 2) if scale < 2 else motion, BLOCK >> scale, radius)
+        motion = _refined(
+            earlier, later, corners >> scale, (motion * 2) if scale < 2 else motion, BLOCK >> scale, radius
+        )
     return corners, motion
 
 
@@ -42,7 +45,9 @@ def _halved(picture: Picture) -> Picture:
     return result
 
 
-def _refined(before: Picture, now: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int) -> NDArray[np.intp]:
+def _refined(
+    before: Picture, now: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int
+) -> NDArray[np.intp]:
     """The best motion within `radius` of the given one; staying wins ties."""
     template = blocks_at(before, corners, side)
     shape = np.array(now.shape) - side

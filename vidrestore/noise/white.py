@@ -1,15 +1,19 @@
 """How strong the noise of a plane is, measured without a clean reference and without a model.
 
-Blocks are taken to the DCT domain. White noise is as strong in every coefficient; pictures live in the low frequencies. So the flattest
-blocks are chosen by their *low* frequencies and the noise is read off their *high* ones. For white noise the two are independent, which is
-why choosing the flattest blocks brings no bias (choosing and measuring by the same variance would). What is left of texture only ever adds,
-hence a small share of the blocks and the upper half of the frequencies. Samples clipped at black or white are counted and corrected for.
+Blocks are taken to the DCT domain. White noise is as strong in every coefficient; pictures live in the low
+frequencies. So the flattest blocks are chosen by their *low* frequencies and the noise is read off their
+*high* ones. For white noise the two are independent, which is why choosing the flattest blocks brings no bias
+(choosing and measuring by the same variance would). What is left of texture only ever adds, hence a small
+share of the blocks and the upper half of the frequencies. Samples clipped at black or white are counted and
+corrected for.
 
-A codec that is not generous zeroes the weak coefficients and keeps the strong ones: the highest frequencies are then no longer Gaussian but
-sparse, and their mean square says too little: a denoiser has to deal with what survived. There the figure is that of white noise with the
-same tail over the middle and high frequencies. How sparse the highest ones are decides between the two.
+A codec that is not generous zeroes the weak coefficients and keeps the strong ones: the highest frequencies
+are then no longer Gaussian but sparse, and their mean square says too little: a denoiser has to deal with
+what survived. There the figure is that of white noise with the same tail over the middle and high
+frequencies. How sparse the highest ones are decides between the two.
 
-Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the figure says how strong those are.
+Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the figure says how
+strong those are.
 """
 
 from __future__ import annotations
@@ -31,21 +35,36 @@ BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
 FLAT_SHARE = 0.05  # of these, the part with the weakest low frequencies: where white noise is read
 FLAT_LEAST = 40  # blocks: fewer give a figure of more than 2 % error
 CALM_SHARE = 0.15  # the part where coded noise is read: a codec takes most noise from the very flattest
-SPARSE, GAUSSIAN = 0.75, 0.95  # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
+SPARSE, GAUSSIAN = (
+    0.75,
+    0.95,
+)  # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
 TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
-TAIL_GAIN = 1.1 / NormalDist().inv_cdf((1 + TAIL) / 2)  # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
-TAIL_LIMIT = 2.0  # coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
-COPIED = 1.6  # codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its differences say
+TAIL_GAIN = 1.1 / NormalDist().inv_cdf(
+    (1 + TAIL) / 2
+)  # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
+TAIL_LIMIT = (
+    2.0  # coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
+)
+# codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its
+# differences say
+COPIED = 1.6
 NOISIER = 0.8  # quantile over the frames
-REPEATED_SHARE = 0.9  # up to so many frames may be (nearly) repeated, as in films of 12 or 24 pictures at higher frame rates
-FRAMES_KEPT = 32  # figures held per scene; above that every second is dropped, and half as many frames are measured from there on
-CLIPPED_SHARE = 5e-4  # an extreme value held by more samples than this is a clipping bound; less clipping needs no correction
+# up to so many frames may be (nearly) repeated, as in films of 12 or 24 pictures at higher frame rates
+REPEATED_SHARE = 0.9
+# figures held per scene; above that every second is dropped, and half as many frames are measured from there
+# on
+FRAMES_KEPT = 32
+# an extreme value held by more samples than this is a clipping bound; less clipping needs no correction
+CLIPPED_SHARE = 5e-4
 
 
 class NoiseEstimator:
-    """Noise of one plane of one scene. `unit`: steps of a stored sample per grey level of the 0-255 scale (`PixelFormat.unit`).
+    """Noise of one plane of one scene. `unit`: steps of a stored sample per grey level of the 0-255 scale
+    (`PixelFormat.unit`).
 
-    Give it the frames in order, all or some: it measures each of a short scene and ever fewer of a long one. Cost and memory are bounded.
+    Give it the frames in order, all or some: it measures each of a short scene and ever fewer of a long one.
+    Cost and memory are bounded.
     """
 
     def __init__(self, unit: float = 1.0) -> None:
@@ -57,7 +76,9 @@ class NoiseEstimator:
         self._between: list[float] = []  # and read between it and the one measured before
 
     def add(self, plane: NDArray[Any]) -> None:
-        """Take the next frame's plane: (height, width), any integer or float type. A sample of its blocks is kept until the next."""
+        """Take the next frame's plane: (height, width), any integer or float type. A sample of its blocks is
+        kept until the next.
+        """
         if self._seen % self._stride == 0:
             self._measure(sample_blocks(plane))
         if len(self._within) > FRAMES_KEPT:
@@ -66,9 +87,11 @@ class NoiseEstimator:
         self._seen += 1
 
     def sigma(self) -> float:
-        """Standard deviation of the noise on the 0-255 scale; 0.0 before the first frame. May be asked for at any time.
+        """Standard deviation of the noise on the 0-255 scale; 0.0 before the first frame. May be asked for at
+        any time.
 
-        A noisier frame's than most, as codecs make every second or third frame smoother; fades and repeated frames don't count.
+        A noisier frame's than most, as codecs make every second or third frame smoother; fades and repeated
+        frames don't count.
         """
         if not self._within:
             return 0.0
@@ -87,7 +110,9 @@ class NoiseEstimator:
 
 @dataclass(frozen=True)
 class Sample:
-    """Blocks of one plane: (blocks, size^2) pixels, the share of clipped ones in each (blocks,), and the values they were clipped at."""
+    """Blocks of one plane: (blocks, size^2) pixels, the share of clipped ones in each (blocks,), and the
+    values they were clipped at.
+    """
 
     pixels: NDArray[np.float32]
     clipped: Array
@@ -96,20 +121,28 @@ class Sample:
 
 
 def sample_blocks(plane: NDArray[Any]) -> Sample:
-    """Blocks at an odd step, so that they lie in all ways on the grid of whatever codec the plane came through."""
+    """Blocks at an odd step, so that they lie in all ways on the grid of whatever codec the plane came
+    through.
+    """
     low, high = clipping_bounds(plane)
     size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
     step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(-1, size * size)
+    blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(
+        -1, size * size
+    )
     return Sample(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
 
 
 def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
-    """Variance and whiteness of the noise in `blocks` (blocks, size^2): the pixels of `sample`, or scaled differences of such."""
+    """Variance and whiteness of the noise in `blocks` (blocks, size^2): the pixels of `sample`, or scaled
+    differences of such.
+    """
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
         return 0.0, 1.0
-    coefficients = (blocks - blocks.mean(axis=1, keepdims=True)) @ dct_basis(size).T  # exactly zero for a block of one colour
+    coefficients = (blocks - blocks.mean(axis=1, keepdims=True)) @ dct_basis(
+        size
+    ).T  # exactly zero for a block of one colour
     order = by_flatness(coefficients, sample.clipped, size)
     if not len(order):
         return 0.0, 1.0
@@ -118,15 +151,23 @@ def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, 
     sigma, whiteness = noise_level(coefficients[flat], coefficients[calm], size)
     if sample.clipped[flat].mean() < CLIPPED_SHARE:
         return sigma**2, whiteness
-    return unclipped_variance(sigma**2, sample.pixels[flat].mean(axis=1, dtype=np.float64), sample.low, sample.high), whiteness
+    return unclipped_variance(
+        sigma**2, sample.pixels[flat].mean(axis=1, dtype=np.float64), sample.low, sample.high
+    ), whiteness
 
 
 def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
-    """Sigma and whiteness (0 coded, 1 white) from the DCT coefficients (blocks, size^2) of the flattest and of the calm blocks."""
+    """Sigma and whiteness (0 coded, 1 white) from the DCT coefficients (blocks, size^2) of the flattest and
+    of the calm blocks.
+    """
     index = frequencies(size)
     highest = index >= min(size * 5 // 4, 2 * size - 2)
     white = root_mean_square(flat[:, highest])
-    gaussian = float(np.median(np.abs(calm[:, highest]))) / NormalDist().inv_cdf(0.75) / max(root_mean_square(calm[:, highest]), 1e-12)
+    gaussian = (
+        float(np.median(np.abs(calm[:, highest])))
+        / NormalDist().inv_cdf(0.75)
+        / max(root_mean_square(calm[:, highest]), 1e-12)
+    )
     whiteness = min(1.0, max(0.0, (gaussian - SPARSE) / (GAUSSIAN - SPARSE)))
     if whiteness == 1:
         return white, 1.0
@@ -163,7 +204,9 @@ def frequencies(size: int) -> NDArray[np.int64]:
 
 
 def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int) -> NDArray[np.intp]:
-    """Indices of blocks, the weakest low frequencies first; without those of one colour (borders) and, if others do, clipped ones."""
+    """Indices of blocks, the weakest low frequencies first; without those of one colour (borders) and, if
+    others do, clipped ones.
+    """
     index = frequencies(size)
     low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
     alive = np.flatnonzero(np.square(coefficients[:, index >= size]).sum(axis=1) > 0)
@@ -176,7 +219,9 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
 
 
 def unclipped_variance(variance: float, means: Array, low: float, high: float) -> float:
-    """Variance before clipping to [low, high] of noise that has `variance` after it, in blocks whose means are `means` after it."""
+    """Variance before clipping to [low, high] of noise that has `variance` after it, in blocks whose means
+    are `means` after it.
+    """
     if variance == 0:
         return 0.0
     observed = np.quantile(means, np.linspace(0.1, 0.9, 5))

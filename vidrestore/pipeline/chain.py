@@ -107,7 +107,9 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) 
     queue.end(error)
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int, *, begin: Callable[[], None] | None = None) -> Generator[R]:
+def ordered_map(
+    function: Callable[[T], R], items: Iterable[T], workers: int, *, begin: Callable[[], None] | None = None
+) -> Generator[R]:
     """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` +
     1 ahead of the results.
 

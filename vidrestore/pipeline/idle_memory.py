@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
-PERIOD = 2.0  # seconds; giving back at every clip costs time, since the next clip has to ask for the same pages again
+# seconds; giving back at every clip costs time, since the next clip has to ask for the same pages again
+PERIOD = 2.0
 
 
 def find_trim() -> Callable[[int], int] | None:
@@ -28,7 +29,12 @@ class IdleMemory:
     is None).
     """
 
-    def __init__(self, trim: Callable[[int], int] | None, period: float = PERIOD, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        trim: Callable[[int], int] | None,
+        period: float = PERIOD,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.trim, self.period, self.clock = trim, period, clock
         self._last = clock()
 

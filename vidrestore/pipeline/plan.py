@@ -1,8 +1,9 @@
 """What will be done to each frame of a source: clips that keep to scenes, and the noise each of them has.
 
-One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it between decoder and model
-and so decodes only once; a pipe has no other way. All three come to the same plan, because a clip is decided by nothing but the
-frames up to its end and the scene detector's small look-ahead. Any range of clips of a plan can be restored by itself.
+One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it
+between decoder and model and so decodes only once; a pipe has no other way. All three come to the same plan,
+because a clip is decided by nothing but the frames up to its end and the scene detector's small look-ahead.
+Any range of clips of a plan can be restored by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 2
 HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
-NOISE_STEP = 8  # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
+# every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
+NOISE_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class SourceIdentity:
 class Clip:
     """Frames [first, stop) of one scene, restored together.
 
-    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends; `rms`: the strength of the noise
-    itself, empty where sigma was given.
+    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends;
+    `rms`: the strength of the noise itself, empty where sigma was given.
     """
 
     first: int
@@ -73,7 +75,9 @@ class Clip:
 
 @dataclass(frozen=True)
 class Scene:
-    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them, as in `Clip`."""
+    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them, as
+    in `Clip`.
+    """
 
     first: int
     stop: int
@@ -88,7 +92,8 @@ class Scene:
 
 @dataclass
 class Timeline:
-    """What planning finds out: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each new scene), `clips`.
+    """What planning finds out: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each
+    new scene), `clips`.
 
     Clips have `length` frames, neighbours share `overlap` of them. Filled while frames go by.
     """
@@ -101,10 +106,18 @@ class Timeline:
     clips: list[Clip] = field(default_factory=list)
 
     def to_compact(self) -> dict[str, Any]:
-        """In what JSON knows, the times of all frames in one text each: as lists they would take as much memory as a long film may."""
+        """In what JSON knows, the times of all frames in one text each: as lists they would take as much
+        memory as a long film may.
+        """
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
         clips = [[clip.first, clip.stop, clip.sigma, clip.rms] for clip in self.clips]
-        return times | {"version": PLAN_VERSION, "length": self.length, "overlap": self.overlap, "cuts": list(self.cuts), "clips": clips}
+        return times | {
+            "version": PLAN_VERSION,
+            "length": self.length,
+            "overlap": self.overlap,
+            "cuts": list(self.cuts),
+            "clips": clips,
+        }
 
     @classmethod
     def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
@@ -123,7 +136,11 @@ class Timeline:
     def scenes(self) -> list[Scene]:
         """The scenes, each with the noise known at the end of its last clip."""
         last = {clip.stop: (clip.sigma, clip.rms) for clip in self.clips}
-        return [Scene(first, stop, *last[stop]) for first, stop in pairwise([0, *self.cuts, len(self.pts)]) if stop in last]
+        return [
+            Scene(first, stop, *last[stop])
+            for first, stop in pairwise([0, *self.cuts, len(self.pts)])
+            if stop in last
+        ]
 
 
 def _packed(values: array[int]) -> str:
@@ -136,7 +153,8 @@ def _unpacked(text: str) -> array[int]:
 
 @dataclass
 class Plan:
-    """A job with everything that decides what comes out; `copy` are the indices of the streams that are copied.
+    """A job with everything that decides what comes out; `copy` are the indices of the streams that are
+    copied.
 
     `span` is the part of the source that is restored: the timeline's frames are all of that part.
     """
@@ -160,12 +178,18 @@ PlannedClip = tuple[Clip, list[Frame]]
 
 
 def planned_clips(
-    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, sigma: float | None, *, detect: bool = True
+    frames: Iterable[Frame],
+    timeline: Timeline,
+    pixels: PixelFormat,
+    sigma: float | None,
+    *,
+    detect: bool = True,
 ) -> Iterator[PlannedClip]:
-    """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on the way.
+    """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on
+    the way.
 
-    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one clip and the detector's
-    look-ahead.
+    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one
+    clip and the detector's look-ahead.
     """
     marked = _marked_frames(frames, timeline, pixels, detect)
     noise = _SceneNoise(pixels) if sigma is None else None
@@ -179,7 +203,9 @@ def planned_clips(
 
 
 def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
-    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the first of them."""
+    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the
+    first of them.
+    """
     held: list[Frame] = []
     frames = iter(frames)
     at = plan.timeline.clips[clips.start].first  # index of held[0]
@@ -196,7 +222,9 @@ def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
     if frame is None or frame.pts != expected:
         found = "the end" if frame is None else f"time {frame.pts}"
         where = f"{plan.source.path}, frame {index}"
-        raise PlanError(f"{where}: found {found}, but the plan has time {expected}; the source has changed, plan again")
+        raise PlanError(
+            f"{where}: found {found}, but the plan has time {expected}; the source has changed, plan again"
+        )
     return frame
 
 
@@ -205,7 +233,9 @@ def colour_planes(pixels: PixelFormat) -> int:
     return pixels.plane_count - pixels.alpha
 
 
-def _marked_frames(frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, detect: bool) -> Iterator[tuple[bool, Frame]]:
+def _marked_frames(
+    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, detect: bool
+) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
     if not detect:
         yield from ((False, _noted(frame, timeline)) for frame in frames)
@@ -245,7 +275,9 @@ def _scene_start(cuts: list[int], frame: int) -> int:
 
 
 class _SceneNoise:
-    """The noise of the scene that is going by, measured on its first frame and every `NOISE_STEP`-th after it."""
+    """The noise of the scene that is going by, measured on its first frame and every `NOISE_STEP`-th after
+    it.
+    """
 
     def __init__(self, pixels: PixelFormat) -> None:
         self._pixels = pixels
@@ -257,7 +289,9 @@ class _SceneNoise:
         return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family == "yuv")
 
     def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
-        """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is where its scene begins."""
+        """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is
+        where its scene begins.
+        """
         if scene != self._scene:
             self._scene = self._measured = scene
             self._meter = self._fresh()

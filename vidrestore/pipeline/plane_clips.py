@@ -1,7 +1,8 @@
-"""From planned clips to restored frames: to float, through the model, back to the source's own samples, joined.
+"""From planned clips to restored frames: to float, through the model, back to the source's own samples,
+joined.
 
-Floats take four times the memory of 8-bit samples. So a frame is in floats only while its clip is restored; but those that two clips
-share until both are there to be cross-faded.
+Floats take four times the memory of 8-bit samples. So a frame is in floats only while its clip is restored;
+but those that two clips share until both are there to be cross-faded.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class EdgedClip(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that another clip is to fade into."""
+    """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that
+    another clip is to fade into.
+    """
 
     frame: Frame
     planes: Planes | None = None
@@ -57,9 +60,10 @@ Piece: TypeAlias = tuple[Bounds, list[Restored]]
 class ClipRestorer:
     """Restores planned clips, several at once, and joins them to frames.
 
-    `strength` mixes: 1 is the restored picture, 0 the source; `chroma_strength` the colour differences, None: alike. `grain`: standard
-    deviation of the grain that is added to brightness. `threads` are shared among the clips that are restored at once.
-    `retried` counts the clips that half precision could not hold and that were restored again in fp32.
+    `strength` mixes: 1 is the restored picture, 0 the source; `chroma_strength` the colour differences, None:
+    alike. `grain`: standard deviation of the grain that is added to brightness. `threads` are shared among
+    the clips that are restored at once. `retried` counts the clips that half precision could not hold and
+    that were restored again in fp32.
     """
 
     def __init__(
@@ -84,7 +88,8 @@ class ClipRestorer:
         self._counting = Lock()
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
-        """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as in the whole run.
+        """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as
+        in the whole run.
 
         Keeps the clips that are being restored and two more.
         """
@@ -100,19 +105,23 @@ class ClipRestorer:
                 yield self._finished(item).frame
 
     def at_once(self, work: Callable[[T], R], items: Iterable[T], frame: Frame) -> Generator[R]:
-        """`map` of `work` over clips of frames like this one, as many at once as there are threads and memory for."""
+        """`map` of `work` over clips of frames like this one, as many at once as there are threads and memory
+        for.
+        """
         return at_once(work, items, self.clips_at_once(frame), self.threads)
 
     def clips_at_once(self, frame: Frame) -> int:
-        """How many clips to restore at the same time: single-threaded clips use the cores best, as long as there is memory."""
+        """How many clips to restore at the same time: single-threaded clips use the cores best, as long as
+        there is memory.
+        """
         if self.restorer.parallel:
             return self.restorer.parallel
         samples = self.restorer.clip * sum(plane.size for plane in frame.planes) * self.restorer.scale**2
         return max(1, min(self.threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
-        """Restore one clip: the frames up to those that fade into the next clip, and those. Raises VidRestoreError where the model gives
-        what is no number, or finds too little memory.
+        """Restore one clip: the frames up to those that fade into the next clip, and those. Raises
+        VidRestoreError where the model gives what is no number, or finds too little memory.
         """
         clip, frames, before, after = edged
         edge = min(max(before, after), clip.stop)
@@ -126,14 +135,19 @@ class ClipRestorer:
                 if before <= index < after:
                     restored.append(self._finished(Restored(frame, tuple(each))))
                 else:
-                    restored.append(Restored(frame, tuple(plane.clone() for plane in each)))  # a view would keep the whole clip in memory
+                    restored.append(
+                        Restored(frame, tuple(plane.clone() for plane in each))
+                    )  # a view would keep the whole clip in memory
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
 
     def too_large(self, clip: Clip) -> VidRestoreError:
         """The error for a clip that a GPU has too little memory for."""
         name = self.restorer.name
-        return VidRestoreError(f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use --device cpu")
+        return VidRestoreError(
+            f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use "
+            "--device cpu"
+        )
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         restored = self.restorer.restore(source, clip.sigma)
@@ -178,16 +192,19 @@ def no_numbers(clip: Clip, name: str) -> VidRestoreError:
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
-    """`map` of `work` by several workers at once, each with its share of the threads; the calling thread is left with one.
+    """`map` of `work` by several workers at once, each with its share of the threads; the calling thread is
+    left with one.
 
-    Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for each other, spinning:
-    measured, a conversion took 99 ms of CPU time instead of 2.
+    Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for
+    each other, spinning: measured, a conversion took 99 ms of CPU time instead of 2.
     """
     share, idle = max(1, threads // workers), IdleMemory(find_trim())
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with closing(ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))) as results:
+        with closing(
+            ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))
+        ) as results:
             for result in results:
                 yield result
                 del result
@@ -198,11 +215,16 @@ def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: i
 
 def clip_planes(frames: list[Frame], pixels: PixelFormat) -> tuple[Tensor, ...]:
     """Each colour plane of a clip as one tensor (T, H, W), float32 on the 0-255 scale."""
-    return tuple(_stacked([frame.planes[plane] for frame in frames], pixels.unit) for plane in range(colour_planes(pixels)))
+    return tuple(
+        _stacked([frame.planes[plane] for frame in frames], pixels.unit)
+        for plane in range(colour_planes(pixels))
+    )
 
 
 def _stacked(planes: list[NDArray[Any]], unit: float) -> Tensor:
-    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more than the conversion."""
+    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more
+    than the conversion.
+    """
     stack = np.empty((len(planes), *planes[0].shape), np.float32)
     for target, plane in zip(stack, planes, strict=True):
         target[...] = plane
@@ -232,7 +254,9 @@ def _chained(first: list[T], rest: Iterator[T]) -> Iterator[T]:
 
 
 def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
-    """One piece after the other: most frames go on at once, and their memory is free before the next clip comes."""
+    """One piece after the other: most frames go on at once, and their memory is free before the next clip
+    comes.
+    """
     for own, shared in clips:
         yield own
         del own

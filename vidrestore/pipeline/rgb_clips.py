@@ -1,7 +1,8 @@
 """From planned clips to restored frames through networks that see RGB, at the film's size or larger.
 
-Native planes to R'G'B' by the file's own matrix, range and chroma siting, through the network frame by frame, and back. Only the clip's own
-frames are in floats, and one restored frame: what is restored waits in its own samples.
+Native planes to R'G'B' by the file's own matrix, range and chroma siting, through the network frame by frame,
+and back. Only the clip's own frames are in floats, and one restored frame: what is restored waits in its own
+samples.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ from vidrestore.restorers.devices import CPU_MEMORY
 class RgbClipRestorer(ClipRestorer):
     """A ClipRestorer for networks on RGB.
 
-    Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded. `strength` mixes with the
-    source's own planes, or, where frames are enlarged, with the source enlarged bicubically. Alpha passes through, or is enlarged so.
+    Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
+    `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
+    bicubically. Alpha passes through, or is enlarged so.
     """
 
     restorer: RgbRestorer
 
-    def __init__(self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1) -> None:
+    def __init__(
+        self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1
+    ) -> None:
         super().__init__(restorer, video.format, strength=strength, threads=threads)
         self.video = video
 
@@ -44,10 +48,14 @@ class RgbClipRestorer(ClipRestorer):
         if self.restorer.parallel:
             return self.restorer.parallel
         height, width = frame.planes[0].shape
-        return max(1, min(self.threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width)))
+        return max(
+            1, min(self.threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width))
+        )
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
-        """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the second piece is empty."""
+        """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the
+        second piece is empty.
+        """
         clip, frames, before, after = edged
         first = clip.first + (self.restorer.radius if before > clip.first else 0)
         stop = clip.stop - (self.restorer.radius if after < clip.stop else 0)
@@ -62,9 +70,12 @@ class RgbClipRestorer(ClipRestorer):
     def too_large(self, clip: Clip) -> VidRestoreError:
         """The error for a clip that a GPU has too little memory for, with smaller tiles as the way out."""
         tile = max(self.restorer.tile_size(self.video.height, self.video.width))
-        way_out = f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
+        way_out = (
+            f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
+        )
         return VidRestoreError(
-            f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} finds too little memory on {self.restorer.device} for tiles of "
+            f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} finds too little memory on "
+            f"{self.restorer.device} for tiles of "
             f"{tile} pixels; {way_out}"
         )
 
@@ -87,10 +98,14 @@ class RgbClipRestorer(ClipRestorer):
         planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
         return [plane.to(self.restorer.device) for plane in planes]
 
-    def _native(self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None) -> list[Restored] | None:
+    def _native(
+        self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None
+    ) -> list[Restored] | None:
         """Restored frames with samples of their own; None as soon as one has values that are no numbers."""
         native = []
-        for at, picture in zip(range(*keep), self.restorer.frames(rgb, keep, precision=precision), strict=True):
+        for at, picture in zip(
+            range(*keep), self.restorer.frames(rgb, keep, precision=precision), strict=True
+        ):
             if not torch.isfinite(picture.sum()):
                 return None
             native.append(Restored(self._frame(frames[at], rgb[at], picture)))
@@ -100,7 +115,9 @@ class RgbClipRestorer(ClipRestorer):
         scale, count = self.restorer.scale, colour_planes(self.pixels)
         if self.strength < 1 and scale > 1:
             picture = enlarged(source, scale).lerp(picture, self.strength)
-        height = scale * self.video.height  # where no matrix is tagged players guess by the height: the output's
+        height = (
+            scale * self.video.height
+        )  # where no matrix is tagged players guess by the height: the output's
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
             pairs = zip(self._own_planes(frame), planes, strict=True)
@@ -133,10 +150,14 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: int) -> Frame:
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     enlarged = (enlarged_samples(plane, pixels, scale) for plane in planes)
-    return replace(frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True)))
+    return replace(
+        frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True))
+    )
 
 
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
     """Y, U, V of the same colours by another matrix."""
     rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
-    return grey_to_planes(rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format)
+    return grey_to_planes(
+        rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format
+    )

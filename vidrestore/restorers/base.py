@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Restorer(Protocol):
     """A model with what a chain must know to feed it.
 
-    `clip` frames at a time, neighbouring clips sharing `overlap` of them; the output is `scale` times larger. `radius`: how many
-    neighbouring frames a restored frame depends on, either side (0: single images).
+    `clip` frames at a time, neighbouring clips sharing `overlap` of them; the output is `scale` times larger.
+    `radius`: how many neighbouring frames a restored frame depends on, either side (0: single images).
     `parallel`: how many clips may be restored at once, each in a thread of its own; 0 leaves it to the chain.
     """
 
@@ -32,12 +32,14 @@ class Restorer(Protocol):
     radius: int
     parallel: int
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
-        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`; the same comes out.
-        Networks on RGB are given frames instead, see `RgbRestorer`.
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
+        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`;
+        the same comes out. Networks on RGB are given frames instead, see `RgbRestorer`.
 
-        `precision` "fp32" asks for full precision whatever the options say. May be called from several threads at once. The clip is
-        not altered.
+        `precision` "fp32" asks for full precision whatever the options say. May be called from several
+        threads at once. The clip is not altered.
         """
         ...
 
@@ -51,23 +53,28 @@ class Doubting(Protocol):
 
 @runtime_checkable
 class RgbRestorer(Restorer, Protocol):
-    """A restorer of whole pictures: frames are R'G'B' in [0, 1] (what video holds beyond black and white goes beyond), with the
-    transfer of the file.
+    """A restorer of whole pictures: frames are R'G'B' in [0, 1] (what video holds beyond black and white goes
+    beyond), with the transfer of the file.
 
-    A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the frames that it sees all
-    neighbours of, or that are at an end of their scene. So frames are the same however long the clips are. Clips have three times
-    `radius` frames at least: then, where a range of clips ends, the clip after it has all that its last frames need.
+    A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the
+    frames that it sees all neighbours of, or that are at an end of their scene. So frames are the same
+    however long the clips are. Clips have three times `radius` frames at least: then, where a range of clips
+    ends, the clip after it has all that its last frames need.
     """
 
     team: int  # CPU threads that one clip makes good use of
     device: torch.device
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of what the network asks, where it fits."""
+        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of what the
+        network asks, where it fits.
+        """
         ...
 
     def clip_length(self, height: int, width: int) -> int:
-        """Frames of a clip, for sources of this size: as many as are good for speed, as few as memory asks for."""
+        """Frames of a clip, for sources of this size: as many as are good for speed, as few as memory asks
+        for.
+        """
         ...
 
     def memory(self, height: int, width: int) -> int:
@@ -75,9 +82,11 @@ class RgbRestorer(Restorer, Protocol):
         ...
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
-        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored: each (3, scale * H, scale * W), float32, not clamped.
+        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored: each (3, scale * H, scale *
+        W), float32, not clamped.
 
-        Where the clip ends, the scene ends. `precision` as in `restore`; may be called from several threads at once.
+        Where the clip ends, the scene ends. `precision` as in `restore`; may be called from several threads
+        at once.
         """
         ...
 
@@ -109,7 +118,9 @@ TASKS = {
     "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
-SCALES = {"sr": 4}  # of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
+SCALES = {
+    "sr": 4
+}  # of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
 
 
 def load_restorer(task: str, options: RestoreOptions) -> Restorer:
@@ -118,7 +129,10 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     Raises OptionError for an unknown task; CheckpointError where its weights can't be loaded.
     """
     if task not in TASKS:
-        raise OptionError(f"no task named {task!r}; there are: {', '.join(name for name in TASKS if not name.startswith('<'))}")
+        raise OptionError(
+            f"no task named {task!r}; there are: "
+            f"{', '.join(name for name in TASKS if not name.startswith('<'))}"
+        )
     module, _, name = TASKS[task].partition(":")
     factory = cast("Callable[[RestoreOptions], Restorer]", getattr(import_module(module), name))
     return factory(options)

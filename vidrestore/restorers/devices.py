@@ -7,20 +7,31 @@ import torch
 from vidrestore.errors import OptionError
 from vidrestore.models.fast.processor import processor_has
 
-CPU_MEMORY = 3 << 30  # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays under 4 GB
+CPU_MEMORY = (
+    3 << 30
+    # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
+    # under 4 GB
+)
 GPU_SHARE = 0.7  # of what is free
 
 
 def torch_device(name: str) -> torch.device:
-    """The device that an option names; "auto" is a GPU where there is one. Raises OptionError for one that isn't there."""
+    """The device that an option names; "auto" is a GPU where there is one. Raises OptionError for one that
+    isn't there.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise OptionError(f"device {name!r} is unknown; expected auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise OptionError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
+    if device.type == "cuda" and (
+        not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
+    ):
+        raise OptionError(
+            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
+            "--device cpu"
+        )
     if device.type not in ("cpu", "cuda"):
         raise OptionError(f"device {name!r} is not supported; expected auto, cpu, cuda or cuda:N")
     return device
@@ -34,12 +45,16 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
 
 
 def halves(precision: str, device: torch.device) -> bool:
-    """Whether networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has measured what it costs in quality."""
+    """Whether networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has
+    measured what it costs in quality.
+    """
     return uses_bf16(precision, device) and (precision != "auto" or device.type != "cpu")
 
 
 def memory_for(device: torch.device) -> int:
-    """Bytes that networks may hold at once: tiles, clips and how many of them are restored at a time follow from it."""
+    """Bytes that networks may hold at once: tiles, clips and how many of them are restored at a time follow
+    from it.
+    """
     if device.type == "cpu":
         return CPU_MEMORY
     free, _ = torch.cuda.mem_get_info(device)

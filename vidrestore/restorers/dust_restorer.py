@@ -1,4 +1,6 @@
-"""Denoising with DUST: planes of a clip to groups of patches that follow the motion, through the network, and back."""
+"""Denoising with DUST: planes of a clip to groups of patches that follow the motion, through the network, and
+back.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of pla
 
 
 class Sampling(NamedTuple):
-    """Where groups are taken: the patches' stride, in sixteenths of a patch, what their places follow, and on how many grids."""
+    """Where groups are taken: the patches' stride, in sixteenths of a patch, what their places follow, and on
+    how many grids.
+    """
 
     stride: int
     places: Places
@@ -43,9 +47,9 @@ class Sampling(NamedTuple):
 class Preset:
     """How much work per frame.
 
-    Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches that show detail at full size
-    too, as `colour` says. With `first_detail` that goes for the first plane as well: it is the power, in powers of the noise, from which a
-    group of its patches shows detail.
+    Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches
+    that show detail at full size too, as `colour` says. With `first_detail` that goes for the first plane as
+    well: it is the power, in powers of the noise, from which a group of its patches shows detail.
     """
 
     first: Sampling
@@ -65,7 +69,8 @@ PRESETS = {
 class DenoiseRestorer:
     """Restorer of the task `denoise`; see `restorers.base.Restorer`.
 
-    Raises CheckpointError for weights of another family, or of a network that takes measurements instead of pixels.
+    Raises CheckpointError for weights of another family, or of a network that takes measurements instead of
+    pixels.
     """
 
     clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
@@ -85,8 +90,12 @@ class DenoiseRestorer:
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._lock = Lock()
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
-        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with sigma 0 is left as it is."""
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
+        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with
+        sigma 0 is left as it is.
+        """
         places = ClipPlaces(_at_least(clip[0].to(self.device), self.patch), self.patch, follow=self.match)
         restored = []
         for plane, level in zip(clip, sigma, strict=True):
@@ -111,11 +120,16 @@ class DenoiseRestorer:
         """A plane at half its size, restored there."""
         here = _at_least(small, self.patch)
         origins = places.origins(here.shape, *self.preset.half)
-        return restore_patches(here, origins, self.patch, self._level(sigma, precision))[:, : small.shape[1], : small.shape[2]]
+        return restore_patches(here, origins, self.patch, self._level(sigma, precision))[
+            :, : small.shape[1], : small.shape[2]
+        ]
 
     def sample(self) -> Sample:
         """The network on one chunk of groups; see `restorers.base.Sampled`."""
-        work, groups = self._level(SAMPLE_SIGMA, self.precision), torch.empty(CHUNK, GROUP, self.patch**2, device=self.device)
+        work, groups = (
+            self._level(SAMPLE_SIGMA, self.precision),
+            torch.empty(CHUNK, GROUP, self.patch**2, device=self.device),
+        )
         groups.uniform_(0, 255)
         numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
         return Sample(lambda: work(groups), CHUNK * GROUP * self.network.operations(GROUP), numbers)
@@ -135,7 +149,9 @@ class DenoiseRestorer:
 
 
 def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
-    """A warning where the noise is given as another than the network was trained for; none is done where it is 0."""
+    """A warning where the noise is given as another than the network was trained for; none is done where it
+    is 0.
+    """
     low, high = SIGMA_RANGE
     if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
         return ()
@@ -146,7 +162,10 @@ def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[s
 def _denoiser(network: object, name: str) -> Dust | SigmaDust:
     if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
         return network
-    raise CheckpointError(f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights list`)")
+    raise CheckpointError(
+        f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights "
+        "list`)"
+    )
 
 
 def _at_least(plane: Tensor, side: int) -> Tensor:

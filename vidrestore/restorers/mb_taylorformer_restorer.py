@@ -1,4 +1,5 @@
-"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer: whole frames while they fit, else tiles.
+"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer: whole frames while they fit, else
+tiles.
 
 The released networks see single frames; those for CPUs see a frame between its neighbours.
 """
@@ -26,16 +27,18 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-CLIP = 12  # frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+# frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+CLIP = 12
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
 
 class ImageRestorer:
     """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
 
-    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them, or the user. Weights may ask
-    for what is coarse to be restored in a small picture of the whole frame, tiles or not; see `restorers.two_scales`. Raises
-    CheckpointError for weights of another family or task, OptionError for tiles that the network can't take.
+    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them,
+    or the user. Weights may ask for what is coarse to be restored in a small picture of the whole frame,
+    tiles or not; see `restorers.two_scales`. Raises CheckpointError for weights of another family or task,
+    OptionError for tiles that the network can't take.
     """
 
     scale, parallel, team = 1, 0, 1
@@ -47,7 +50,9 @@ class ImageRestorer:
         self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
         tasks = self.network.config.tasks
-        self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []  # of the one picture
+        self.tasks = (
+            [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
+        )  # of the one picture
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
@@ -59,7 +64,9 @@ class ImageRestorer:
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
         if self.tile is not None and self.tile % self.network.config.multiple:
-            raise OptionError(f"tile must be a multiple of {self.network.config.multiple} for {self.name}, got {self.tile}")
+            raise OptionError(
+                f"tile must be a multiple of {self.network.config.multiple} for {self.name}, got {self.tile}"
+            )
 
     def clip_length(self, height: int, width: int) -> int:
         return self.clip
@@ -76,9 +83,18 @@ class ImageRestorer:
         """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
         pixels = room // pixel_memory(self.network.config)
-        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=self.network.config.multiple)
+        return tile_sides(
+            height,
+            width,
+            tile=self.tile,
+            pixels=pixels,
+            overlap=self.tile_overlap,
+            multiple=self.network.config.multiple,
+        )
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
         """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
         return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
 
@@ -87,16 +103,27 @@ class ImageRestorer:
         near: dict[int, Tensor] = {}
         for at in range(*keep):
             around = range(max(0, at - self.smoothed), min(len(clip), at + self.smoothed + 1))
-            near = {index: near[index] if index in near else self.picture(self._window(clip, index), precision) for index in around}
-            yield steadied(near[at], [near[index] for index in around if index != at]) if self.smoothed else near[at]
+            near = {
+                index: near[index] if index in near else self.picture(self._window(clip, index), precision)
+                for index in around
+            }
+            yield (
+                steadied(near[at], [near[index] for index in around if index != at])
+                if self.smoothed
+                else near[at]
+            )
 
     def _window(self, clip: Tensor, at: int) -> Tensor:
-        """The frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of the scene it is reflected."""
+        """The frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of the
+        scene it is reflected.
+        """
         places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
         return clip[places]
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
-        """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees, restored."""
+        """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees,
+        restored.
+        """
         height, width = window.shape[-2:]
         half, multiple = halves(precision or self.precision, self.device), self.network.config.multiple
 
@@ -109,14 +136,17 @@ class ImageRestorer:
         with torch.inference_mode():
             given = window.to(self.device)
             whole = padded(given, multiple)[None]
-            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[0, :, :, :height, :width]
+            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[
+                0, :, :, :height, :width
+            ]
             if size := coarse_size(height, width, self.coarse_lines, multiple):
                 restored = with_coarse(restored, work(made_small(given, size)[None])[0])
         return restored[0].to(window.device)
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:
-    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for queries and values, two in passing.
+    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for
+    queries and values, two in passing.
 
     Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
     """

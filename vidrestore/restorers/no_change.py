@@ -24,5 +24,7 @@ class IdentityRestorer:
     def __init__(self, options: RestoreOptions) -> None:
         pass
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
         return clip

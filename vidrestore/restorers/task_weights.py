@@ -11,15 +11,19 @@ ALL_TASKS = "all"  # trained for several tasks: those that the config of the net
 
 
 def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
-    """The weights named `model`, else those called `preferred`, else the first of the manifest for this task and family.
+    """The weights named `model`, else those called `preferred`, else the first of the manifest for this task
+    and family.
 
-    Raises CheckpointError where there are none, or where those named are of another family or for another task.
-    Weights for all tasks are for those that their network's config names.
+    Raises CheckpointError where there are none, or where those named are of another family or for another
+    task. Weights for all tasks are for those that their network's config names.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)
     card = loaded.card
     if card.family != family:
-        raise CheckpointError(f"{card.name}: these weights are of the family {card.family!r}, but {task} takes {family!r}; name others")
+        raise CheckpointError(
+            f"{card.name}: these weights are of the family {card.family!r}, but {task} takes {family!r}; "
+            "name others"
+        )
     _check_task(card, task)
     return loaded
 
@@ -27,22 +31,31 @@ def load_for(task: str, family: str, model: str | None, device: str, preferred: 
 def _check_task(card: Card, task: str) -> None:
     tasks = card.config.get("tasks", ())
     if card.task == ALL_TASKS and not tasks:
-        raise CheckpointError(f"{card.name}: these weights are to train others from, not for {task!r}; name others with --model")
+        raise CheckpointError(
+            f"{card.name}: these weights are to train others from, not for {task!r}; name others with --model"
+        )
     if card.task not in (task, ANY_TASK, ALL_TASKS):
         raise CheckpointError(
-            f"{card.name}: these weights are for {card.task!r}, not {task!r}; run `vidrestore {card.task}`, or name others with --model"
+            f"{card.name}: these weights are for {card.task!r}, not {task!r}; run `vidrestore {card.task}`, "
+            "or name others with --model"
         )
     if tasks and task not in tasks:
-        raise CheckpointError(f"{card.name}: this network's tasks are {', '.join(tasks)}, not {task!r}; name other weights with --model")
+        raise CheckpointError(
+            f"{card.name}: this network's tasks are {', '.join(tasks)}, not {task!r}; name other weights "
+            "with --model"
+        )
 
 
 def _bundled(task: str, family: str, preferred: str) -> str:
     cards = [card for card in read_manifest().values() if card.family == family]
     own = [card.name for card in cards if card.task == task]
-    names = own + [card.name for card in cards if card.task == ALL_TASKS and task in card.config.get("tasks", ())]
+    names = own + [
+        card.name for card in cards if card.task == ALL_TASKS and task in card.config.get("tasks", ())
+    ]
     if not names:
         raise CheckpointError(
-            f"no weights for {task!r} are bundled with this version; bring the authors' in with `vidrestore weights import FILE "
+            f"no weights for {task!r} are bundled with this version; bring the authors' in with `vidrestore "
+            "weights import FILE "
             f"--family {family} --task {task} -o OUT.safetensors` and name them with --model OUT.safetensors"
         )
     return preferred if preferred in names else names[0]

@@ -1,8 +1,10 @@
-"""Less flicker from networks that see one picture at a time: each restored frame is mixed with its neighbours where they agree.
+"""Less flicker from networks that see one picture at a time: each restored frame is mixed with its neighbours
+where they agree.
 
-A bilateral filter along time. What flickers is the network's mind about a place, a few levels over several pixels; what moves differs by
-more. So a neighbour counts by how little its surroundings differ: exp(-(d / SPREAD)^2 / 2), d the mean over a box of the difference in all
-channels. Where something moves, the frame stays as it is: there are no ghosts, and no motion is estimated.
+A bilateral filter along time. What flickers is the network's mind about a place, a few levels over several
+pixels; what moves differs by more. So a neighbour counts by how little its surroundings differ: exp(-(d /
+SPREAD)^2 / 2), d the mean over a box of the difference in all channels. Where something moves, the frame
+stays as it is: there are no ghosts, and no motion is estimated.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ BOX = 9  # pixels along the side of the surroundings
 
 
 def steadied(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
-    """A restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1]. Without neighbours it is itself."""
+    """A restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1]. Without
+    neighbours it is itself.
+    """
     total, weights = frame.clone(), torch.ones_like(frame[:1])
     for other in neighbours:
         weight = _agreement(frame, other)

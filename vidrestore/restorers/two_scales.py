@@ -1,8 +1,10 @@
-"""A picture restored twice: what is coarse comes from the whole of it made small, what is fine from its own pixels.
+"""A picture restored twice: what is coarse comes from the whole of it made small, what is fine from its own
+pixels.
 
-How much haze there is shows in a whole scene, not in a corner of it, and networks judge best at the scale that they were trained at; large
-pictures are beyond it. The two are put together as levels of a Laplacian pyramid: P. Burt, E. Adelson, "A multiresolution spline with
-application to image mosaics", ACM Transactions on Graphics, 1983.
+How much haze there is shows in a whole scene, not in a corner of it, and networks judge best at the scale
+that they were trained at; large pictures are beyond it. The two are put together as levels of a Laplacian
+pyramid: P. Burt, E. Adelson, "A multiresolution spline with application to image mosaics", ACM Transactions
+on Graphics, 1983.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
 
 
 def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tuple[int, int] | None:
-    """Size of the small picture, its shorter side near `lines`, sides multiples of `multiple`; None for pictures that need none."""
+    """Size of the small picture, its shorter side near `lines`, sides multiples of `multiple`; None for
+    pictures that need none.
+    """
     if lines is None or min(height, width) < LEAST_RATIO * lines:
         return None
     scale = lines / min(height, width)

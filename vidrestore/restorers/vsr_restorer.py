@@ -1,4 +1,6 @@
-"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles where the network or memory asks."""
+"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles where the network or
+memory asks.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,18 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
-WAITING_SHARE = 4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
+WAITING_SHARE = (
+    4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
+)
 TILE_SHARE = 3  # of the memory, for what the network holds of one clip
 
 
 class VsrRestorer:
     """Restorer of the task `sr`; see `restorers.base.RgbRestorer`.
 
-    Released networks get tiles of 64 pixels that share 32, of which the centres are kept: that is part of the network. Others see whole
-    frames, or blended tiles where memory or the user asks for them. Raises CheckpointError for other weights, OptionError for tiles that
-    the network can't take.
+    Released networks get tiles of 64 pixels that share 32, of which the centres are kept: that is part of the
+    network. Others see whole frames, or blended tiles where memory or the user asks for them. Raises
+    CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
     scale, parallel, team = SCALE, 0, 4
@@ -46,7 +50,9 @@ class VsrRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.steady:
-            raise OptionError("steady is for networks that see single frames; sr sees a frame's neighbours, leave it out")
+            raise OptionError(
+                "steady is for networks that see single frames; sr sees a frame's neighbours, leave it out"
+            )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
         self.name, self.weights = model.card.name, model.card.sha256
@@ -57,7 +63,10 @@ class VsrRestorer:
         self.parallel = 0 if self.device.type == "cpu" else 1
         self.radius = self.config.radius
         self.overlap, self.clip = 2 * self.radius, KEPT + 2 * self.radius
-        self.tile, self.tile_overlap = options.tile, OVERLAP if options.tile_overlap is None else options.tile_overlap
+        self.tile, self.tile_overlap = (
+            options.tile,
+            OVERLAP if options.tile_overlap is None else options.tile_overlap,
+        )
         self._lock = Lock()
         self._check_tiles()
 
@@ -65,10 +74,13 @@ class VsrRestorer:
         if self.config.local is None:
             if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
                 raise OptionError(
-                    f"{self.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave --tile and --tile-overlap out"
+                    f"{self.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave --tile and "
+                    "--tile-overlap out"
                 )
         elif self.tile is not None and self.tile % self.config.patch:
-            raise OptionError(f"tile must be a multiple of {self.config.patch} for {self.name}, got {self.tile}")
+            raise OptionError(
+                f"tile must be a multiple of {self.config.patch} for {self.name}, got {self.tile}"
+            )
 
     def clip_length(self, height: int, width: int) -> int:
         """Frames are held in RGB until all their tiles are there; whole ones pass one by one."""
@@ -94,9 +106,18 @@ class VsrRestorer:
         if self.config.local is None:
             return SIDE, SIDE
         pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
-        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=self.tile_overlap, multiple=self.config.patch)
+        return tile_sides(
+            height,
+            width,
+            tile=self.tile,
+            pixels=pixels,
+            overlap=self.tile_overlap,
+            multiple=self.config.patch,
+        )
 
-    def restore(self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None) -> tuple[Tensor, ...]:
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
         """All frames of a clip, ((T, 3, H, W),) in [0, 1], four times larger: ((T, 3, 4H, 4W),)."""
         return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
 
@@ -114,7 +135,9 @@ class VsrRestorer:
         elif self._is_tiled(*clip.shape[-2:]):
             whole = padded(clip, self.config.patch)
             size = self.tile_size(*clip.shape[-2:])
-            yield from apply_tiled(partial(compact_window, network, keep), whole[None], size, self.tile_overlap, SCALE)[0]
+            yield from apply_tiled(
+                partial(compact_window, network, keep), whole[None], size, self.tile_overlap, SCALE
+            )[0]
         else:
             yield from (frame[0] for frame in whole_frames(network, keep, padded(clip, self.config.patch)))
 
@@ -129,7 +152,9 @@ class VsrRestorer:
 
 
 def whole_frames(network: VsrTransformer, keep: Bounds, clip: Tensor) -> Iterator[Tensor]:
-    """Frames [first, stop) of a clip (T, 3, H, W) by a compact network that sees all of it: each (1, 3, 4H, 4W), float32."""
+    """Frames [first, stop) of a clip (T, 3, H, W) by a compact network that sees all of it: each (1, 3, 4H,
+    4W), float32.
+    """
     restorer = VsrClip(network, clip[:, None])
     for at in range(*keep):
         with torch.inference_mode():
@@ -142,18 +167,23 @@ def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tens
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
-    """Frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window around it: (B, T', 3, 256, 256)."""
+    """Frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window around it:
+    (B, T', 3, 256, 256).
+    """
     restorer = VsrClip(network, tiles.transpose(0, 1))
     windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in range(*keep))
     with torch.inference_mode():
-        return torch.stack([restorer.restore(window, network.config.frames // 2).float() for window in windows], 1)
+        return torch.stack(
+            [restorer.restore(window, network.config.frames // 2).float() for window in windows], 1
+        )
 
 
 def frame_window(at: int, count: int, frames: int) -> list[int]:
     """The `frames` frames around frame `at` of a scene with `count`.
 
-    Beyond the ends the paper's tests go on from the other side of the window: 0 of 100 is [4, 3, 0, 1, 2], 99 is [97, 98, 99, 96, 95]
-    (EDVR's "reflection_circle"). Scenes too short for that are reflected at their ends.
+    Beyond the ends the paper's tests go on from the other side of the window: 0 of 100 is [4, 3, 0, 1, 2], 99
+    is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too short for that are reflected at their
+    ends.
     """
     radius = frames // 2
 

@@ -47,7 +47,9 @@ class Claims:
         self.folder, self.beat, self.owner = folder, beat, owner
         self._noted = 0.0
         self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
-        self._seen: dict[Path, tuple[tuple[int, int], float]] = {}  # how a claim of others looked, and since when
+        self._seen: dict[
+            Path, tuple[tuple[int, int], float]
+        ] = {}  # how a claim of others looked, and since when
         self._beating = ExitStack()
 
     def __enter__(self) -> Claims:
@@ -104,7 +106,10 @@ class Claims:
     def _write(self, descriptor: int, count: int) -> None:
         with suppress(OSError):  # nothing depends on it
             os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, json.dumps(this_process() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode())
+            os.write(
+                descriptor,
+                json.dumps(this_process() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode(),
+            )
 
     def release(self, name: str) -> None:
         """Give up a claim."""
@@ -167,7 +172,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _look(path: Path) -> tuple[os.stat_result, dict[str, Any], bool | None]:
-    """The state of a claim, who holds it, and whether nobody on this machine does; None if the file system knows no locks."""
+    """The state of a claim, who holds it, and whether nobody on this machine does; None if the file system
+    knows no locks.
+    """
     try:
         descriptor = open_descriptor(path, os.O_RDWR)
     except FileNotFoundError:

@@ -51,8 +51,15 @@ class RayActors:
         on_gpu, options = "num_gpus" in self._resources, request.options
         device, threads = ("cuda", options.threads) if on_gpu else ("cpu", options.threads or self.cpus)
         paths = {name: _absolute(getattr(options, name)) for name in ("model", "work_dir")}
-        options = replace(options, device=device, threads=threads, model=paths["model"], work_dir=paths["work_dir"])
-        return replace(request, source=os.path.abspath(request.source), output=os.path.abspath(request.output), options=options)
+        options = replace(
+            options, device=device, threads=threads, model=paths["model"], work_dir=paths["work_dir"]
+        )
+        return replace(
+            request,
+            source=os.path.abspath(request.source),
+            output=os.path.abspath(request.output),
+            options=options,
+        )
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])
@@ -86,13 +93,22 @@ def _connected(address: str | None) -> Any:
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise OptionError('--engine ray needs ray, which is not installed; pip install "vidrestore[ray]"') from None
+        raise OptionError(
+            '--engine ray needs ray, which is not installed; pip install "vidrestore[ray]"'
+        ) from None
     if not ray.is_initialized():
         try:
             _knock(address or os.environ.get("RAY_ADDRESS") or "")
-            ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=False if address is None else None)
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="error",
+                include_dashboard=False if address is None else None,
+            )
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            raise OptionError(f"no Ray cluster could be reached at {address or 'RAY_ADDRESS'}: {error}") from error
+            raise OptionError(
+                f"no Ray cluster could be reached at {address or 'RAY_ADDRESS'}: {error}"
+            ) from error
     return ray
 
 

@@ -19,7 +19,14 @@ from vidrestore.events import Listener
 from vidrestore.files.atomic import remove_partials, write_problem
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
-from vidrestore.jobs.finished import announced, announced_before, done_before, finished_before, left_alone, named_output
+from vidrestore.jobs.finished import (
+    announced,
+    announced_before,
+    done_before,
+    finished_before,
+    left_alone,
+    named_output,
+)
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
@@ -32,8 +39,10 @@ from vidrestore.scale import claims as leases
 from vidrestore.scale.claims import Claims, claims_in
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
-SHARE = 4  # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
-LONGEST_RUN = 16  # segments; what is lost in waiting grows with it, and a clip restored twice at its end is then 1 % or less
+# a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
+SHARE = 4
+# segments; what is lost in waiting grows with it, and a clip restored twice at its end is then 1 % or less
+LONGEST_RUN = 16
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,10 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
-            raise OptionError(f"a shard must be one of 1/{self.count} to {self.count}/{self.count}, got {self.number}/{self.count}")
+            raise OptionError(
+                f"a shard must be one of 1/{self.count} to {self.count}/{self.count}, got "
+                f"{self.number}/{self.count}"
+            )
 
     def run_length(self, missing: int) -> int:
         """Return how many segments in a row to take when so many are missing."""
@@ -56,7 +68,10 @@ class Shard:
         begins somewhere else.
         """
         home = (self.number - 1) * total // self.count
-        return [*(each for each in missing if each.number >= home), *(each for each in missing if each.number < home)]
+        return [
+            *(each for each in missing if each.number >= home),
+            *(each for each in missing if each.number < home),
+        ]
 
 
 def check_shared(request: Request) -> None:
@@ -68,9 +83,15 @@ def check_shared(request: Request) -> None:
 def check_options(options: RestoreOptions) -> None:
     """Refuse what shards can't do together. Raises OptionError."""
     if options.overwrite:
-        raise OptionError("--overwrite would let a shard that comes late begin anew what the others finished; remove the output first")
+        raise OptionError(
+            "--overwrite would let a shard that comes late begin anew what the others finished; remove the "
+            "output first"
+        )
     if options.restart:
-        raise OptionError("--restart would discard what other shards are at; remove the folder OUTPUT.vidrestore before they start")
+        raise OptionError(
+            "--restart would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
+            "they start"
+        )
 
 
 class ClaimedWork:
@@ -137,7 +158,9 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-def restore_shard(request: Request, shard: Shard, loader: RestorerLoader, on_event: Listener, *, wait: bool) -> Summary | None:
+def restore_shard(
+    request: Request, shard: Shard, loader: RestorerLoader, on_event: Listener, *, wait: bool
+) -> Summary | None:
     """Do what a shard can for one video, and return the summary once its output is there, whoever joined it.
 
     With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
@@ -210,7 +233,9 @@ def _inside(folder: WorkFolder) -> Iterator[Claims]:
 class _Sharded:
     """A shard at work on one video."""
 
-    def __init__(self, job: Job, folder: WorkFolder, claims: Claims, shard: Shard, on_event: Listener) -> None:
+    def __init__(
+        self, job: Job, folder: WorkFolder, claims: Claims, shard: Shard, on_event: Listener
+    ) -> None:
         self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
         self.began = time.monotonic()
         self._claimed: ClaimedWork | None = None
@@ -255,7 +280,9 @@ class _Sharded:
 
     def is_named(self) -> bool:
         """Is the output there, whoever joined it? What describes it is removed after what describes the job."""
-        return self.folder.output.exists() and (self.folder.read("job") is None or named_output(self.folder) is not None)
+        return self.folder.output.exists() and (
+            self.folder.read("job") is None or named_output(self.folder) is not None
+        )
 
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
@@ -271,8 +298,14 @@ class _Sharded:
         if found is None:
             damage = outcome.damage if outcome else None
             found = Summary(self.job.info.path, self.job.plan.output, len(timeline.pts), 0.0, damage=damage)
-        retried, seconds, others = work.retried if work else 0, time.monotonic() - self.began, max(0, found.frames - own)
-        return announced(replace(found, seconds=seconds, retried=retried, reused=others, before=own == 0), self.on_event)
+        retried, seconds, others = (
+            work.retried if work else 0,
+            time.monotonic() - self.began,
+            max(0, found.frames - own),
+        )
+        return announced(
+            replace(found, seconds=seconds, retried=retried, reused=others, before=own == 0), self.on_event
+        )
 
     def _step(self) -> bool:
         """Do what is to be done next; False if others are at all of it."""

@@ -21,7 +21,14 @@ class ShardedBatch(Batch):
     """
 
     def __init__(
-        self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions, shard: Shard, *, recursive: bool = False
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        shard: Shard,
+        *,
+        recursive: bool = False,
     ) -> None:
         super().__init__(sources, output, task, options, recursive=recursive)
         self.shard = shard
@@ -58,9 +65,13 @@ class ShardedBatch(Batch):
         home = (self.shard.number - 1) * len(self.sources) // self.shard.count
         return self.sources[home:] + self.sources[:home]
 
-    def _attempt(self, source: str, on_event: Listener, *, wait: bool = False) -> Summary | VidRestoreError | None:
+    def _attempt(
+        self, source: str, on_event: Listener, *, wait: bool = False
+    ) -> Summary | VidRestoreError | None:
         try:
-            return restore_shard(self.request(source), self.shard, self.loader(source, on_event), on_event, wait=wait)
+            return restore_shard(
+                self.request(source), self.shard, self.loader(source, on_event), on_event, wait=wait
+            )
         except VidRestoreError as error:
             return error
 
@@ -71,7 +82,14 @@ class WorkersBatch(Batch):
     """
 
     def __init__(
-        self, sources: Sequence[str], output: str | None, task: str, options: RestoreOptions, workers: Workers, *, recursive: bool = False
+        self,
+        sources: Sequence[str],
+        output: str | None,
+        task: str,
+        options: RestoreOptions,
+        workers: Workers,
+        *,
+        recursive: bool = False,
     ) -> None:
         super().__init__(sources, output, task, options, recursive=recursive)
         self.workers = workers
@@ -79,7 +97,9 @@ class WorkersBatch(Batch):
             check_shared(self.request(source))
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
-        return restore_request(self.request(source), self.loader(source, on_event), on_event, partial(restore_with, self.workers))
+        return restore_request(
+            self.request(source), self.loader(source, on_event), on_event, partial(restore_with, self.workers)
+        )
 
     def close(self) -> None:
         self.workers.stop()

@@ -42,7 +42,9 @@ class Worker:
         self._restorer: Restorer | None = None
 
     def _loaded(self, request: Request) -> Restorer:
-        if self._restorer is None:  # all requests to a worker are of one batch: their task and options are the same
+        if (
+            self._restorer is None
+        ):  # all requests to a worker are of one batch: their task and options are the same
             self._restorer = load_restorer(request.task, request.options)
         return self._restorer
 
@@ -61,7 +63,9 @@ class Worker:
         folder = request.work_folder()
         with open_job(request, lambda: self._loaded(request)) as job:
             if folder.read("plan") is None:
-                raise PlanError(f"{folder.path}: a worker finds no plan there; all workers must see the same folders")
+                raise PlanError(
+                    f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
+                )
             with Claims(folder.path, owner=str(self.shard.number)) as claims:
                 claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
                 while (missing := claimed.missing()) and claimed.step(missing):
@@ -156,7 +160,9 @@ class _Turn:
         self.deaths[first.number] += 1
         if self.deaths[first.number] >= DEATHS:
             where = f"{source}, frame {first.first} and on"
-            raise WorkerError(f"{where}: {DEATHS} workers died there, the last one {reason}; is there enough memory?")
+            raise WorkerError(
+                f"{where}: {DEATHS} workers died there, the last one {reason}; is there enough memory?"
+            )
         self.work.on_event(Warned(source, f"a worker died {reason}; another does what it was at"))
 
     def _done(self) -> int:

@@ -1,7 +1,8 @@
-"""Measurements of a film in one `.safetensors` file: written frame by frame, read clip by clip, with all that makes it a film again.
+"""Measurements of a film in one `.safetensors` file: written frame by frame, read clip by clip, with all that
+makes it a film again.
 
-Three tensors, in this order, so that a film of unknown length can be written in one pass (the header of fixed size comes first and is
-filled in last):
+Three tensors, in this order, so that a film of unknown length can be written in one pass (the header of fixed
+size comes first and is filled in last):
 
     measurements  (F, P, M) F16 or F32: F frames, P patches, M measurements of each, on the 0-255 scale
     pts           (F,) I64: when each frame begins, in ticks of `video.time_base`
@@ -76,7 +77,10 @@ class Measured:
     def grids(self) -> tuple[PatchGrid, ...]:
         """The patches of each plane, an alpha plane included."""
         video = self.video
-        sizes = (video.format.plane_size(plane, video.height, video.width) for plane in range(video.format.plane_count))
+        sizes = (
+            video.format.plane_size(plane, video.height, video.width)
+            for plane in range(video.format.plane_count)
+        )
         return tuple(PatchGrid(height, width, self.patch) for height, width in sizes)
 
     @property
@@ -90,8 +94,13 @@ class Measured:
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
             "video": _video_to_json(self.video),
-        } | {key: getattr(self, key) for key in ("patch", "measurements", "sigma", "seed", "source", "left_out")}
-        return {"format": FORMAT, "version": VERSION} | {key: json.dumps(value) for key, value in values.items()}
+        } | {
+            key: getattr(self, key)
+            for key in ("patch", "measurements", "sigma", "seed", "source", "left_out")
+        }
+        return {"format": FORMAT, "version": VERSION} | {
+            key: json.dumps(value) for key, value in values.items()
+        }
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
@@ -103,7 +112,10 @@ class Measured:
         values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
         measured = cls(model=str(model["name"]), sha256=str(model["sha256"]), **values)
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
-            raise ValueError(f"planes {planes} do not fit {measured.video.width}x{measured.video.height} {measured.video.format.name}")
+            raise ValueError(
+                f"planes {planes} do not fit {measured.video.width}x{measured.video.height} "
+                f"{measured.video.format.name}"
+            )
         return measured
 
 
@@ -111,7 +123,11 @@ def _video_to_json(video: VideoInfo) -> dict[str, Any]:
     values = {key: getattr(video, key) for key in (*_PLAIN, "display_matrix", "content_light")}
     values |= {key: None if (value := getattr(video, key)) is None else str(value) for key in _FRACTIONS}
     display = video.mastering_display and [str(value) for value in video.mastering_display]
-    return values | {"mastering_display": display, "format": asdict(video.format), "colour": asdict(video.colour)}
+    return values | {
+        "mastering_display": display,
+        "format": asdict(video.format),
+        "colour": asdict(video.colour),
+    }
 
 
 def _video_from_json(values: dict[str, Any]) -> VideoInfo:
@@ -128,9 +144,11 @@ def _video_from_json(values: dict[str, Any]) -> VideoInfo:
 
 
 class MeasurementWriter:
-    """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on an error nothing is left.
+    """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
+    an error nothing is left.
 
-    `half` stores 16-bit floats. Raises MediaError where the file can't be written, OutputExistsError where another one took its name.
+    `half` stores 16-bit floats. Raises MediaError where the file can't be written, OutputExistsError where
+    another one took its name.
     """
 
     def __init__(self, output: str, measured: Measured, *, half: bool, overwrite: bool = False) -> None:
@@ -149,7 +167,9 @@ class MeasurementWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 self._finish()
@@ -186,7 +206,9 @@ class MeasurementWriter:
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
-        """Eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks to a multiple of 8."""
+        """Eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks to a
+        multiple of 8.
+        """
         shapes = {
             "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
             "pts": ("I64", [frames]),
@@ -205,8 +227,8 @@ class MeasurementWriter:
 class MeasurementReader:
     """A file of measurements, read a few frames at a time. Use it as a context manager.
 
-    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError where the file is no such file, of another
-    version, or not whole.
+    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError where the file is
+    no such file, of another version, or not whole.
     """
 
     def __init__(self, path: str) -> None:
@@ -214,7 +236,9 @@ class MeasurementReader:
         try:
             self._file: BinaryIO = open_regular(path, follow=True)  # closed by __exit__
         except OSError as error:
-            raise MediaError(f"{path}: can't be read ({error.strerror}); expected a file that `vidrestore sense` wrote") from error
+            raise MediaError(
+                f"{path}: can't be read ({error.strerror}); expected a file that `vidrestore sense` wrote"
+            ) from error
         try:
             self._open()
         except BaseException:
@@ -224,7 +248,9 @@ class MeasurementReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
     @property
@@ -245,7 +271,8 @@ class MeasurementReader:
             raise self._foreign("it holds something else")
         if metadata.get("version") != VERSION:
             raise MediaError(
-                f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads version {VERSION}; "
+                f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads "
+                f"version {VERSION}; "
                 "recover with the vidrestore that wrote it, or measure the film again"
             )
         try:
@@ -254,7 +281,9 @@ class MeasurementReader:
             self._check_shapes()
         except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise MediaError(f"{self.path}: its header is damaged ({reason}); copy it again or measure the film again") from error
+            raise MediaError(
+                f"{self.path}: its header is damaged ({reason}); copy it again or measure the film again"
+            ) from error
         self._check_size()
         self.pts: NDArray[np.int64] = self._read("pts")
         self.durations: NDArray[np.int64] = self._read("durations")
@@ -273,11 +302,17 @@ class MeasurementReader:
         return header, 8 + length
 
     def _foreign(self, reason: str) -> MediaError:
-        return MediaError(f"{self.path}: not a file of measurements ({reason}); expected one that `vidrestore sense` wrote")
+        return MediaError(
+            f"{self.path}: not a file of measurements ({reason}); expected one that `vidrestore sense` wrote"
+        )
 
     def _check_shapes(self) -> None:
         frames = self._tensors["measurements"].shape[0]
-        expected = {"measurements": (frames, self.measured.patches, self.measured.measurements), "pts": (frames,), "durations": (frames,)}
+        expected = {
+            "measurements": (frames, self.measured.patches, self.measured.measurements),
+            "pts": (frames,),
+            "durations": (frames,),
+        }
         for name, tensor in self._tensors.items():
             if tensor.shape != expected[name]:
                 raise ValueError(f"{name} of shape {tensor.shape}, but {expected[name]} was expected")
@@ -286,7 +321,10 @@ class MeasurementReader:
         found = os.fstat(self._file.fileno()).st_size
         promised = self._data + max(tensor.stop for tensor in self._tensors.values())
         if found < promised:
-            raise MediaError(f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the film again")
+            raise MediaError(
+                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the film "
+                "again"
+            )
 
     def _read(self, name: str, first: int = 0, stop: int | None = None) -> NDArray[Any]:
         tensor = self._tensors[name]
@@ -295,7 +333,9 @@ class MeasurementReader:
         self._file.seek(self._data + tensor.start + first * row * tensor.dtype.itemsize)
         values = np.frombuffer(self._file.read((stop - first) * row * tensor.dtype.itemsize), tensor.dtype)
         if len(values) != (stop - first) * row:
-            raise MediaError(f"{self.path}: ended while frames {first} to {stop - 1} were read; has the file changed?")
+            raise MediaError(
+                f"{self.path}: ended while frames {first} to {stop - 1} were read; has the file changed?"
+            )
         return values.reshape(stop - first, *tensor.shape[1:])
 
 
@@ -312,6 +352,10 @@ class _Tensor:
     def of(cls, entry: Mapping[str, Any]) -> _Tensor:
         start, stop = entry["data_offsets"]
         tensor = cls(_TYPES[entry["dtype"]], tuple(entry["shape"]), start, stop)
-        if start < 0 or min(tensor.shape) < 1 or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize:
+        if (
+            start < 0
+            or min(tensor.shape) < 1
+            or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize
+        ):
             raise ValueError(f"a tensor of shape {tensor.shape} in bytes {start} to {stop}")
         return tensor

@@ -33,7 +33,9 @@ from vidrestore.sensing.measurements_file import Measured, MeasurementReader
 from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
 from vidrestore.weights import Model, load_model
 
-BF16_BELOW = 0.35  # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to show
+# rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
+# show
+BF16_BELOW = 0.35
 
 
 def recover(
@@ -44,10 +46,11 @@ def recover(
     on_event: Listener | None = None,
     **overrides: Any,
 ) -> Summary:
-    """Make a film from the measurements in `source`, with the times, size, colour and rotation of the one that was measured.
+    """Make a film from the measurements in `source`, with the times, size, colour and rotation of the one
+    that was measured.
 
-    `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are fields of RecoverOptions and
-    win over `options`. Raises VidRestoreError; then there is no output.
+    `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
+    fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
     chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
@@ -61,15 +64,22 @@ def recover(
 
 
 def recovering_model(source: str, measured: Measured, asked: str | None) -> Model:
-    """The very weights that measured: by the name in the file, or those that were `asked` for. CheckpointError where they are others."""
+    """The very weights that measured: by the name in the file, or those that were `asked` for.
+    CheckpointError where they are others.
+    """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(asked or measured.model)
     except CheckpointError as error:
-        raise error if asked else CheckpointError(f"{made}, which can't be loaded here; name its file with --model ({error})") from error
+        raise (
+            error
+            if asked
+            else CheckpointError(f"{made}, which can't be loaded here; name its file with --model ({error})")
+        ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
-            f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights that measured can recover: "
+            f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
+            "that measured can recover: "
             "name their file with --model"
         )
     return model
@@ -81,32 +91,62 @@ def recovered_info(measured: Measured) -> SourceInfo:
 
 
 def _recover(
-    reader: MeasurementReader, output: str, info: SourceInfo, encoder: EncoderChoice, model: Model, options: RecoverOptions, tell: Listener
+    reader: MeasurementReader,
+    output: str,
+    info: SourceInfo,
+    encoder: EncoderChoice,
+    model: Model,
+    options: RecoverOptions,
+    tell: Listener,
 ) -> Summary:
     began = time.monotonic()
-    details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "rate": reader.measured.rate, "sigma": reader.measured.sigma}
+    details = {
+        "encoder": encoder.encoder,
+        "pix_fmt": encoder.pix_fmt,
+        "rate": reader.measured.rate,
+        "sigma": reader.measured.sigma,
+    }
     tell(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
-    writer = VideoWriter(output, source=info, encoder=encoder, copy=(), frames=reader.frames, overwrite=options.overwrite, rate=options.cfr)
-    frames = buffered(recovered_frames(reader, cast(Network, model.network), options), QUEUE_BYTES, frame_bytes)
+    writer = VideoWriter(
+        output,
+        source=info,
+        encoder=encoder,
+        copy=(),
+        frames=reader.frames,
+        overwrite=options.overwrite,
+        rate=options.cfr,
+    )
+    frames = buffered(
+        recovered_frames(reader, cast(Network, model.network), options), QUEUE_BYTES, frame_bytes
+    )
     with closing(frames), writer:
         for frame in counted(frames, reader.path, reader.frames, "recover", tell):
             writer.write(frame)
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
-        warnings.append(f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had them")
+        warnings.append(
+            f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
+            "them"
+        )
     for warning in warnings:
         tell(Warned(reader.path, warning))
     return finished(Summary(reader.path, output, reader.frames, time.monotonic() - began), tell)
 
 
 def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
-    """(start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first, stop) are its own."""
+    """(start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first, stop)
+    are its own.
+    """
     stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
     return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
 
 
-def recovered_frames(reader: MeasurementReader, network: Network, options: RecoverOptions) -> Generator[Frame]:
-    """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as memory allows."""
+def recovered_frames(
+    reader: MeasurementReader, network: Network, options: RecoverOptions
+) -> Generator[Frame]:
+    """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as
+    memory allows.
+    """
     threads = options.threads or available_cores()
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
@@ -134,23 +174,34 @@ class Recoverer:
 
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
-        """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames, those that are wanted."""
+        """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames,
+        those that are wanted.
+        """
         measurements, times = clip
         grids, pixels = self.measured.grids, self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
-        native = [grey_to_planes([self._plane(part, grid, times)], pixels)[0] for part, grid in zip(parts, grids, strict=True)]
-        return [Frame(tuple(plane[index] for plane in native), pts, duration) for index, (pts, duration) in enumerate(times)]
+        native = [
+            grey_to_planes([self._plane(part, grid, times)], pixels)[0]
+            for part, grid in zip(parts, grids, strict=True)
+        ]
+        return [
+            Frame(tuple(plane[index] for plane in native), pts, duration)
+            for index, (pts, duration) in enumerate(times)
+        ]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
         patches = torch.empty(len(times), grid.count, grid.patch**2)
         for first in range(0, grid.count, CHUNK):
-            groups = measurements[:, first : first + CHUNK].transpose(0, 1)  # a group is a patch's place in all frames
+            groups = measurements[:, first : first + CHUNK].transpose(
+                0, 1
+            )  # a group is a patch's place in all frames
             patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
-                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are no numbers; the measurements "
+                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are "
+                "no numbers; the measurements "
                 "or the weights may be damaged (see `vidrestore weights verify`)"
             )
         return plane

@@ -1,11 +1,12 @@
-"""Compressed sensing of film: `sense` keeps a few measurements of every patch, `recover` makes the film again from those alone.
+"""Compressed sensing of film: `sense` keeps a few measurements of every patch, `recover` makes the film again
+from those alone.
 
-As in the DUST paper (Section IV): patches lie side by side, each is multiplied by the network's own sensing matrix, and a patch is
-recovered together with those at the same place in the other frames of a clip of 20. Clips don't overlap; the last one reaches back to
-full length, and gives only the frames that no other has.
+As in the DUST paper (Section IV): patches lie side by side, each is multiplied by the network's own sensing
+matrix, and a patch is recovered together with those at the same place in the other frames of a clip of 20.
+Clips don't overlap; the last one reaches back to full length, and gives only the frames that no other has.
 
-Measured on real clips at a rate of 0.2: 16-bit measurements cost less than 0.001 dB; bf16 in the network up to 0.01 dB at 34 dB; frames
-at the edges of a clip are within 0.02 dB of what they are in the middle of one.
+Measured on real clips at a rate of 0.2: 16-bit measurements cost less than 0.001 dB; bf16 in the network up
+to 0.01 dB at 34 dB; frames at the edges of a clip are within 0.02 dB of what they are in the middle of one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWr
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
-HALF_LIMIT = 60000.0  # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
+HALF_LIMIT = (
+    60000.0  # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
+)
 WHITE = 256.0  # no sample is above it, whatever the depth
 
 Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
@@ -60,18 +63,26 @@ def sense(
 ) -> Summary:
     """Measure the film `source` into the `.safetensors` file `output`; done when it returns.
 
-    `source` is a path, or "-" for a y4m film on standard input. `overrides` are fields of SenseOptions (`rate=0.2`) and win over
-    `options`. Sound and all other streams are left out. Raises VidRestoreError; then there is no output.
+    `source` is a path, or "-" for a y4m film on standard input. `overrides` are fields of SenseOptions
+    (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
+    then there is no output.
     """
     chosen, tell = chosen_options(SenseOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
     _check_measurements_name(output)
     check_output(output, source, overwrite=chosen.overwrite)
     if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
-        raise MediaError(f"{output}: the output is the weights that measure, without which nothing is recovered; give -o another name")
+        raise MediaError(
+            f"{output}: the output is the weights that measure, without which nothing is recovered; give -o "
+            "another name"
+        )
     model = sensing_model(chosen)
     with VideoReader(source) as reader:
-        check_picture(source, reader.info.video, "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv")
+        check_picture(
+            source,
+            reader.info.video,
+            "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv",
+        )
         tell(Started(source, output, "sense", model.card.name, "cpu"))
         return _sense(reader, output, model, chosen, tell)
 
@@ -82,11 +93,15 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: dict[s
 
 def _check_measurements_name(output: str) -> None:
     if not output.endswith(SUFFIX):
-        raise MediaError(f"{output}: measurements are written as {SUFFIX}; give -o a name such as film{SUFFIX}")
+        raise MediaError(
+            f"{output}: measurements are written as {SUFFIX}; give -o a name such as film{SUFFIX}"
+        )
 
 
 def sensing_cards() -> dict[str, Card]:
-    """The listed weights that have a sensing matrix, by their rate as a text such as "0.2"; the first one where several have the same."""
+    """The listed weights that have a sensing matrix, by their rate as a text such as "0.2"; the first one
+    where several have the same.
+    """
     cards: dict[str, Card] = {}
     for card in read_manifest().values():
         if measurements := card.config.get("measurements"):
@@ -95,22 +110,33 @@ def sensing_cards() -> dict[str, Card]:
 
 
 def sensing_model(options: SenseOptions) -> Model:
-    """The weights that an option names or whose rate it asks for. Raises OptionError for a rate that none has, CheckpointError."""
+    """The weights that an option names or whose rate it asks for. Raises OptionError for a rate that none
+    has, CheckpointError.
+    """
     if options.model is None:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
         if rate not in cards:
             known = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
-            raise OptionError(f"no weights for a rate of {options.rate:g}; there are: {known}. --model takes a file of your own")
+            raise OptionError(
+                f"no weights for a rate of {options.rate:g}; there are: {known}. --model takes a file of "
+                "your own"
+            )
         return load_model(cards[rate].name)
     model = load_model(options.model)
     pixels = model.card.config.get("patch", 16) ** 2
     measurements = model.card.config.get("measurements")
     if not measurements:
         known = ", ".join(card.name for card in sensing_cards().values()) or "none"
-        raise CheckpointError(f"{options.model}: has no sensing matrix (its task is {model.card.task}); weights that have one: {known}")
+        raise CheckpointError(
+            f"{options.model}: has no sensing matrix (its task is {model.card.task}); weights that have "
+            f"one: {known}"
+        )
     if options.rate is not None and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}":
-        raise OptionError(f"{options.model} measures at a rate of {measurements / pixels:.2g}, not {options.rate:g}; leave --rate out")
+        raise OptionError(
+            f"{options.model} measures at a rate of {measurements / pixels:.2g}, not {options.rate:g}; "
+            "leave --rate out"
+        )
     return model
 
 
@@ -118,15 +144,30 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
     network, info = cast(Network, model.network), reader.info
     measured = _description(info, model, options)
     total, began = expected_frames(info, WHOLE), time.monotonic()
-    tell(Planned(info.path, total, details={"rate": measured.rate, "measurements": measured.measurements, "patches": measured.patches}))
+    tell(
+        Planned(
+            info.path,
+            total,
+            details={
+                "rate": measured.rate,
+                "measurements": measured.measurements,
+                "patches": measured.patches,
+            },
+        )
+    )
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
     half = sensor.largest <= HALF_LIMIT
     decoded = buffered(reader.frames(), QUEUE_BYTES, frame_bytes)
-    with closing(decoded), MeasurementWriter(output, measured, half=half, overwrite=options.overwrite) as writer:
+    with (
+        closing(decoded),
+        MeasurementWriter(output, measured, half=half, overwrite=options.overwrite) as writer,
+    ):
         for frame in counted(decoded, info.path, total, "sense", tell):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
     if measured.left_out:
-        tell(Warned(info.path, f"measurements hold the picture only; left out: {', '.join(measured.left_out)}"))
+        tell(
+            Warned(info.path, f"measurements hold the picture only; left out: {', '.join(measured.left_out)}")
+        )
     damage = reader.damage.summary() if reader.damage.found else None
     return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), tell)
 
@@ -151,17 +192,22 @@ class Sensor:
     The noise follows from the seed and a frame's place in the film alone.
     """
 
-    def __init__(self, network: Network, pixels: PixelFormat, grids: tuple[PatchGrid, ...], sigma: float, seed: int) -> None:
+    def __init__(
+        self, network: Network, pixels: PixelFormat, grids: tuple[PatchGrid, ...], sigma: float, seed: int
+    ) -> None:
         self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
     def largest(self) -> float:
-        """No measurement is further from 0, whatever is filmed; noise is taken to stay within 10 standard deviations. Infinite for
-        floating-point samples, which have no bound."""
+        """No measurement is further from 0, whatever is filmed; noise is taken to stay within 10 standard
+        deviations. Infinite for floating-point samples, which have no bound.
+        """
         if self.pixels.depth == 32:
             return float("inf")
-        unit = self.network.measure(torch.eye(self.network.config.patch**2)).detach()  # (N, M), the sensing matrix transposed
+        unit = self.network.measure(
+            torch.eye(self.network.config.patch**2)
+        ).detach()  # (N, M), the sensing matrix transposed
         return float(WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()
@@ -171,7 +217,9 @@ class Sensor:
         patches = torch.cat([grid.cut(plane[None])[0] for grid, plane in zip(self.grids, grey, strict=True)])
         measurements = self.network.measure(patches)
         if self.sigma:
-            measurements = measurements + self.sigma * torch.randn(measurements.shape, generator=self.generator)
+            measurements = measurements + self.sigma * torch.randn(
+                measurements.shape, generator=self.generator
+            )
         return measurements
 
 

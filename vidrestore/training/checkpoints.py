@@ -1,4 +1,6 @@
-"""Checkpoints on disk: the one that is there stays until the next is whole, and one process at a time writes it."""
+"""Checkpoints on disk: the one that is there stays until the next is whole, and one process at a time writes
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def no_other(path: Path) -> Iterator[None]:
     except BusyError as error:
         raise ConfigError(f"{path.name} in {error}, with --resume; or choose another --output") from error
     except OSError as error:
-        raise CheckpointError(f"{beside}: can't be written ({error.strerror}); make room, or choose another --output") from error
+        raise CheckpointError(
+            f"{beside}: can't be written ({error.strerror}); make room, or choose another --output"
+        ) from error
     try:
         with heartbeat(lock.beat, BEAT):  # decoding all clips may take hours
             yield
@@ -39,7 +43,9 @@ def no_other(path: Path) -> Iterator[None]:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError where it can't be; the old one stays."""
+    """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError where it can't
+    be; the old one stays.
+    """
     try:
         with replacing(path) as stream:
             torch.save(state, stream)
@@ -47,7 +53,8 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         told = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         kept = "the one before is still there" if path.exists() else "there is none yet"
         raise CheckpointError(
-            f"{path}: step {state['step']} can't be written ({told}); {kept}; make room, then go on with --resume"
+            f"{path}: step {state['step']} can't be written ({told}); {kept}; make room, then go on with "
+            "--resume"
         ) from error
 
 

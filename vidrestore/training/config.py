@@ -28,9 +28,9 @@ LARGEST_CROP = 288  # photos are filmed at this height
 class FootageConfig:
     """Where pictures come from. Raises ConfigError for values out of range.
 
-    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty `stills` means no photos.
-    `validation` names the clips among those, without their folder, that are kept out of training and judged instead. Shares are in
-    [0, 1].
+    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
+    `stills` means no photos. `validation` names the clips among those, without their folder, that are kept
+    out of training and judged instead. Shares are in [0, 1].
     """
 
     clips: str | tuple[str, ...]
@@ -41,11 +41,15 @@ class FootageConfig:
     def __post_init__(self) -> None:
         require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
         bare = all(name == Path(name).name for name in self.validation)
-        require(bare, "validation", "names of files in the folder data.clips, without a folder", self.validation)
+        require(
+            bare, "validation", "names of files in the folder data.clips, without a folder", self.validation
+        )
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""
-        clips, photos = (", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders))
+        clips, photos = (
+            ", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders)
+        )
         return {"clips": clips, "photos": photos, "held out": ", ".join(self.validation)}
 
     @property
@@ -64,7 +68,11 @@ class DataConfig(FootageConfig):
 
     chroma_share: float = 0.2  # of groups
     match_share: float = 0.8  # of windows whose groups follow the motion; the others stay in place
-    strides: tuple[int, ...] = (8, 12, 16)  # of the grids that patches are taken from, in pixels; one is drawn per window
+    strides: tuple[int, ...] = (
+        8,
+        12,
+        16,
+    )  # of the grids that patches are taken from, in pixels; one is drawn per window
     groups_per_window: int = 280
     reuse: int = 6  # how often a group is trained on, each time with other noise, before it is replaced
     pool: int = 24_000  # groups in memory
@@ -73,20 +81,34 @@ class DataConfig(FootageConfig):
         super().__post_init__()
         for name in ("chroma_share", "match_share"):
             require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
-        require(bool(self.strides) and min(self.strides) >= 1, "strides", "one or more, each at least 1", self.strides)
+        require(
+            bool(self.strides) and min(self.strides) >= 1,
+            "strides",
+            "one or more, each at least 1",
+            self.strides,
+        )
         require(self.groups_per_window >= 1, "groups_per_window", "at least 1", self.groups_per_window)
         require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
-        require(self.pool >= self.groups_per_window, "pool", f"at least one window of {self.groups_per_window} groups", self.pool)
+        require(
+            self.pool >= self.groups_per_window,
+            "pool",
+            f"at least one window of {self.groups_per_window} groups",
+            self.pool,
+        )
 
 
 @dataclass(frozen=True)
 class PairDataConfig(FootageConfig):
-    """Crops of RGB footage, degraded. Raises ConfigError for values out of range; `still_share` counts crops here."""
+    """Crops of RGB footage, degraded. Raises ConfigError for values out of range; `still_share` counts crops
+    here.
+    """
 
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
     frames: int = 1  # of a degraded clip, whose middle frame is restored; as many as the network sees
-    widest: int | None = None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    widest: int | None = (
+        None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    )
     untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
     combined: float = 0.08  # share of the others that have a second degradation
     recompressed: float = 0.3  # share of the others that are compressed at last, as files are
@@ -96,7 +118,12 @@ class PairDataConfig(FootageConfig):
         require(self.frames >= 1 and self.frames % 2 == 1, "frames", "an odd number from 1 on", self.frames)
         known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
         require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
-        require(16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0, "crop", f"a multiple of 8 from 16 to {LARGEST_CROP}", self.crop)
+        require(
+            16 <= self.crop <= LARGEST_CROP and self.crop % 8 == 0,
+            "crop",
+            f"a multiple of 8 from 16 to {LARGEST_CROP}",
+            self.crop,
+        )
         cuts = self.widest is None or self.crop <= self.widest <= LARGEST_CROP
         require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_CROP}", self.widest)
         for name in ("untouched", "combined", "recompressed"):
@@ -105,23 +132,32 @@ class PairDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class ClipDataConfig(FootageConfig):
-    """Crops of RGB clips, and the same four times smaller. Raises ConfigError for values out of range; `still_share` counts crops here."""
+    """Crops of RGB clips, and the same four times smaller. Raises ConfigError for values out of range;
+    `still_share` counts crops here.
+    """
 
     frames: int = 5
     crop: int = 40  # side of the small crops in pixels
-    practical: bool = False  # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
+    practical: bool = (
+        False  # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.frames >= 1, "frames", "at least 1", self.frames)
         require(
-            8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0, "crop", f"a multiple of 8 from 8 to {LARGEST_CROP // 4}", self.crop
+            8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0,
+            "crop",
+            f"a multiple of 8 from 8 to {LARGEST_CROP // 4}",
+            self.crop,
         )
 
 
 @dataclass(frozen=True)
 class FlowDataConfig(FootageConfig):
-    """Pairs of RGB crops that a drawn flow leads from one to the other. Raises ConfigError for values out of range."""
+    """Pairs of RGB crops that a drawn flow leads from one to the other. Raises ConfigError for values out of
+    range.
+    """
 
     crop: int = 128
     reach: float = 12.0  # pixels: about the longest flow
@@ -134,10 +170,12 @@ class FlowDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class SetConfig:
-    """One of the papers' datasets (`vidrestore.datasets`) below a folder, which is relative to the configuration's own.
+    """One of the papers' datasets (`vidrestore.datasets`) below a folder, which is relative to the
+    configuration's own.
 
-    `validation` is what is judged: splits of the same dataset, or of others below that folder, as in ["test", "rain100l/test"]. Without
-    any, the network is judged on what it is trained on. Raises ConfigError for a dataset or split that isn't known.
+    `validation` is what is judged: splits of the same dataset, or of others below that folder, as in ["test",
+    "rain100l/test"]. Without any, the network is judged on what it is trained on. Raises ConfigError for a
+    dataset or split that isn't known.
     """
 
     dataset: str
@@ -150,12 +188,17 @@ class SetConfig:
         known = datasets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.judged]:
             require(name in known, "dataset", f"one of {', '.join(known)}", name)
-            require(split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split)
+            require(
+                split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split
+            )
 
     @property
     def judged(self) -> list[tuple[str, str]]:
         """Datasets and splits of `validation`."""
-        return [(name or self.dataset, split) for name, _, split in (entry.rpartition("/") for entry in self.validation)]
+        return [
+            (name or self.dataset, split)
+            for name, _, split in (entry.rpartition("/") for entry in self.validation)
+        ]
 
     def described(self) -> dict[str, str]:
         """For the card of the weights."""
@@ -176,7 +219,9 @@ class PairSetConfig(SetConfig):
 
 @dataclass(frozen=True)
 class ClipSetConfig(SetConfig):
-    """Crops of a dataset of clips, and the same four times smaller. Raises ConfigError for values out of range."""
+    """Crops of a dataset of clips, and the same four times smaller. Raises ConfigError for values out of
+    range.
+    """
 
     frames: int = 5
     crop: int = 64  # side of the small crops in pixels
@@ -197,7 +242,9 @@ class Schedule:
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 200
-    decay: float = 0.4  # share of the steps over which the learning rate falls, as a half cosine, to the floor
+    decay: float = (
+        0.4  # share of the steps over which the learning rate falls, as a half cosine, to the floor
+    )
     clip_norm: float = 1.0
     seed: int = 0
     precision: str = "bf16"
@@ -205,11 +252,19 @@ class Schedule:
     checkpoint_minutes: float = 3.0
     schedule: str = "cosine"
     floor: float | None = None  # the learning rate does not fall below; without, a cosine ends at 1 % of it
-    restarts: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)  # half cosines of equal length, and the share of the rate that each begins at
+    restarts: tuple[float, ...] = (
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )  # half cosines of equal length, and the share of the rate that each begins at
     patience: int = 5  # validations on a plateau until the rate is reduced
     factor: float = 0.3  # that it is reduced by
-    average: float = 0.999  # decay of the running average of the weights, which is what is judged and saved; 0: the network itself is
-    final: str = "last"  # what the weights are at the end: those of the last step, or the best of all validations
+    # decay of the running average of the weights, which is what is judged and saved; 0: the network itself is
+    average: float = 0.999
+    final: str = (
+        "last"  # what the weights are at the end: those of the last step, or the best of all validations
+    )
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every", "patience"):
@@ -223,7 +278,12 @@ class Schedule:
         for name, known in (("precision", PRECISIONS), ("schedule", SCHEDULES), ("final", FINAL)):
             require(getattr(self, name) in known, name, " or ".join(known), getattr(self, name))
         floor = 0.0 if self.floor is None else self.floor
-        require(0 <= floor <= self.learning_rate, "floor", f"from 0 to the learning rate's {self.learning_rate:g}", floor)
+        require(
+            0 <= floor <= self.learning_rate,
+            "floor",
+            f"from 0 to the learning rate's {self.learning_rate:g}",
+            floor,
+        )
         falls = bool(self.restarts) and all(0 < share <= 1 for share in self.restarts)
         require(falls, "restarts", "one or more shares, each above 0 and at most 1", self.restarts)
         require(0 < self.factor < 1, "factor", "between 0 and 1", self.factor)
@@ -234,9 +294,9 @@ class Schedule:
 class TrainingConfig(Schedule):
     """How to train on groups. Raises ConfigError for values out of range.
 
-    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest; levels are then drawn
-    evenly in their logarithm. `clip_noise`: noisy patches are clipped and rounded as a video file holds them; else noise stays as drawn,
-    as it always does on measurements.
+    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest;
+    levels are then drawn evenly in their logarithm. `clip_noise`: noisy patches are clipped and rounded as a
+    video file holds them; else noise stays as drawn, as it always does on measurements.
     """
 
     sigma: tuple[float, ...] = (1.0, 75.0)
@@ -244,16 +304,22 @@ class TrainingConfig(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(_is_range(self.sigma), "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
+        require(
+            _is_range(self.sigma),
+            "sigma",
+            "one level of 0 or more, or a lowest and a highest above 0",
+            self.sigma,
+        )
 
 
 @dataclass(frozen=True)
 class PairTrainingConfig(Schedule):
-    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for values out of range.
+    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for
+    values out of range.
 
-    `loss`: "spectrum" is that of MB-TaylorFormer V2; "psnr" is the mean logarithm of each crop's squared error, with
-    which NAFNet is trained (L. Chen et al., "Simple Baselines for Image Restoration", ECCV 2022), so that strong and
-    faint degradations count alike.
+    `loss`: "spectrum" is that of MB-TaylorFormer V2; "psnr" is the mean logarithm of each crop's squared
+    error, with which NAFNet is trained (L. Chen et al., "Simple Baselines for Image Restoration", ECCV 2022),
+    so that strong and faint degradations count alike.
     """
 
     batch: int = 2
@@ -272,7 +338,9 @@ class PairTrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class ClipTrainingConfig(Schedule):
-    """How to train on clips, and on flow; the defaults are for a CPU. Raises ConfigError for values out of range."""
+    """How to train on clips, and on flow; the defaults are for a CPU. Raises ConfigError for values out of
+    range.
+    """
 
     batch: int = 2
     learning_rate: float = 4e-4
@@ -293,24 +361,34 @@ FAMILY_SECTIONS = {  # of families with other ones
     "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
     "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
 }
-FAMILY_TASKS = {  # of families that are trained for others than TASKS; "all" and "flow" are for others to start from
+# of families that are trained for others than TASKS; "all" and "flow" are for others to start from
+FAMILY_TASKS = {
     "mb-taylorformer": ("dehaze", "derain", "desnow", "deblur", "denoise", "all"),
     "vsr-transformer": ("sr",),
     "spynet": ("flow",),
 }
 TASKS = ("denoise", "recover")
-TASK_OF = {"haze": "dehaze", "rain": "derain", "snow": "desnow", "blur": "deblur", "noise": "denoise"}  # by degradation
+TASK_OF = {
+    "haze": "dehaze",
+    "rain": "derain",
+    "snow": "desnow",
+    "blur": "deblur",
+    "noise": "denoise",
+}  # by degradation
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: the name of the weights and their task, the model by family and its own settings, the data, the training.
+    """One run: the name of the weights and their task, the model by family and its own settings, the data,
+    the training.
 
-    Raises ConfigError for a name that no weights can have, a task that the family isn't for, and denoising without noise.
+    Raises ConfigError for a name that no weights can have, a task that the family isn't for, and denoising
+    without noise.
 
-    `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise levels unless given.
+    `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise
+    levels unless given.
     """
 
     name: str
@@ -324,13 +402,28 @@ class RunConfig:
     settings: tuple[str, ...] = ()  # of the command line, that stand in place of what the file says
 
     def __post_init__(self) -> None:
-        require(bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)), "name", "of lower-case letters, digits and hyphens", self.name)
+        require(
+            bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)),
+            "name",
+            "of lower-case letters, digits and hyphens",
+            self.name,
+        )
         tasks = FAMILY_TASKS.get(self.family, TASKS)
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
         if isinstance(self.training, TrainingConfig):
             senses = bool(self.model.get("measurements"))
-            require(senses == (self.task == "recover"), "task", "recover with [model] measurements, else denoise", self.task)
-            require(senses or self.training.sigma[0] > 0, "[training] sigma", "above 0 to denoise", self.training.sigma)
+            require(
+                senses == (self.task == "recover"),
+                "task",
+                "recover with [model] measurements, else denoise",
+                self.task,
+            )
+            require(
+                senses or self.training.sigma[0] > 0,
+                "[training] sigma",
+                "above 0 to denoise",
+                self.training.sigma,
+            )
 
     @property
     def folder(self) -> Path:
@@ -345,10 +438,11 @@ class RunConfig:
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read one run; `settings` ("training.steps=1000", "data.clips=films") stand in place of what the file says.
+    """Read one run; `settings` ("training.steps=1000", "data.clips=films") stand in place of what the file
+    says.
 
-    Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what they are. OptionError for
-    settings of another form, or of a section that isn't known.
+    Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what
+    they are. OptionError for settings of another form, or of a section that isn't known.
     """
     try:
         text = read_limited(path, LARGEST_TOML, follow=True).decode()
@@ -364,16 +458,26 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConf
     settings = tuple(settings)
     content = with_settings(parse_toml(text, str(path)), settings, TABLES)
     family = content.get("family")
-    for name, kind in (FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS).items():
+    for name, kind in (
+        FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS
+    ).items():
         if name in content:
             of_a_set = isinstance(content[name], dict) and "dataset" in content[name]
-            content[name] = section(SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]")
+            content[name] = section(
+                SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]"
+            )
     return section(RunConfig, content, str(path), path=path, settings=settings)
 
 
 def written_config(config: RunConfig) -> str:
     """A run as a TOML file, defaults included, which in the folder of the first reads back equal."""
-    return toml({item.name: getattr(config, item.name) for item in fields(config) if item.name not in ("path", "settings")})
+    return toml(
+        {
+            item.name: getattr(config, item.name)
+            for item in fields(config)
+            if item.name not in ("path", "settings")
+        }
+    )
 
 
 def _is_range(sigma: tuple[float, ...]) -> bool:

@@ -1,4 +1,6 @@
-"""The training loop: batches, optimiser, average of the weights, held-out figures, checkpoints to resume from."""
+"""The training loop: batches, optimiser, average of the weights, held-out figures, checkpoints to resume
+from.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ from vidrestore.training.run_records import CurvePicture, StepLog
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.stopping import interrupts_held
 from vidrestore.training.tensorboard import tensorboard_listener
-from vidrestore.training.training_events import Began, Figures, Interrupted, Listener, Noticed, Stepped, Validated, noted, to_all
+from vidrestore.training.training_events import (
+    Began,
+    Figures,
+    Interrupted,
+    Listener,
+    Noticed,
+    Stepped,
+    Validated,
+    noted,
+    to_all,
+)
 from vidrestore.weights.checkpoint import save_model
 
 SMALLEST_SCALE = 2.0**-10  # of losses in fp16: where gradients overflow even so, training has diverged
@@ -46,25 +58,31 @@ def train(
 ) -> Path:
     """Train as the configuration says and write `<output>/<name>.safetensors`; returns its path.
 
-    Those are the averaged weights of the last step, or of the best validation where `config.training.final` is "best";
-    `<name>.best.safetensors` are the latter in any case. A checkpoint stands beside them every few minutes, and when the run is
-    interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out figures, and with `tensorboard`
-    the folder `<name>.tensorboard` holds both. With `resume` the run goes on from the checkpoint, or begins anew where there is none.
-    Batches and noise follow from the seed and the step, so a resumed run computes what it would have computed; only the loss that is
-    reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run. It first makes the
-    windows of that step again, which takes a minute or so.
+    Those are the averaged weights of the last step, or of the best validation where `config.training.final`
+    is "best"; `<name>.best.safetensors` are the latter in any case. A checkpoint stands beside them every few
+    minutes, and when the run is interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows the
+    loss and the held-out figures, and with `tensorboard` the folder `<name>.tensorboard` holds both. With
+    `resume` the run goes on from the checkpoint, or begins anew where there is none. Batches and noise follow
+    from the seed and the step, so a resumed run computes what it would have computed; only the loss that is
+    reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run.
+    It first makes the windows of that step again, which takes a minute or so.
 
-    `reading` says how data is read. Started by torchrun, in several processes, each computes its share of every batch; the first writes.
+    `reading` says how data is read. Started by torchrun, in several processes, each computes its share of
+    every batch; the first writes.
 
-    `init` (a name or file of weights of the same network, or of several parts of it) is where a new run starts; a resumed one has its own.
+    `init` (a name or file of weights of the same network, or of several parts of it) is where a new run
+    starts; a resumed one has its own.
 
-    Raises ConfigError for data that isn't there or doesn't fit the network, for a checkpoint of another run or one that would be
-    overwritten, where another process trains the same, and when training diverges; MediaError for data that can't be read;
-    CheckpointError for weights that don't fit and for what can't be written; OptionError for a device or package that isn't there;
-    LostError and WorkerError where another process of the run ends; KeyboardInterrupt after Ctrl-C.
+    Raises ConfigError for data that isn't there or doesn't fit the network, for a checkpoint of another run
+    or one that would be overwritten, where another process trains the same, and when training diverges;
+    MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be
+    written; OptionError for a device or package that isn't there; LostError and WorkerError where another
+    process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with memory_watched(config), processes(device) as (together, place):
-        return _go(Run(config, output, place, together), resume, sources_of(init), tensorboard, reading, listen)
+        return _go(
+            Run(config, output, place, together), resume, sources_of(init), tensorboard, reading, listen
+        )
 
 
 @contextmanager
@@ -73,24 +91,37 @@ def memory_watched(config: RunConfig) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+        if not isinstance(
+            error, (MemoryError, torch.OutOfMemoryError)
+        ) and "can't allocate memory" not in str(error):
             raise
         told = str(error).splitlines()[0] if str(error) else "no more to be had"
-        raise ConfigError(f"{config.path}: memory ran out ({told}); try a smaller training.batch, now {config.training.batch}") from error
+        raise ConfigError(
+            f"{config.path}: memory ran out ({told}); try a smaller training.batch, now "
+            f"{config.training.batch}"
+        ) from error
 
 
-def _go(run: Run, resume: bool, init: Sequence[str | Path], tensorboard: bool, reading: Reading, listen: Listener) -> Path:
+def _go(
+    run: Run, resume: bool, init: Sequence[str | Path], tensorboard: bool, reading: Reading, listen: Listener
+) -> Path:
     """Begin or go on, and keep records of it; returns the path of the weights."""
     with ExitStack() as stack:
         if run.together.first:
             stack.enter_context(no_other(run.checkpoint))
         resumes = run.checkpoint.exists()
         if resumes and not resume:
-            raise ConfigError(f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or remove it")
+            raise ConfigError(
+                f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or "
+                "remove it"
+            )
         if resumes:
             run.load_checkpoint()
         elif run.weights_path.exists():
-            raise ConfigError(f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, or move it away")
+            raise ConfigError(
+                f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, "
+                "or move it away"
+            )
         else:
             for source in init:
                 run.start_from(source)
@@ -106,7 +137,11 @@ def _records(run: Run, tensorboard: bool, listen: Listener) -> Iterator[Listener
     beside = run.output / run.config.name
     with ExitStack() as stack:
         log = stack.enter_context(closing(StepLog(beside.with_suffix(".log.jsonl"))))
-        listeners: list[Listener] = [log, CurvePicture(beside.with_suffix(".svg"), log, lambda: run.curve), listen]
+        listeners: list[Listener] = [
+            log,
+            CurvePicture(beside.with_suffix(".svg"), log, lambda: run.curve),
+            listen,
+        ]
         if tensorboard:
             listeners.append(stack.enter_context(tensorboard_listener(beside.with_suffix(".tensorboard"))))
         yield to_all(*listeners)
@@ -114,7 +149,9 @@ def _records(run: Run, tensorboard: bool, listen: Listener) -> Iterator[Listener
 
 @dataclass(frozen=True)
 class Best:
-    """The weights that were best at a validation, and what they came to: mean PSNR (dB) over the held-out figures."""
+    """The weights that were best at a validation, and what they came to: mean PSNR (dB) over the held-out
+    figures.
+    """
 
     step: int
     psnr: float
@@ -124,15 +161,18 @@ class Best:
 class Run:
     """State of one training run: the network, the average of its weights, the optimiser, and how far it is.
 
-    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be made, and a batch that the
-    processes can't share.
+    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be
+    made, and a batch that the processes can't share.
     """
 
-    def __init__(self, config: RunConfig, output: Path, device: torch.device, together: Together | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, output: Path, device: torch.device, together: Together | None = None
+    ) -> None:
         self.config, self.output, self.device, self.together = config, output, device, together or Together()
         if config.training.batch % self.together.share.count:
             raise ConfigError(
-                f"{config.path}: a batch of {config.training.batch} can't be shared by {self.together.share.count} processes;"
+                f"{config.path}: a batch of {config.training.batch} can't be shared by "
+                f"{self.together.share.count} processes;"
                 " set training.batch to a multiple"
             )
         self.objective = objective_of(config, self.together.share)
@@ -151,7 +191,9 @@ class Run:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{output}: can't be made a folder ({error.strerror}); choose another --output") from error
+            raise ConfigError(
+                f"{output}: can't be made a folder ({error.strerror}); choose another --output"
+            ) from error
 
     @property
     def checkpoint(self) -> Path:
@@ -173,21 +215,27 @@ class Run:
         self.init.append(str(source))
 
     def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt, LostError or WorkerError, which go
-        up.
+        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt,
+        LostError or WorkerError, which go up.
         """
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
         with self.together.first_before_others():
             source, held_out = make_data(self.config, self.architecture, reading)
-        made = source.batches(range(self.step, settings.steps), settings.batch, reading.workers, self.together.share)
+        made = source.batches(
+            range(self.step, settings.steps), settings.batch, reading.workers, self.together.share
+        )
         with workers_watched(), closing(made):
             batches = chain(list(islice(made, 1)), made)  # what takes long for the first one is not training
             try:
                 with workers_watched():
                     self._steps(batches, held_out, listen)
-            except (KeyboardInterrupt, LostError, WorkerError):  # none of them comes within a step, so that the last one is whole
+            except (
+                KeyboardInterrupt,
+                LostError,
+                WorkerError,
+            ):  # none of them comes within a step, so that the last one is whole
                 self.save_checkpoint()
                 listen(Interrupted(self.step, self.checkpoint))
                 raise
@@ -218,10 +266,14 @@ class Run:
     def due(self) -> bool:
         """Whether a validation is."""
         settings, judged = self.config.training, self.curve[-1]["step"] if self.curve else 0
-        return judged < self.step and (self.step % settings.validate_every == 0 or self.step >= settings.steps)
+        return judged < self.step and (
+            self.step % settings.validate_every == 0 or self.step >= settings.steps
+        )
 
     def update(self, *batch: Any) -> float:
-        """One step on a batch of the run's data; returns its loss. Raises ConfigError where that, or its gradient, is not finite."""
+        """One step on a batch of the run's data; returns its loss. Raises ConfigError where that, or its
+        gradient, is not finite.
+        """
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate
         loss = self.objective.loss(self.network, batch, self.step)
@@ -229,11 +281,15 @@ class Run:
         if loss.requires_grad:  # an algorithm with nothing to learn is only judged and saved
             self.scaler.scale(loss).backward()
         mean = loss.detach()
-        self.together.average([mean, *(part.grad for part in self.network.parameters() if part.grad is not None)])
+        self.together.average(
+            [mean, *(part.grad for part in self.network.parameters() if part.grad is not None)]
+        )
         if loss.requires_grad:
             self.scaler.unscale_(self.optimiser)
         value = float(mean)
-        self.gradient_norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), self.config.training.clip_norm))
+        self.gradient_norm = float(
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.training.clip_norm)
+        )
         self._check_finite(value)
         if loss.requires_grad:
             self.scaler.step(self.optimiser)  # leaves out a step whose gradients overflowed in fp16
@@ -244,13 +300,20 @@ class Run:
 
     def _check_finite(self, loss: float) -> None:
         """ConfigError says where training diverged, and what there is to go on from."""
-        overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE  # is dealt with by a smaller scale
+        overflow = (
+            self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
+        )  # is dealt with by a smaller scale
         if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
             return
-        kept = f"{self.checkpoint} holds the last step that was saved" if self.checkpoint.exists() else "no step was saved yet"
+        kept = (
+            f"{self.checkpoint} holds the last step that was saved"
+            if self.checkpoint.exists()
+            else "no step was saved yet"
+        )
         best = f", {self.best_path} the best weights, of step {self.best.step}" if self.best else ""
         raise ConfigError(
-            f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient {self.gradient_norm:.4g}); try a lower"
+            f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient "
+            f"{self.gradient_norm:.4g}); try a lower"
             f" training.learning_rate, or training.precision=fp32; {kept}{best}"
         )
 
@@ -267,11 +330,16 @@ class Run:
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
         parts = {"psnr": figures} | ({"before": before} if before else {})
         with interrupts_held():
-            self.curve.append({"step": self.step, "seconds": round(self.seconds)} | {name: noted(part) for name, part in parts.items()})
+            self.curve.append(
+                {"step": self.step, "seconds": round(self.seconds)}
+                | {name: noted(part) for name, part in parts.items()}
+            )
             if self.config.training.schedule == "plateau":
                 self.plateau.judged(better)
             if better:
-                weights = {name: tensor.detach().cpu().clone() for name, tensor in self.average.state_dict().items()}
+                weights = {
+                    name: tensor.detach().cpu().clone() for name, tensor in self.average.state_dict().items()
+                }
                 self.best = Best(self.step, psnr, weights)
                 self._write_weights(self.best_path, self.average, self.step)
         return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
@@ -283,27 +351,49 @@ class Run:
         return self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
 
     def identity(self) -> dict[str, Any]:
-        """What may not change between a run and its continuation, name by name; how long and how fast it learns may."""
+        """What may not change between a run and its continuation, name by name; how long and how fast it
+        learns may.
+        """
         config = self.config
         sections = {"model": self.model, "data": asdict(config.data)}
-        values = {f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()}
+        values = {
+            f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
+        }
         values |= {f"[training] {name}": getattr(config.training, name) for name in self.objective.kept}
         return {"task": config.task, "family": config.family} | values
 
     def save_checkpoint(self) -> None:
-        """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before stays then."""
+        """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before
+        stays then.
+        """
         if not self.together.first:
             return
-        parts = {name: getattr(self, name).state_dict() for name in ("network", "average", "optimiser", "scaler", "plateau")}
-        state = parts | {"step": self.step, "seconds": self.seconds, "curve": self.curve, "init": self.init, "identity": self.identity()}
+        parts = {
+            name: getattr(self, name).state_dict()
+            for name in ("network", "average", "optimiser", "scaler", "plateau")
+        }
+        state = parts | {
+            "step": self.step,
+            "seconds": self.seconds,
+            "curve": self.curve,
+            "init": self.init,
+            "identity": self.identity(),
+        }
         with interrupts_held():
-            write_checkpoint(self.checkpoint, state | {"best": None if self.best is None else vars(self.best)})
+            write_checkpoint(
+                self.checkpoint, state | {"best": None if self.best is None else vars(self.best)}
+            )
 
     def load_checkpoint(self) -> None:
-        """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is of another run."""
+        """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is
+        of another run.
+        """
         state = read_checkpoint(self.checkpoint)
         self._check_same(state.get("identity", {}))
-        settings = [{name: value for name, value in group.items() if name != "params"} for group in self.optimiser.param_groups]
+        settings = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.optimiser.param_groups
+        ]
         try:
             for name in ("network", "average", "optimiser"):
                 getattr(self, name).load_state_dict(state[name])
@@ -315,18 +405,32 @@ class Run:
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
-            self.init = [str(source) for source in sources_of(state.get("init"))]  # not in checkpoints of before it was kept
+            self.init = [
+                str(source) for source in sources_of(state.get("init"))
+            ]  # not in checkpoints of before it was kept
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigError(f"{self.checkpoint}: is of another network than [model] describes; choose another --output") from error
+            raise ConfigError(
+                f"{self.checkpoint}: is of another network than [model] describes; choose another --output"
+            ) from error
 
     def _check_same(self, earlier: dict[str, Any]) -> None:
-        """ConfigError names what the configuration has changed; checkpoints of before identities were saved have none."""
+        """ConfigError names what the configuration has changed; checkpoints of before identities were saved
+        have none.
+        """
         now = self.identity()
-        names = [name for name in earlier.keys() | now.keys() if name in earlier or not self._is_default(name)] if earlier else []
+        names = (
+            [name for name in earlier.keys() | now.keys() if name in earlier or not self._is_default(name)]
+            if earlier
+            else []
+        )
         changed = [name for name in names if earlier.get(name) != now.get(name)]
         if changed:
-            details = "; ".join(f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed))
-            raise ConfigError(f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output")
+            details = "; ".join(
+                f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
+            )
+            raise ConfigError(
+                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output"
+            )
 
     def _is_default(self, name: str) -> bool:
         """Whether a value that an earlier version didn't have is left as it was then."""
@@ -334,7 +438,9 @@ class Run:
         if section == "[model":
             return key not in self.config.model
         now = {"[data": self.config.data, "[training": self.config.training}.get(section)
-        return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(now, key)
+        return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(
+            now, key
+        )
 
     @property
     def best_path(self) -> Path:
@@ -345,7 +451,9 @@ class Run:
         return self.output / f"{self.config.name}.safetensors"
 
     def save_weights(self) -> Path:
-        """Write what the run comes to: the averaged network of the last step, or the best one, as `training.final` says."""
+        """Write what the run comes to: the averaged network of the last step, or the best one, as
+        `training.final` says.
+        """
         path, network, step = self.weights_path, self.average, self.step
         if self.config.training.final == "best" and self.best is not None:
             network, step = copy.deepcopy(self.average), self.best.step
@@ -365,7 +473,9 @@ class Run:
             "configuration": written_config(complete(config, self.network)),
             "steps": step,
             "weights": "averaged" if config.training.average else "not averaged",
-            "seconds": round(self.seconds) if step == self.step else curve[-1]["seconds"],  # the best was judged, so it is on the curve
+            "seconds": round(self.seconds)
+            if step == self.step
+            else curve[-1]["seconds"],  # the best was judged, so it is on the curve
             "curve": curve[-40:],
         }
         save_model(

@@ -1,7 +1,8 @@
-"""Muon: steps of equal size in all directions of a weight matrix, for the convolutions inside a network; Adam for its other parameters.
+"""Muon: steps of equal size in all directions of a weight matrix, for the convolutions inside a network; Adam
+for its other parameters.
 
-K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024: the momentum of a matrix is replaced by the nearest
-orthogonal one, which five steps of a polynomial come close to.
+K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024: the momentum of a matrix is
+replaced by the nearest orthogonal one, which five steps of a polynomial come close to.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ LEAST = 16  # rows or columns of a matrix that is worth it
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the weights of `network` that are matrices of some size, Adam for all others and for those of `apart`.
+    """Muon for the weights of `network` that are matrices of some size, Adam for all others and for those of
+    `apart`.
 
-    A step of a matrix has a root mean square of about 0.85 times the learning rate, much as Adam's: one rate serves both.
+    A step of a matrix has a root mean square of about 0.85 times the learning rate, much as Adam's: one rate
+    serves both.
     """
 
     def __init__(self, network: nn.Module, lr: float, apart: Iterable[nn.Parameter] = ()) -> None:
@@ -31,7 +34,9 @@ class Muon(torch.optim.Optimizer):
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for parameter in network.parameters():
             groups[id(parameter) not in others and _is_large(parameter)].append(parameter)
-        super().__init__([{"params": part, "orthogonal": kind} for kind, part in groups.items() if part], {"lr": lr})
+        super().__init__(
+            [{"params": part, "orthogonal": kind} for kind, part in groups.items() if part], {"lr": lr}
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -74,7 +79,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(N, rows, columns) -> about the nearest matrices whose rows, or columns where those are fewer, are orthonormal."""
+    """(N, rows, columns) -> about the nearest matrices whose rows, or columns where those are fewer, are
+    orthonormal.
+    """
     tall = matrices.shape[1] > matrices.shape[2]
     steps = (matrices.mT if tall else matrices).bfloat16()
     steps = steps / steps.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)

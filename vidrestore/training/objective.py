@@ -1,4 +1,6 @@
-"""What networks are trained for and judged by: groups of patches, measured and made noisy, or degraded pictures, to be given back."""
+"""What networks are trained for and judged by: groups of patches, measured and made noisy, or degraded
+pictures, to be given back.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,22 @@ from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import ClipTrainingConfig, FlowDataConfig, PairTrainingConfig, RunConfig, TrainingConfig
+from vidrestore.training.config import (
+    ClipTrainingConfig,
+    FlowDataConfig,
+    PairTrainingConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
 from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 
-LOSS_POWER = 1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
+LOSS_POWER = (
+    1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
+)
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
@@ -32,11 +42,15 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
 class Objective(Protocol):
-    """How one kind of network learns: a run's settings, and what stays the same between a run and its continuation."""
+    """How one kind of network learns: a run's settings, and what stays the same between a run and its
+    continuation.
+    """
 
     kept: tuple[str, ...]  # names in [training] that may not change
 
-    parameters: dict[str, Any]  # for the card of the weights where the configuration doesn't say: what their task may ask of them
+    parameters: dict[
+        str, Any
+    ]  # for the card of the weights where the configuration doesn't say: what their task may ask of them
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
         """The last point of the curve as the card has it."""
@@ -84,12 +98,17 @@ class GroupObjective:
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         (clean, sigma), settings = batch, self.settings
         seed = (settings.seed << 32) + step
-        return batch_loss(network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise)
+        return batch_loss(
+            network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise
+        )
 
     def figures(self, network: nn.Module, held_out: Tensor) -> Figures:
         settings = self.settings
         sigmas = validation_sigmas(settings.sigma)
-        return {sigma: group_psnr(network, held_out, sigma, settings.precision, clip_noise=settings.clip_noise) for sigma in sigmas}
+        return {
+            sigma: group_psnr(network, held_out, sigma, settings.precision, clip_noise=settings.clip_noise)
+            for sigma in sigmas
+        }
 
     def figures_before(self, held_out: Tensor) -> Figures:
         return {}
@@ -105,14 +124,21 @@ class PairObjective:
         self.parameters: dict[str, Any] = {}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
+        return {
+            f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
+            for name, psnr in last["psnr"].items()
+        }
 
     def begin(self, network: nn.Module) -> None:
-        """A network gives back what it is given: its last convolution, whose result is added to that, is zero."""
+        """A network gives back what it is given: its last convolution, whose result is added to that, is
+        zero.
+        """
         nn.init.zeros_(cast("MBTaylorFormer", network).head)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay)
+        return torch.optim.AdamW(
+            network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
+        )
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
@@ -121,7 +147,10 @@ class PairObjective:
 
     def figures(self, network: nn.Module, held_out: HeldOutPairs) -> Figures:
         degraded, tasks = held_out.degraded, held_out.tasks
-        return {name: picture_psnr(network, degraded[name], clean, tasks.get(name)) for name, clean in held_out.clean.items()}
+        return {
+            name: picture_psnr(network, degraded[name], clean, tasks.get(name))
+            for name, clean in held_out.clean.items()
+        }
 
     def figures_before(self, held_out: HeldOutPairs) -> Figures:
         before = {name: middle_frames(held_out.degraded[name]) for name in held_out.clean}
@@ -143,7 +172,10 @@ class ClipObjective:
         self.parameters: dict[str, Any] = {"scale": SCALE}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]} for name, psnr in last["psnr"].items()}
+        return {
+            f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]}
+            for name, psnr in last["psnr"].items()
+        }
 
     def begin(self, network: nn.Module) -> None:
         """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero.
@@ -160,7 +192,9 @@ class ClipObjective:
         if self.settings.optimiser == "muon":
             model = cast("VsrTransformer", network)
             others = (model.flow, model.extractor[0], model.tail)  # what takes in and gives frames, and flow
-            return Muon(network, rate, apart=[parameter for part in others if part for parameter in part.parameters()])
+            return Muon(
+                network, rate, apart=[parameter for part in others if part for parameter in part.parameters()]
+            )
         return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -179,7 +213,8 @@ class ClipObjective:
 
 
 class FlowObjective:
-    """Frames and the flow between them: the distance of the vectors, in pixels of the frame, meant over the levels of the pyramid.
+    """Frames and the flow between them: the distance of the vectors, in pixels of the frame, meant over the
+    levels of the pyramid.
 
     Judged by how well real neighbours are warped onto each other.
     """
@@ -191,10 +226,15 @@ class FlowObjective:
         self.parameters: dict[str, Any] = {}
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]} for name, psnr in last["psnr"].items()}
+        return {
+            f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
+            for name, psnr in last["psnr"].items()
+        }
 
     def begin(self, network: nn.Module) -> None:
-        """Every level looks at differences from the first step on; without that, nothing was learnt in 1,500 steps."""
+        """Every level looks at differences from the first step on; without that, nothing was learnt in 1,500
+        steps.
+        """
         for level in cast("Spynet", network).levels:
             see_differences(cast("nn.Sequential", level))
 
@@ -211,18 +251,25 @@ class FlowObjective:
     @torch.no_grad()
     def figures(self, network: nn.Module, held_out: HeldOutFrames) -> Figures:
         device = next(network.parameters()).device
-        reference, supporting = (frames.to(device) / 255 for frames in (held_out.reference, held_out.supporting))
-        return {"warped": mean_psnr(warp(supporting, network(reference, supporting), border="border").cpu(), reference.cpu())}
+        reference, supporting = (
+            frames.to(device) / 255 for frames in (held_out.reference, held_out.supporting)
+        )
+        return {
+            "warped": mean_psnr(
+                warp(supporting, network(reference, supporting), border="border").cpu(), reference.cpu()
+            )
+        }
 
     def figures_before(self, held_out: HeldOutFrames) -> Figures:
         return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
 
 
 def see_differences(level: nn.Sequential) -> None:
-    """Begin with He's normal weights, and first filters of no mean, every second one the difference of the two frames.
+    """Begin with He's normal weights, and first filters of no mean, every second one the difference of the
+    two frames.
 
-    Neighbouring frames differ by far less than either varies, so filters drawn at random hardly answer to what moves. The last layer begins
-    small: the flow of the coarser level is kept at first.
+    Neighbouring frames differ by far less than either varies, so filters drawn at random hardly answer to
+    what moves. The last layer begins small: the flow of the coarser level is kept at first.
     """
     layers = [layer for layer in level if isinstance(layer, nn.Conv2d)]
     for layer in layers:
@@ -237,7 +284,9 @@ def see_differences(level: nn.Sequential) -> None:
 
 
 def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
-    """Mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the second, which is averaged down."""
+    """Mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the second, which is
+    averaged down.
+    """
     ratio = flow.shape[-1] / found.shape[-1]
     expected = F.interpolate(flow, found.shape[-2:], mode="area") / ratio
     distance: Tensor = (found - expected).square().sum(1).add(1e-4).sqrt()
@@ -261,7 +310,9 @@ class GroupNetwork(Protocol):
     config: Any  # a dataclass with at least `patch`, the side of its patches
 
     def measure(self, patches: Tensor) -> Tensor:
-        """Clean patches (B, T, N) -> what the network is given (B, T, M), before noise; a denoiser is given the patches themselves."""
+        """Clean patches (B, T, N) -> what the network is given (B, T, M), before noise; a denoiser is given
+        the patches themselves.
+        """
         ...
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
@@ -270,51 +321,81 @@ class GroupNetwork(Protocol):
 
 
 def restored_groups(
-    network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE, *, clip_noise: bool = True
+    network: nn.Module,
+    clean: Tensor,
+    sigma: float,
+    seed: int,
+    precision: str,
+    share: Share = WHOLE,
+    *,
+    clip_noise: bool = True,
 ) -> Tensor:
-    """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: a share of them (B', T, N) float32, with gradients.
+    """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: a share of them (B', T, N) float32,
+    with gradients.
 
-    The noise follows from the seed (and the kind of device). With `clip_noise` noisy patches are clipped and rounded, as a video file
-    holds them; on the measurements of compressed sensing noise stays as drawn.
+    The noise follows from the seed (and the kind of device). With `clip_noise` noisy patches are clipped and
+    rounded, as a video file holds them; on the measurements of compressed sensing noise stays as drawn.
     """
     form = cast("GroupNetwork", network)
     measured = form.measure(clean)
     generator = torch.Generator(clean.device).manual_seed(seed)
-    noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_noise and measured is clean) if sigma else measured
+    noisy = (
+        add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_noise and measured is clean)
+        if sigma
+        else measured
+    )
     return form.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
-    network: nn.Module, clean: Tensor, sigma: float, seed: int, precision: str, share: Share = WHOLE, *, clip_noise: bool = True
+    network: nn.Module,
+    clean: Tensor,
+    sigma: float,
+    seed: int,
+    precision: str,
+    share: Share = WHOLE,
+    *,
+    clip_noise: bool = True,
 ) -> Tensor:
-    """Mean squared error of the restored groups, in grey levels; with noise weighted so that every level counts alike."""
+    """Mean squared error of the restored groups, in grey levels; with noise weighted so that every level
+    counts alike.
+    """
     restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
     error = (restored - clean[share.of(len(clean))]).square().mean()
     return error / sigma**LOSS_POWER if sigma else error
 
 
 @torch.no_grad()
-def group_psnr(network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True) -> float:
-    """PSNR (dB) over all of the (P, T, N) groups together, with the same noise each time; computed where the network is."""
+def group_psnr(
+    network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True
+) -> float:
+    """PSNR (dB) over all of the (P, T, N) groups together, with the same noise each time; computed where the
+    network is.
+    """
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(CHUNK)):
         clean = part.to(device).float()
-        restored = restored_groups(network, clean, sigma, index, precision, clip_noise=clip_noise).clamp(0, 255)
+        restored = restored_groups(network, clean, sigma, index, precision, clip_noise=clip_noise).clamp(
+            0, 255
+        )
         squares += float((restored - clean).square().double().sum())
         count += clean.numel()
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf
 
 
 def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise levels to judge at: the one, or the usual ones within a range, or its geometric middle where there are none."""
+    """The noise levels to judge at: the one, or the usual ones within a range, or its geometric middle where
+    there are none.
+    """
     low, high = trained[0], trained[-1]
     usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
     return usual or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
-    """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not clamped.
+    """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not
+    clamped.
 
     A network with tasks takes the indices of theirs (B,).
     """
@@ -325,29 +406,40 @@ def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tas
 
 def in_precision(device: torch.device, precision: str) -> torch.autocast:
     """Products inside are done in half precision where that is asked for."""
-    return torch.autocast(device.type, DTYPES["bf16" if precision == "fp32" else precision], enabled=precision != "fp32")
+    return torch.autocast(
+        device.type, DTYPES["bf16" if precision == "fp32" else precision], enabled=precision != "fp32"
+    )
 
 
 def charbonnier(error: Tensor) -> Tensor:
-    """Mean of sqrt(error^2 + 1e-12), as the release of VSR-Transformer has it but for the mean, which doesn't grow with the crop."""
+    """Mean of sqrt(error^2 + 1e-12), as the release of VSR-Transformer has it but for the mean, which doesn't
+    grow with the crop.
+    """
     return (error.square() + 1e-12).sqrt().mean()
 
 
 def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Mean absolute error of the samples, plus 0.1 times that of the real and imaginary parts of their spectra (MB-TaylorFormer V2)."""
+    """Mean absolute error of the samples, plus 0.1 times that of the real and imaginary parts of their
+    spectra (MB-TaylorFormer V2).
+    """
     error = restored - clean
-    spectrum = torch.view_as_real(torch.fft.fft2(error))  # a difference of spectra is the spectrum of the difference
+    spectrum = torch.view_as_real(
+        torch.fft.fft2(error)
+    )  # a difference of spectra is the spectrum of the difference
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
 def psnr_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Return the mean over crops of log(squared error + LEAST_ERROR): PSNR in other units and the other way up."""
+    """Return the mean over crops of log(squared error + LEAST_ERROR): PSNR in other units and the other way
+    up.
+    """
     return ((restored - clean).square().mean((1, 2, 3)) + LEAST_ERROR).log().mean()
 
 
 @torch.no_grad()
 def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None) -> float:
-    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where the network is.
+    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where
+    the network is.
 
     All are of one task, given by its index if the network has tasks.
     """

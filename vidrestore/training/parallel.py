@@ -1,6 +1,8 @@
-"""Several processes that train one network, each on its share of every batch: started by torchrun, one per GPU.
+"""Several processes that train one network, each on its share of every batch: started by torchrun, one per
+GPU.
 
-Gradients are averaged over the processes after each backward pass, so all make the same update, which is that of the whole batch.
+Gradients are averaged over the processes after each backward pass, so all make the same update, which is that
+of the whole batch.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Together:
         return self.share.count == 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Make each of the tensors (of one dtype, the same ones everywhere) the mean over the processes, in place."""
+        """Make each of the tensors (of one dtype, the same ones everywhere) the mean over the processes, in
+        place.
+        """
         parts = list(tensors)
         if self.alone or not parts:
             return
@@ -86,12 +90,16 @@ def _among_others() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostError(f"another process of this training has ended ({error}); look for what it said, and go on with --resume") from error
+        raise LostError(
+            f"another process of this training has ended ({error}); look for what it said, and go on with "
+            "--resume"
+        ) from error
 
 
 @contextmanager
 def processes(device: str) -> Iterator[tuple[Together, torch.device]]:
-    """This process among those that torchrun started, and its device: the GPU of its number, unless `device` is the CPU.
+    """This process among those that torchrun started, and its device: the GPU of its number, unless `device`
+    is the CPU.
 
     Raises OptionError for a device that isn't there.
     """

@@ -1,4 +1,6 @@
-"""One step of everything that a run does, in a folder that is gone afterwards: what would fail after hours fails now."""
+"""One step of everything that a run does, in a folder that is gone afterwards: what would fail after hours
+fails now.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,15 @@ class Rehearsed:
 
 
 def rehearse(
-    config: RunConfig, *, init: str | Path | Sequence[str | Path] | None = None, device: str = "auto", reading: Reading = IN_MEMORY
+    config: RunConfig,
+    *,
+    init: str | Path | Sequence[str | Path] | None = None,
+    device: str = "auto",
+    reading: Reading = IN_MEMORY,
 ) -> Iterator[Rehearsed]:
-    """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what `train` raises."""
+    """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what
+    `train` raises.
+    """
     with memory_watched(config), workers_watched(), TemporaryDirectory(prefix="vidrestore-") as folder:
         clock = _Clock()
         run = Run(config, Path(folder), torch_device(device))
@@ -49,7 +57,9 @@ def rehearse(
         next(batches)
         yield clock("second batch")
         progress = run.validate(held_out, [loss])
-        yield clock("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
+        yield clock(
+            "validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items())
+        )
         run.save_checkpoint()
         yield clock(f"checkpoint written: {_size(run.checkpoint)}")
         run.load_checkpoint()
@@ -73,14 +83,20 @@ class _Clock:
 
 
 def memory_used() -> str:
-    """The most that this process held so far, where the system says it, and that of the GPU, where there is one."""
+    """The most that this process held so far, where the system says it, and that of the GPU, where there is
+    one.
+    """
     peak = peak_memory()
     held = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return ("unknown memory" if peak is None else f"{peak / 1e9:.2f} GB") + (f", GPU {held / 1e9:.2f} GB" if held else "")
+    return ("unknown memory" if peak is None else f"{peak / 1e9:.2f} GB") + (
+        f", GPU {held / 1e9:.2f} GB" if held else ""
+    )
 
 
 def _shapes(batch: tuple[Any, ...]) -> str:
-    return ", ".join("x".join(map(str, part.shape)) if isinstance(part, torch.Tensor) else f"{part:.3g}" for part in batch)
+    return ", ".join(
+        "x".join(map(str, part.shape)) if isinstance(part, torch.Tensor) else f"{part:.3g}" for part in batch
+    )
 
 
 def _size(path: Path) -> str:

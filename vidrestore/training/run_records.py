@@ -1,4 +1,6 @@
-"""What a run leaves beside its checkpoint: a log with a line per step, and a picture of the loss and the held-out figures."""
+"""What a run leaves beside its checkpoint: a log with a line per step, and a picture of the loss and the
+held-out figures.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ POINTS = 320  # of a drawn curve: more would not be seen
 
 
 class StepLog:
-    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds (null where not finite).
+    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds
+    (null where not finite).
 
-    Where a run begins at a step, lines beyond it are cut off: that run will write its own. `losses` are those by step. Raises
-    CheckpointError where the log can't be written.
+    Where a run begins at a step, lines beyond it are cut off: that run will write its own. `losses` are those
+    by step. Raises CheckpointError where the log can't be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +49,9 @@ class StepLog:
     def _begin(self, step: int) -> None:
         with _writing(self.path):
             descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
-            self._stream = os.fdopen(descriptor, "r+b", buffering=0)  # a line is there as soon as it is written
+            self._stream = os.fdopen(
+                descriptor, "r+b", buffering=0
+            )  # a line is there as soon as it is written
             end = self._read(step)
             self._stream.truncate(end)
             self._stream.seek(end)
@@ -81,7 +86,8 @@ class StepLog:
 class CurvePicture:
     """A listener that draws loss and held-out PSNR, from the first step on, at every validation: an SVG file.
 
-    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError where it can't be written.
+    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError where it can't be
+    written.
     """
 
     def __init__(self, path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> None:
@@ -94,10 +100,17 @@ class CurvePicture:
                 stream.write(drawn.encode())
 
 
-def training_picture(name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]) -> str:
-    """An SVG of the loss by step, thinned to means and as a logarithm, above the held-out PSNR of validations by step."""
+def training_picture(
+    name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
+) -> str:
+    """An SVG of the loss by step, thinned to means and as a logarithm, above the held-out PSNR of validations
+    by step.
+    """
     places = [point["step"] for point in curve]
-    figures = {what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve]) for what in curve[-1]["psnr"]}
+    figures = {
+        what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve])
+        for what in curve[-1]["psnr"]
+    }
     figures = {what: values for what, values in figures.items() if all(map(math.isfinite, values[1]))}
     drawn = thinned(steps, losses)
     plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
@@ -107,7 +120,9 @@ def training_picture(name: str, steps: Sequence[int], losses: Sequence[float], c
 
 
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most `POINTS` places and the logarithm (base 10) of the mean loss around each; those that have none are left out."""
+    """At most `POINTS` places and the logarithm (base 10) of the mean loss around each; those that have none
+    are left out.
+    """
     size = -(-len(losses) // POINTS) or 1
     places, means = [], []
     for first in range(0, len(losses), size):
@@ -136,4 +151,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         told = error.strerror or error
-        raise CheckpointError(f"{path}: can't be written ({told}); free some space or remove it, and go on with --resume") from error
+        raise CheckpointError(
+            f"{path}: can't be written ({told}); free some space or remove it, and go on with --resume"
+        ) from error

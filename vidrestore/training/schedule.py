@@ -12,8 +12,9 @@ LOWEST = 0.01  # of the learning rate, at the end of a cosine, unless a floor is
 def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
     """Linear warm-up, then what `settings.schedule` says; `reduced` is the share that a plateau has left.
 
-    "cosine": a level stretch, then half a cosine. "restarts": half cosines of equal length, each from its share of the rate, as in SGDR
-    (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where the held-out figures stay. None falls below the floor.
+    "cosine": a level stretch, then half a cosine. "restarts": half cosines of equal length, each from its
+    share of the rate, as in SGDR (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where
+    the held-out figures stay. None falls below the floor.
     """
     rate, lowest = settings.learning_rate, LOWEST
     if settings.floor is not None:
@@ -41,9 +42,11 @@ def _cosine(left: float, high: float, low: float) -> float:
 
 
 class Plateau:
-    """Reduces the learning rate by `factor` each time that `patience` validations in a row were no better than one before.
+    """Reduces the learning rate by `factor` each time that `patience` validations in a row were no better
+    than one before.
 
-    DUST is trained so, by 0.3 after 5 epochs (De Weerdt et al., IEEE Trans. Signal Processing 72, 2024), which looks at the loss.
+    DUST is trained so, by 0.3 after 5 epochs (De Weerdt et al., IEEE Trans. Signal Processing 72, 2024),
+    which looks at the loss.
     """
 
     def __init__(self, patience: int, factor: float) -> None:

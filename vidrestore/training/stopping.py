@@ -7,15 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if hasattr(signal, name)]  # the weightiest first
+HELD = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if hasattr(signal, name)
+]  # the weightiest first
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold signals back until the block is done, then let them do what they would have done: mostly, raise KeyboardInterrupt.
+    """Hold signals back until the block is done, then let them do what they would have done: mostly, raise
+    KeyboardInterrupt.
 
-    These are SIGINT, SIGTERM and SIGCHLD, at which torch raises where a process that makes batches has ended. An error of the block itself
-    goes up instead. Only the main thread hears signals; in another one the block just runs.
+    These are SIGINT, SIGTERM and SIGCHLD, at which torch raises where a process that makes batches has ended.
+    An error of the block itself goes up instead. Only the main thread hears signals; in another one the block
+    just runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,7 +14,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vidrestore.errors import ConfigError, OptionError
 
 T = TypeVar("T")
-DEEPEST = 16  # parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+DEEPEST = (
+    16  # parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+)
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
@@ -34,15 +36,20 @@ class Typed(str):
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Tables of a TOML text. ConfigError if it isn't one, and for a key of more than `DEEPEST` parts."""
     if deep := _DEEP_KEY.search(text):
-        raise ConfigError(f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts, and no configuration has such a key")
+        raise ConfigError(
+            f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts, and no configuration has such a key"
+        )
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid TOML ({error})") from error
 
 
-def with_settings(content: dict[str, Any], settings: Iterable[str], sections: Iterable[str]) -> dict[str, Any]:
-    """Tables of a file with values of `--set KEY=VALUE` in them, KEY being a name at the top or "section.name".
+def with_settings(
+    content: dict[str, Any], settings: Iterable[str], sections: Iterable[str]
+) -> dict[str, Any]:
+    """Tables of a file with values of `--set KEY=VALUE` in them, KEY being a name at the top or
+    "section.name".
 
     Raises OptionError where there is no "=", and for a section that isn't known.
     """
@@ -53,9 +60,13 @@ def with_settings(content: dict[str, Any], settings: Iterable[str], sections: It
         if not equals or not name:
             raise OptionError(f"--set {setting}: expected KEY=VALUE, as in training.steps=1000")
         if dot and section not in sections:
-            raise OptionError(f"--set {setting}: no section {section!r}; there are: {known_names(section, sections)}")
+            raise OptionError(
+                f"--set {setting}: no section {section!r}; there are: {known_names(section, sections)}"
+            )
         if not dot and name in sections:
-            raise OptionError(f"--set {setting}: {name} is a section; say which of its values, as in {name}.KEY=VALUE")
+            raise OptionError(
+                f"--set {setting}: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
+            )
         table = content.setdefault(section, {}) if dot else content
         if isinstance(table, dict):  # else the file is wrong, which is said when it is checked
             table[name] = Typed(text.strip(), key.strip())
@@ -78,9 +89,13 @@ def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
         raise ConfigError(f"{where} must be a table, found {values!r}")
     types = get_type_hints(kind)
     hints = {item.name: types[item.name] for item in fields(kind) if item.name not in given}  # type: ignore[arg-type]
-    required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}  # type: ignore[arg-type]
+    required = {
+        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
+    }  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - hints.keys()):
-        raise ConfigError(f"{where}: unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], hints)}")
+        raise ConfigError(
+            f"{where}: unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], hints)}"
+        )
     if missing := sorted(required - values.keys() - given.keys()):
         raise ConfigError(f"{where}: missing: {', '.join(missing)}")
     fitting = {name: checked(value, hints[name], f"{where}: {name}") for name, value in values.items()}
@@ -91,7 +106,9 @@ def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
 
 
 def checked(value: Any, kind: Any, where: str) -> Any:
-    """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any number does."""
+    """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any
+    number does.
+    """
     if NoneType in get_args(kind):  # what a value is that isn't given
         (kind,) = set(get_args(kind)) - {NoneType}
     if isinstance(kind, UnionType) and str in get_args(kind):  # one, or a list of several
@@ -101,7 +118,9 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where} must be a list, found {value!r}")
-        return tuple(checked(item, get_args(kind)[0], f"{where}, item {number}") for number, item in enumerate(value))
+        return tuple(
+            checked(item, get_args(kind)[0], f"{where}, item {number}") for number, item in enumerate(value)
+        )
     kind = get_origin(kind) or kind
     if kind is float and type(value) is int:
         return float(value)
@@ -119,33 +138,58 @@ def _listed(value: Any) -> bool:
 def require(holds: bool, name: str, expected: str, found: Any) -> None:
     """ConfigError unless `holds`: `name` must be what is `expected`."""
     if not holds:
-        raise ConfigError(f"{name} must be {expected}, found {list(found) if isinstance(found, tuple) else repr(found)}")
+        raise ConfigError(
+            f"{name} must be {expected}, found {list(found) if isinstance(found, tuple) else repr(found)}"
+        )
 
 
 def _meant(typed: Typed, kind: Any) -> Any:
     """Text as TOML reads it; names need no quotes, and a list no brackets."""
     if get_origin(kind) is tuple and not typed.startswith("["):
-        return [_meant(Typed(part.strip(), typed.key), get_args(kind)[0]) for part in typed.split(",") if part.strip()]
+        return [
+            _meant(Typed(part.strip(), typed.key), get_args(kind)[0])
+            for part in typed.split(",")
+            if part.strip()
+        ]
     try:
         found: Any = tomllib.loads(f"value = {typed}")["value"]
     except tomllib.TOMLDecodeError:
         return str(typed)
-    return found if kind is not str or isinstance(found, str) else str(typed)  # a string may look like a number
+    return (
+        found if kind is not str or isinstance(found, str) else str(typed)
+    )  # a string may look like a number
 
 
 def toml(tables: Mapping[str, Any]) -> str:
-    """Values, and tables of values or of dataclasses, as a TOML file that reads back equal; what is None is left out."""
-    plain = {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value for name, value in tables.items()}
-    lines = [f"{name} = {_toml(value)}" for name, value in plain.items() if value is not None and not isinstance(value, Mapping)]
+    """Values, and tables of values or of dataclasses, as a TOML file that reads back equal; what is None is
+    left out.
+    """
+    plain = {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in tables.items()
+    }
+    lines = [
+        f"{name} = {_toml(value)}"
+        for name, value in plain.items()
+        if value is not None and not isinstance(value, Mapping)
+    ]
     for name, table in plain.items():
         if isinstance(table, Mapping) and table:
-            lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None)]
+            lines += [
+                "",
+                f"[{name}]",
+                *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None),
+            ]
     return "\n".join(lines) + "\n"
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items() if part is not None) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items() if part is not None)
+            + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):

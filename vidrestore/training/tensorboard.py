@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tensorboard_listener(folder: Path) -> Iterator[Listener]:
-    """A listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`; what is beyond a resumed step is purged.
+    """A listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`; what is beyond
+    a resumed step is purged.
 
     Raises OptionError where the package isn't there.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise OptionError("--tensorboard needs a package that is not installed: pip install vidrestore[tensorboard]") from error
+        raise OptionError(
+            "--tensorboard needs a package that is not installed: pip install vidrestore[tensorboard]"
+        ) from error
     writers: list[SummaryWriter] = []
 
     def tell(event: Event) -> None:

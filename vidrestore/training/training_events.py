@@ -26,7 +26,9 @@ class Began:
 
 @dataclass(frozen=True)
 class Stepped:
-    """`step` of `steps` are done: loss and length of the gradient at the last, the rate it was made at, seconds of training in all."""
+    """`step` of `steps` are done: loss and length of the gradient at the last, the rate it was made at,
+    seconds of training in all.
+    """
 
     step: int
     steps: int
@@ -38,10 +40,11 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Validated:
-    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed), held-out PSNR.
+    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed),
+    held-out PSNR.
 
-    That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`. `best` says that no earlier one
-    was better, in the mean.
+    That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`. `best`
+    says that no earlier one was better, in the mean.
     """
 
     step: int

@@ -17,7 +17,14 @@ from vidrestore.errors import CheckpointError
 from vidrestore.weights import hub
 from vidrestore.weights.bundle import add_weights
 from vidrestore.weights.checkpoint import FAMILIES, Model, build_network, load_network, read_card, save_model
-from vidrestore.weights.manifest import Card, check_file, find_card, read_manifest, weights_folder, write_manifest
+from vidrestore.weights.manifest import (
+    Card,
+    check_file,
+    find_card,
+    read_manifest,
+    weights_folder,
+    write_manifest,
+)
 from vidrestore.weights.upstream import import_checkpoint
 
 __all__ = [
@@ -43,7 +50,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found of one entry. "absent" are weights that were not pulled: nothing is wrong with them."""
+    """What `verify` found of one entry. "absent" are weights that were not pulled: nothing is wrong with
+    them.
+    """
 
     name: str
     state: Literal["ok", "absent", "damaged"]
@@ -53,15 +62,18 @@ class Verdict:
 def load_model(source: str | Path, device: str = "cpu", folder: Path | None = None) -> Model:
     """Load weights by name, by path or by hub address, strictly, onto `device`.
 
-    A name is looked up in the manifest of `folder` (the bundled one unless told) and its file must have the manifest's checksum. Weights
-    that a name promises are never fetched here (`pull` does that); a hub address given in full is. CheckpointError says what is wrong.
+    A name is looked up in the manifest of `folder` (the bundled one unless told) and its file must have the
+    manifest's checksum. Weights that a name promises are never fetched here (`pull` does that); a hub address
+    given in full is. CheckpointError says what is wrong.
     """
     path, listed = _resolve(str(source), folder)
     return _load(path, listed, device)
 
 
 def family_of(source: str | Path, folder: Path | None = None) -> str:
-    """Return the family of weights named as for `load_model`, neither loaded nor checked; CheckpointError if there are none."""
+    """Return the family of weights named as for `load_model`, neither loaded nor checked; CheckpointError if
+    there are none.
+    """
     name = str(source)
     if not _is_place(name):
         return find_card(name, folder).family
@@ -70,14 +82,18 @@ def family_of(source: str | Path, folder: Path | None = None) -> str:
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
-    """The file of a manifest entry: beside the manifest, or in the hub's cache; None where not pulled yet. Its content is not checked."""
+    """The file of a manifest entry: beside the manifest, or in the hub's cache; None where not pulled yet.
+    Its content is not checked.
+    """
     if card.file:
         return (folder or weights_folder()) / card.file
     return hub.cached_file(hub.HubAddress.parse(card.hub or ""))
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Fetch the weights called `source` in the manifest, or at a hub address; return the checked file. Bundled ones are only checked."""
+    """Fetch the weights called `source` in the manifest, or at a hub address; return the checked file.
+    Bundled ones are only checked.
+    """
     if quiet:
         hub.hide_progress()
     if source.startswith("hf:"):
@@ -93,7 +109,8 @@ def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Pat
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
-    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a strict load.
+    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a
+    strict load.
 
     Raises CheckpointError for a name that isn't in the manifest.
     """
@@ -130,7 +147,10 @@ def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     card = find_card(source, folder)
     path = locate(card, folder)
     if path is None:
-        raise CheckpointError(f"the weights {source!r} are not on this machine; fetch them with `vidrestore weights pull {source}`")
+        raise CheckpointError(
+            f"the weights {source!r} are not on this machine; fetch them with `vidrestore weights pull "
+            f"{source}`"
+        )
     check_file(path, card)
     return path, card
 
@@ -147,4 +167,6 @@ def _check_same(path: Path, card: Card, listed: Card) -> None:
     for key in ("family", "config", "task"):
         found, expected = getattr(card, key), getattr(listed, key)
         if found != expected:
-            raise CheckpointError(f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date")
+            raise CheckpointError(
+                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
+            )

@@ -1,9 +1,11 @@
-"""What a family's own module makes of a checkpoint that its authors' code wrote; `upstream.ADOPTERS` says which module that is.
+"""What a family's own module makes of a checkpoint that its authors' code wrote; `upstream.ADOPTERS` says
+which module that is.
 
-An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names there, without what DataParallel
-and the like put before them; `arguments` are those of the authors' constructor under its own names, empty where the user gave none. It
-works out the config (from shapes where the arguments don't say), renames and regroups the tensors, and raises ValueError with what doesn't
-fit; whether the tensors are exactly those of the network is checked by the caller.
+An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
+there, without what DataParallel and the like put before them; `arguments` are those of the authors'
+constructor under its own names, empty where the user gave none. It works out the config (from shapes where
+the arguments don't say), renames and regroups the tensors, and raises ValueError with what doesn't fit;
+whether the tensors are exactly those of the network is checked by the caller.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adopted:
-    """The family's config, and the tensors by the names and in the shapes of our network; `task` and `parameters` as in a card."""
+    """The family's config, and the tensors by the names and in the shapes of our network; `task` and
+    `parameters` as in a card.
+    """
 
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

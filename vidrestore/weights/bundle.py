@@ -28,11 +28,13 @@ def add_weights(
     measured: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Card:
-    """Copy the file `source` into `folder` (the bundled one unless told) and write its entry into the manifest there; returns that.
+    """Copy the file `source` into `folder` (the bundled one unless told) and write its entry into the
+    manifest there; returns that.
 
-    The name is the file's own unless given; what else is not given is taken from the file's metadata, which `vidrestore train` writes.
-    CheckpointError where the file doesn't load strictly, where neither says on which data and by which command it was trained, and for a
-    name that the manifest has already, unless `overwrite`. Nothing is written then.
+    The name is the file's own unless given; what else is not given is taken from the file's metadata, which
+    `vidrestore train` writes. CheckpointError where the file doesn't load strictly, where neither says on
+    which data and by which command it was trained, and for a name that the manifest has already, unless
+    `overwrite`. Nothing is written then.
     """
     folder = folder or weights_folder()
     own = read_card(source)
@@ -44,7 +46,8 @@ def add_weights(
         file=f"{name}.safetensors",
         licence=licence or own.licence or LICENCE,
         parameters=dict(own.parameters if parameters is None else parameters),
-        training={key: value for key, value in own.training.items() if key != "curve"} | dict(training or {}),  # the file keeps the curve
+        training={key: value for key, value in own.training.items() if key != "curve"}
+        | dict(training or {}),  # the file keeps the curve
         measured=dict(own.measured if measured is None else measured),
     )
     cards = read_manifest(folder)
@@ -52,7 +55,8 @@ def add_weights(
         raise CheckpointError(f"{source}: does not say how it was trained; give --{' and --'.join(missing)}")
     if name in cards and not overwrite:
         raise CheckpointError(
-            f"{folder / 'manifest.json'}: has {name!r} already; --overwrite where the new weights are measured to be better"
+            f"{folder / 'manifest.json'}: has {name!r} already; --overwrite where the new weights are "
+            "measured to be better"
         )
     cards[name] = read_entry(card.to_entry(), str(source))
     _copy(source, folder / f"{name}.safetensors")

@@ -1,7 +1,8 @@
 """A `.safetensors` file that knows how to build its own network, written whole and loaded strictly.
 
-Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of the card (JSON). The same
-tensors and metadata give the same bytes. Weights may be stored in half precision; the network computes in its own.
+Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of
+the card (JSON). The same tensors and metadata give the same bytes. Weights may be stored in half precision;
+the network computes in its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from vidrestore.weights.manifest import Card, check_value, sha256_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use is imported.
+# Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use
+# is imported.
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
@@ -62,20 +64,28 @@ class Model:
 
 
 def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
-    """A network of `family` with fresh parameters; the caller's random state is left as it was. CheckpointError names what is wrong."""
+    """A network of `family` with fresh parameters; the caller's random state is left as it was.
+    CheckpointError names what is wrong.
+    """
     import torch
 
     if family not in FAMILIES:
-        raise CheckpointError(f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}")
+        raise CheckpointError(
+            f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}"
+        )
     module, function = FAMILIES[family].split(":")
-    builder = cast("Callable[[dict[str, Any]], nn.Module]", getattr(importlib.import_module(module), function))
+    builder = cast(
+        "Callable[[dict[str, Any]], nn.Module]", getattr(importlib.import_module(module), function)
+    )
     try:
         with torch.random.fork_rng(devices=[]):
             return builder(dict(config))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a stack of C++
         told = _short(f"{dict(config)}")
-        raise CheckpointError(f"the family {family!r} can't be built from the config {told}: {_short(reason)}") from error
+        raise CheckpointError(
+            f"the family {family!r} can't be built from the config {told}: {_short(reason)}"
+        ) from error
 
 
 def _short(text: str) -> str:
@@ -93,21 +103,28 @@ def save_model(
     extra: Mapping[str, Any] | None = None,
     half: bool = False,
 ) -> Card:
-    """Write the parameters and buffers of `network` to `path`, whole or not at all, and return the card of the file.
+    """Write the parameters and buffers of `network` to `path`, whole or not at all, and return the card of
+    the file.
 
-    `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`, `training`, `measured`).
-    `half` stores 32-bit floats in 16. CheckpointError where a value is not finite as it would be stored.
+    `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
+    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError where a value is not finite as
+    it would be stored.
     """
     path = Path(path)
-    values = {"config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else dict(config)}
+    values = {
+        "config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else dict(config)
+    }
     values |= {"parameters": dict(parameters or {})} | dict(extra or {})
-    metadata = {"family": family, "task": task} | {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+    metadata = {"family": family, "task": task} | {
+        key: json.dumps(value, sort_keys=True) for key, value in values.items()
+    }
     _write_atomically(path, _serialise(_stored_tensors(network, path, half), metadata))
     return read_card(path)
 
 
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
-    """Return the card in a file's metadata, under the file's own name; CheckpointError if it isn't one of ours.
+    """Return the card in a file's metadata, under the file's own name; CheckpointError if it isn't one of
+    ours.
 
     `sha256` is the file's if it is known already, or doesn't matter.
     """
@@ -115,7 +132,9 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     with opened(path) as stream:
         metadata = stream.metadata() or {}
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
-        raise CheckpointError(f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`")
+        raise CheckpointError(
+            f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`"
+        )
     try:
         config = parse_object(metadata["config"])
         known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
@@ -139,9 +158,9 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
 def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
     """Return the network of `card` with the tensors of `path`.
 
-    Every name, shape and dtype must be the network's own (halves are widened), every value finite. With `outline` they are compared
-    before memory is taken for the network, since a config may ask for any size; that takes 1.5 s, so leave it out for files whose
-    checksum is known.
+    Every name, shape and dtype must be the network's own (halves are widened), every value finite. With
+    `outline` they are compared before memory is taken for the network, since a config may ask for any size;
+    that takes 1.5 s, so leave it out for files whose checksum is known.
     """
     path = Path(path)
     with opened(path) as stream:
@@ -153,12 +172,16 @@ def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Mo
         tensors = {name: stream.get_tensor(name) for name in expected}
         for name, tensor in tensors.items():
             check_finite(f"{path}, {name}", tensor)
-        network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True)
+        network.load_state_dict(
+            {name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True
+        )
     return network.eval()
 
 
 def _outline(card: Card, most: int) -> dict[str, Tensor]:
-    """The tensors of the network of `card` without memory for them. CheckpointError for far more of them than `most`."""
+    """The tensors of the network of `card` without memory for them. CheckpointError for far more of them than
+    `most`.
+    """
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -195,7 +218,10 @@ def opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if path.suffix != ".safetensors":
-        raise CheckpointError(f"{path}: weights are read from .safetensors files only; convert others with `vidrestore weights import`")
+        raise CheckpointError(
+            f"{path}: weights are read from .safetensors files only; convert others with `vidrestore "
+            "weights import`"
+        )
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as stream:
@@ -211,12 +237,18 @@ def opened(path: Path) -> Iterator[Any]:
 def check_names(path: Path, found: set[str], expected: set[str]) -> None:
     """CheckpointError unless a file has the tensors of the network, no fewer and no more."""
     if found != expected:
-        parts = [f"{what} {_some(names)}" for what, names in (("lacks", expected - found), ("has besides", found - expected)) if names]
+        parts = [
+            f"{what} {_some(names)}"
+            for what, names in (("lacks", expected - found), ("has besides", found - expected))
+            if names
+        ]
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
 def check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
-    """CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name), or a half for its F32."""
+    """CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name), or a
+    half for its F32.
+    """
     if shape != list(expected.shape):
         raise CheckpointError(f"{where}: shape {shape}, but the config asks for {list(expected.shape)}")
     wanted = dtype_name(expected)
@@ -244,14 +276,17 @@ def _stored_tensors(network: nn.Module, path: Path, half: bool) -> dict[str, Ten
         stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype).contiguous().clone()
         if not torch.isfinite(stored).all():
             raise CheckpointError(
-                f"{path}, {name}: has values that are not finite{' in half precision' if narrow else ''}; nothing was written"
+                f"{path}, {name}: has values that are not finite{' in half precision' if narrow else ''}; "
+                "nothing was written"
             )
         tensors[name] = stored
     return tensors
 
 
 def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """The bytes of a safetensors file, its metadata sorted: the library writes them in an order that differs from run to run."""
+    """The bytes of a safetensors file, its metadata sorted: the library writes them in an order that differs
+    from run to run.
+    """
     from safetensors.torch import save
 
     content = save(tensors, metadata)

@@ -1,4 +1,6 @@
-"""Weights that are not bundled: fetched from the Hugging Face Hub at a pinned commit, into the hub's own cache, and only when asked for."""
+"""Weights that are not bundled: fetched from the Hugging Face Hub at a pinned commit, into the hub's own
+cache, and only when asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from vidrestore.errors import CheckpointError
 from vidrestore.weights.manifest import Card, check_file
 
 DEFAULT_FILE = "model.safetensors"
-_ADDRESS = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})(/(?P<file>[\w./-]+\.safetensors))?")
+_ADDRESS = re.compile(
+    r"hf:(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})(/(?P<file>[\w./-]+\.safetensors))?"
+)
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,14 @@ class HubAddress:
 
     @classmethod
     def parse(cls, text: str) -> HubAddress:
-        """From "hf:owner/repo@commit[/file.safetensors]"; a branch or a tag is refused, for it may point elsewhere tomorrow."""
+        """From "hf:owner/repo@commit[/file.safetensors]"; a branch or a tag is refused, for it may point
+        elsewhere tomorrow.
+        """
         match = _ADDRESS.fullmatch(text)
         if not match or ".." in text:
             raise CheckpointError(
-                f"{text!r} is no hub address; expected hf:owner/repo@commit[/file.safetensors] with all 40 digits of the commit"
+                f"{text!r} is no hub address; expected hf:owner/repo@commit[/file.safetensors] with all 40 "
+                "digits of the commit"
             )
         return cls(match["repository"], match["revision"], match["file"] or DEFAULT_FILE)
 
@@ -39,20 +46,34 @@ def cached_file(address: HubAddress) -> Path | None:
     """The file of `address` where it was fetched before, else None; asks no network."""
     import huggingface_hub
 
-    found = huggingface_hub.try_to_load_from_cache(address.repository, address.file, revision=address.revision)
+    found = huggingface_hub.try_to_load_from_cache(
+        address.repository, address.file, revision=address.revision
+    )
     return Path(found) if isinstance(found, str) else None
 
 
 def fetch(address: HubAddress, *, again: bool = False) -> Path:
-    """Path of the file in the hub's cache, downloaded where it isn't there yet (or `again`). CheckpointError says why it can't be had."""
+    """Path of the file in the hub's cache, downloaded where it isn't there yet (or `again`). CheckpointError
+    says why it can't be had.
+    """
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.hf_hub_download(address.repository, address.file, revision=address.revision, force_download=again))
+        return Path(
+            huggingface_hub.hf_hub_download(
+                address.repository, address.file, revision=address.revision, force_download=again
+            )
+        )
     except Exception as error:  # the errors are those of whichever HTTP library the installed hub client uses
-        offline = "HF_HUB_OFFLINE is set" if huggingface_hub.constants.HF_HUB_OFFLINE else "check the address and the network"
+        offline = (
+            "HF_HUB_OFFLINE is set"
+            if huggingface_hub.constants.HF_HUB_OFFLINE
+            else "check the address and the network"
+        )
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{address}: can't be fetched; {offline} ({type(error).__name__}: {reason})") from error
+        raise CheckpointError(
+            f"{address}: can't be fetched; {offline} ({type(error).__name__}: {reason})"
+        ) from error
 
 
 def hide_progress() -> None:
@@ -63,7 +84,9 @@ def hide_progress() -> None:
 
 
 def pull(card: Card) -> Path:
-    """The checked file of a manifest entry with a hub address, fetched where needed; a damaged copy is fetched once more, then refused."""
+    """The checked file of a manifest entry with a hub address, fetched where needed; a damaged copy is
+    fetched once more, then refused.
+    """
     address = HubAddress.parse(card.hub or "")
     path = fetch(address)
     try:

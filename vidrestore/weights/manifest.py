@@ -1,11 +1,13 @@
 """What weights there are: `weights/manifest.json`, read and checked in full before any entry is believed.
 
     {"version": 1, "weights": [{
-      "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma": [1, 75]},
-      "file": "dust-denoise.safetensors", "bytes": 3147776, "sha256": "...", "licence": "Apache-2.0",
-      "training": {"data": "...", "command": "vidrestore train --config ..."}, "measured": {"clip or set": {"psnr": 31.8}}}]}
+      "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma":
+      [1, 75]}, "file": "dust-denoise.safetensors", "bytes": 3147776, "sha256": "...", "licence":
+      "Apache-2.0", "training": {"data": "...", "command": "vidrestore train --config ..."}, "measured":
+      {"clip or set": {"psnr": 31.8}}}]}
 
-An entry has `file`, a file beside the manifest, or `hub`, an address "hf:owner/repo@commit/file.safetensors" for `vidrestore weights pull`.
+An entry has `file`, a file beside the manifest, or `hub`, an address "hf:owner/repo@commit/file.safetensors"
+for `vidrestore weights pull`.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ PACKAGE = Path(__file__).parents[1]
 class Card:
     """What one file of weights is: how to build its network, what it is for, where it came from.
 
-    `parameters` says what the task may ask of it ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4}); `training` names data and command;
-    `measured` holds held-out figures. `sha256` and `bytes` are those of the file; they identify the weights in a plan.
+    `parameters` says what the task may ask of it ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4});
+    `training` names data and command; `measured` holds held-out figures. `sha256` and `bytes` are those of
+    the file; they identify the weights in a plan.
     """
 
     name: str
@@ -59,7 +62,9 @@ def weights_folder() -> Path:
 
 
 def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """The manifest of `folder` (the bundled one unless told) by name, in its order; CheckpointError where anything in it is wrong."""
+    """The manifest of `folder` (the bundled one unless told) by name, in its order; CheckpointError where
+    anything in it is wrong.
+    """
     path = (folder or weights_folder()) / "manifest.json"
     try:
         document = json.loads(read_limited(path, LARGEST_JOB, follow=True))
@@ -67,21 +72,30 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
         raise CheckpointError(f"{path}: there is no manifest; install vidrestore again") from error
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
-    if not isinstance(document, dict) or document.get("version") != MANIFEST_VERSION or not isinstance(document.get("weights"), list):
+    if (
+        not isinstance(document, dict)
+        or document.get("version") != MANIFEST_VERSION
+        or not isinstance(document.get("weights"), list)
+    ):
         raise CheckpointError(
-            f'{path}: expected {{"version": {MANIFEST_VERSION}, "weights": [...]}}; another version of vidrestore wrote it'
+            f'{path}: expected {{"version": {MANIFEST_VERSION}, "weights": [...]}}; another version of '
+            "vidrestore wrote it"
         )
     cards: dict[str, Card] = {}
     for number, entry in enumerate(document["weights"]):
         card = read_entry(entry, f"{path}, entry {number}")
         if card.name in cards:
-            raise CheckpointError(f"{path}, entry {number}: the name {card.name!r} is there twice; names are unique")
+            raise CheckpointError(
+                f"{path}, entry {number}: the name {card.name!r} is there twice; names are unique"
+            )
         cards[card.name] = card
     return cards
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
-    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be written."""
+    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be
+    written.
+    """
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}
     try:
         with replacing(folder / "manifest.json") as stream:
@@ -95,7 +109,10 @@ def find_card(name: str, folder: Path | None = None) -> Card:
     cards = read_manifest(folder)
     if name not in cards:
         known = ", ".join(sorted(cards)) or "nothing"
-        raise CheckpointError(f"no weights named {name!r}; the manifest has: {known} (a file of your own must end in .safetensors)")
+        raise CheckpointError(
+            f"no weights named {name!r}; the manifest has: {known} (a file of your own must end in "
+            ".safetensors)"
+        )
     return cards[name]
 
 
@@ -108,16 +125,33 @@ def sha256_of(path: Path) -> str:
 def check_file(path: Path, card: Card) -> None:
     """CheckpointError unless `path` has the size and the checksum that `card` promises."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: the file of {card.name!r} is missing; install vidrestore again or pull the weights")
+        raise CheckpointError(
+            f"{path}: the file of {card.name!r} is missing; install vidrestore again or pull the weights"
+        )
     if (size := path.stat().st_size) != card.bytes:
-        raise CheckpointError(f"{path}: {size} bytes, but the manifest says {card.bytes}; fetch the file again")
+        raise CheckpointError(
+            f"{path}: {size} bytes, but the manifest says {card.bytes}; fetch the file again"
+        )
     if (digest := sha256_of(path)) != card.sha256:
-        raise CheckpointError(f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again")
+        raise CheckpointError(
+            f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again"
+        )
 
 
 _TYPES: dict[str, type] = {field.name: str for field in fields(Card)} | {"bytes": int}
 _TYPES |= dict.fromkeys(("config", "parameters", "training", "measured"), dict)
-_REQUIRED = ("name", "family", "config", "task", "parameters", "bytes", "sha256", "licence", "training", "measured")
+_REQUIRED = (
+    "name",
+    "family",
+    "config",
+    "task",
+    "parameters",
+    "bytes",
+    "sha256",
+    "licence",
+    "training",
+    "measured",
+)
 _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r"[\w][\w.-]*\.safetensors"}
 
 
@@ -129,11 +163,15 @@ def read_entry(entry: Any, where: str) -> Card:
     if missing := [key for key in _REQUIRED if key not in entry]:
         raise CheckpointError(f"{where}: lacks {', '.join(missing)}")
     if unknown := sorted(set(entry) - set(_TYPES)):
-        raise CheckpointError(f"{where}: has {', '.join(unknown)}, which no version {MANIFEST_VERSION} entry has")
+        raise CheckpointError(
+            f"{where}: has {', '.join(unknown)}, which no version {MANIFEST_VERSION} entry has"
+        )
     for key, value in entry.items():
         check_value(key, value, where)
     if ("file" in entry) == ("hub" in entry):
-        raise CheckpointError(f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)")
+        raise CheckpointError(
+            f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)"
+        )
     return Card(**entry)
 
 
@@ -141,7 +179,9 @@ def check_value(key: str, value: Any, where: str) -> None:
     """CheckpointError unless `value` has the type of a card's field `key`."""
     kind = _TYPES[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise CheckpointError(f"{where}: {key} is {value!r}, expected {'an object' if kind is dict else kind.__name__}")
+        raise CheckpointError(
+            f"{where}: {key} is {value!r}, expected {'an object' if kind is dict else kind.__name__}"
+        )
     pattern = _PATTERNS.get(key)
     if pattern and not re.fullmatch(pattern, str(value)):
         raise CheckpointError(f"{where}: {key} is {value!r}, expected the form {pattern}")

@@ -1,6 +1,7 @@
 """Checkpoints of the authors of MB-TaylorFormer V2: which network one is of, and its tensors under our names.
 
-The authors pack the branches of a stage along the first axis; ours have an axis for them. They state no licence for their weights.
+The authors pack the branches of a stage along the first axis; ours have an axis for them. They state no
+licence for their weights.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _RENAMES = (
     *((f"down{level}_{level + 1}.", f"down.{level - 1}.") for level in (1, 2, 3)),
     *((f"up{level + 1}_{level}.", f"up.{level - 1}.") for level in (1, 2, 3)),
     ("patch_embed_", ""),
-    *((f"{side}_level{level}.", f"{side}.{level - 1}.") for side in ("encoder", "decoder") for level in (1, 2, 3)),
+    *(
+        (f"{side}_level{level}.", f"{side}.{level - 1}.")
+        for side in ("encoder", "decoder")
+        for level in (1, 2, 3)
+    ),
     ("latent.", "encoder.3."),
     ("patch_embeds.", "embeddings."),
     ("patch_conv.offset_generator.0.weight", "offset_depthwise"),
@@ -40,8 +45,14 @@ _RENAMES = (
     ("attn.qkv.weight", "attention.qkv"),
     ("attn.qkv_dwconv.weight", "attention.qkv_depthwise"),
     ("attn.project_out.weight", "attention.project"),
-    *((f"attn.refine_att.conv_list.{window}.weight", f"attention.position.weights.{window}") for window in range(3)),
-    *((f"attn.refine_att.conv_list.{window}.bias", f"attention.position.biases.{window}") for window in range(3)),
+    *(
+        (f"attn.refine_att.conv_list.{window}.weight", f"attention.position.weights.{window}")
+        for window in range(3)
+    ),
+    *(
+        (f"attn.refine_att.conv_list.{window}.bias", f"attention.position.biases.{window}")
+        for window in range(3)
+    ),
     ("norm2.body.weight", "feed_forward.norm"),
     *((f"ffn.project_in_{part}.weight", "feed_forward.expand") for part in (1, 2)),
     *((f"ffn.dwconv_{part}.weight", "feed_forward.expand_depthwise") for part in (1, 2)),
@@ -54,24 +65,36 @@ _RENAMES = (
 )
 _LEVELS = ("encoder_level1", "encoder_level2", "encoder_level3", "latent")
 
-# Arguments of the authors' constructor that say the sizes of the network, by our names; then those that it takes and ignores.
+# Arguments of the authors' constructor that say the sizes of the network, by our names; then those that it
+# takes and ignores.
 _SIZES = {"dim": "widths", "num_blocks": "blocks", "num_path": "branches", "heads": "heads"}
-_IGNORED = {"type", "model_name", "num_refinement_blocks", "ffn_expansion_factor", "LayerNorm_type", "qk_norm"}
+_IGNORED = {
+    "type",
+    "model_name",
+    "num_refinement_blocks",
+    "ffn_expansion_factor",
+    "LayerNorm_type",
+    "qk_norm",
+}
 _FIXED = {"inp_channels": 3, "out_channels": 3, "bias": False, "dual_pixel_task": False}
 
 
 def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Config and tensors of a released network; its sizes are read off the tensors, and `arguments` must agree with them.
+    """Config and tensors of a released network; its sizes are read off the tensors, and `arguments` must
+    agree with them.
 
-    What no tensor tells is as in every released training: offsets limited to 3 pixels, unless `arguments` have `offset_clamp`. They may
-    also have fields of ours (`first_residual`, `attention`), for weights trained by the paper's rules. ValueError names what is wrong.
+    What no tensor tells is as in every released training: offsets limited to 3 pixels, unless `arguments`
+    have `offset_clamp`. They may also have fields of ours (`first_residual`, `attention`), for weights
+    trained by the paper's rules. ValueError names what is wrong.
     """
     sizes = _sizes(tensors)
     config = config_from(sizes | _options(arguments, sizes))
     parts: dict[str, list[Tensor]] = {}
     for name in sorted(tensors):
         parts.setdefault(_our_name(name), []).append(tensors[name])
-    return Adopted(settings_of(config), {name: _our_tensor(name, found, config) for name, found in parts.items()})
+    return Adopted(
+        settings_of(config), {name: _our_tensor(name, found, config) for name, found in parts.items()}
+    )
 
 
 def _our_name(name: str) -> str:
@@ -81,7 +104,9 @@ def _our_name(name: str) -> str:
 
 
 def _our_tensor(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
-    """1x1 convolutions as matrices; in blocks the branches on an axis of their own, and there the parts one after the other."""
+    """1x1 convolutions as matrices; in blocks the branches on an axis of their own, and there the parts one
+    after the other.
+    """
     parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
@@ -102,13 +127,22 @@ def _level(name: str) -> int:
 def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Widths, blocks, branches and heads of the four levels, by our names."""
     try:
-        widths = [tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0] for stage in _LEVELS]
+        widths = [
+            tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0] for stage in _LEVELS
+        ]
         heads = [tensors[f"{stage}.mhca_blk.MHCA_layers.0.attn.temperature"].shape[1] for stage in _LEVELS]
     except (KeyError, IndexError) as error:
-        raise ValueError(f"is no checkpoint of MB-TaylorFormer V2 as its authors wrote them; it lacks {error}") from error
+        raise ValueError(
+            f"is no checkpoint of MB-TaylorFormer V2 as its authors wrote them; it lacks {error}"
+        ) from error
     blocks = [_count(tensors, rf"{stage}\.mhca_blk\.MHCA_layers\.(\d+)\.") for stage in _LEVELS]
     branches = [_count(tensors, rf"patch_embed_{stage}\.patch_embeds\.(\d+)\.") for stage in _LEVELS]
-    return {"widths": tuple(widths), "blocks": tuple(blocks), "branches": tuple(branches), "heads": tuple(heads)}
+    return {
+        "widths": tuple(widths),
+        "blocks": tuple(blocks),
+        "branches": tuple(branches),
+        "heads": tuple(heads),
+    }
 
 
 def _count(names: Mapping[str, Tensor], pattern: str) -> int:
@@ -116,19 +150,29 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def _options(arguments: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Fields of our config that no tensor tells, from the authors' arguments; ValueError where one doesn't go with the tensors."""
+    """Fields of our config that no tensor tells, from the authors' arguments; ValueError where one doesn't go
+    with the tensors.
+    """
     ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
     if unknown := sorted(set(arguments) - set(_SIZES) - _IGNORED - set(_FIXED) - ours - {"offset_clamp"}):
         known = sorted([*_SIZES, *_IGNORED, *_FIXED, "offset_clamp"])
-        raise ValueError(f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes {', '.join(known)}")
+        raise ValueError(
+            f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes "
+            f"{', '.join(known)}"
+        )
     for theirs, name in _SIZES.items():
         if not isinstance(given := arguments.get(theirs, sizes[name]), list | tuple):
             raise ValueError(f"the config's {theirs} is {given}, expected four numbers")
         if tuple(given) != sizes[name]:
-            raise ValueError(f"the config has {theirs} {list(given)}, but the tensors are those of {list(sizes[name])}")
+            raise ValueError(
+                f"the config has {theirs} {list(given)}, but the tensors are those of {list(sizes[name])}"
+            )
     for theirs, value in _FIXED.items():
         if arguments.get(theirs, value) != value:
-            raise ValueError(f"the config has {theirs} {arguments[theirs]}, but only {value} is supported, as in all released networks")
+            raise ValueError(
+                f"the config has {theirs} {arguments[theirs]}, but only {value} is supported, as in all "
+                "released networks"
+            )
     options = {name: arguments[name] for name in ours if name in arguments}
     if "offset_clamp" in arguments:
         options["offset_limit"] = arguments["offset_clamp"] or ()

@@ -1,4 +1,6 @@
-"""Checkpoints of other code (`.pth`, `.pt`, `.safetensors`): read without running anything in them, renamed once, written as ours."""
+"""Checkpoints of other code (`.pth`, `.pt`, `.safetensors`): read without running anything in them, renamed
+once, written as ours.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,20 @@ from vidrestore.weights.manifest import Card
 if TYPE_CHECKING:
     from torch import Tensor
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "params_ema", "params")  # under which trainers put the tensors
-_PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")  # what DataParallel, torch.compile and Lightning put before each name
+_WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "network",
+    "params_ema",
+    "params",
+)  # under which trainers put the tensors
+_PREFIXES = re.compile(
+    r"^(module\.|_orig_mod\.|model\.)+"
+)  # what DataParallel, torch.compile and Lightning put before each name
 
-# Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the config that it is given.
+# Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the
+# config that it is given.
 ADOPTERS: dict[str, str] = {
     "mb-taylorformer": "vidrestore.weights.mb_taylorformer_release:adopt",
     "spynet": "vidrestore.weights.vsr_transformer_release:adopt_flow",
@@ -48,9 +60,10 @@ def import_checkpoint(
 ) -> Card:
     """Bring the checkpoint `source` in as `output` (.safetensors) and return its card.
 
-    `config` holds the arguments of the authors' constructor for families with an adopter, the family's own config for others. `task` and
-    `parameters` say what the weights are for, where the adopter doesn't or is to be overruled. After renaming, the tensors must be exactly
-    those of the network; CheckpointError names what differs. MediaError for an output that is the source, or is there without `overwrite`.
+    `config` holds the arguments of the authors' constructor for families with an adopter, the family's own
+    config for others. `task` and `parameters` say what the weights are for, where the adopter doesn't or is
+    to be overruled. After renaming, the tensors must be exactly those of the network; CheckpointError names
+    what differs. MediaError for an output that is the source, or is there without `overwrite`.
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
@@ -76,12 +89,17 @@ def import_checkpoint(
 
 def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
     if family not in FAMILIES:
-        raise CheckpointError(f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}")
+        raise CheckpointError(
+            f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}"
+        )
     tensors = {_PREFIXES.sub("", name): tensor for name, tensor in _read_tensors(source).items()}
     if family not in ADOPTERS:
         return Adopted(config, tensors)
     module, function = ADOPTERS[family].split(":")
-    adopter = cast("Callable[[dict[str, Tensor], dict[str, Any]], Adopted]", getattr(importlib.import_module(module), function))
+    adopter = cast(
+        "Callable[[dict[str, Tensor], dict[str, Any]], Adopted]",
+        getattr(importlib.import_module(module), function),
+    )
     try:
         return adopter(tensors, dict(config))
     except (TypeError, ValueError) as error:
@@ -89,19 +107,30 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 
 def _read_tensors(source: Path) -> dict[str, Tensor]:
-    """Name -> tensor of a state dict, wherever its trainer put it. Only tensors and plain containers are unpickled."""
+    """Name -> tensor of a state dict, wherever its trainer put it. Only tensors and plain containers are
+    unpickled.
+    """
 
     content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
-    if not isinstance(content, dict) or not content or not all(_is_entry(*entry) for entry in content.items()):
-        raise CheckpointError(f"{source}: holds no state dict (name -> tensor), neither at the top nor under {', '.join(_WRAPPERS)}")
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(_is_entry(*entry) for entry in content.items())
+    ):
+        raise CheckpointError(
+            f"{source}: holds no state dict (name -> tensor), neither at the top nor under "
+            f"{', '.join(_WRAPPERS)}"
+        )
     return content
 
 
 def _is_entry(name: Any, value: Any) -> bool:
-    """Whether it is a named tensor that has a value in the file for each of its places: a view may pretend to any size."""
+    """Whether it is a named tensor that has a value in the file for each of its places: a view may pretend to
+    any size.
+    """
     import torch
 
     if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -126,6 +155,7 @@ def _unpickle(source: Path) -> Any:
     except Exception as error:  # pickle raises whatever the file makes it raise
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
-            f"{source}: not a checkpoint that can be read safely: damaged, no checkpoint, or one that holds more than tensors; "
+            f"{source}: not a checkpoint that can be read safely: damaged, no checkpoint, or one that holds "
+            "more than tensors; "
             "ask its authors for a .safetensors file, or save its state dict alone with torch.save"
         ) from error

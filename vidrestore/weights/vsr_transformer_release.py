@@ -1,4 +1,5 @@
-"""Checkpoints of the authors of VSR-Transformer, and of SPyNet in the two layouts that VSR code uses: their tensors under our names.
+"""Checkpoints of the authors of VSR-Transformer, and of SPyNet in the two layouts that VSR code uses: their
+tensors under our names.
 
 The authors state no licence for their weights.
 """
@@ -42,8 +43,8 @@ _RENAMES = (
 _FLOW = "spynet.spynet."
 _POSITIONS = "pos_embedding.penc.inv_freq"
 
-# Arguments of the authors' constructor: those that tensors tell as well, with the names that are counted; those with one value that works;
-# and the others.
+# Arguments of the authors' constructor: those that tensors tell as well, with the names that are counted;
+# those with one value that works; and the others.
 _COUNTED = {
     "num_extract_block": r"feature_extraction\.(\d+)\.",
     "num_reconstruct_block": r"reconstruction\.(\d+)\.",
@@ -55,14 +56,18 @@ _RELEASED_DEPTHS = (5, 7)  # REDS and Vimeo-90K, for as many frames
 
 
 def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Config and tensors of a released network. `arguments` must agree with the tensors, which tell most of them.
+    """Config and tensors of a released network. `arguments` must agree with the tensors, which tell most of
+    them.
 
-    What no tensor tells is as released unless `arguments` say it: one head, patches of 8, and as many frames as blocks where those are 5
-    or 7. ValueError names what is wrong.
+    What no tensor tells is as released unless `arguments` say it: one head, patches of 8, and as many frames
+    as blocks where those are 5 or 7. ValueError names what is wrong.
     """
-    if "conv_first.weight" not in tensors or not any(name.startswith("transformer.layers.0.") for name in tensors):
+    if "conv_first.weight" not in tensors or not any(
+        name.startswith("transformer.layers.0.") for name in tensors
+    ):
         raise ValueError(
-            "is no checkpoint of VSR-Transformer as its authors wrote them: it lacks conv_first.weight or transformer.layers.0"
+            "is no checkpoint of VSR-Transformer as its authors wrote them: it lacks conv_first.weight or "
+            "transformer.layers.0"
         )
     config = _config(tensors, arguments)
     flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
@@ -71,14 +76,20 @@ def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         if name == _POSITIONS:
             _check_constant(name, tensor, frequencies(config.frames))
         elif not name.startswith(_FLOW):
-            ours[_our_name(name)] = tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
+            ours[_our_name(name)] = (
+                tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
+            )
     return Adopted(asdict(config), ours, "sr", {"scale": 4})
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """A published SPyNet, as mmediting or BasicSR name its tensors. ValueError where it is neither, or `arguments` are given."""
+    """A published SPyNet, as mmediting or BasicSR name its tensors. ValueError where it is neither, or
+    `arguments` are given.
+    """
     if arguments:
-        raise ValueError(f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has nothing to choose")
+        raise ValueError(
+            f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has nothing to choose"
+        )
     return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
 
 
@@ -90,7 +101,9 @@ def _our_name(name: str) -> str:
 
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a SPyNet under our names. mmediting counts convolutions; BasicSR counts layers, of which every other one is a ReLU."""
+    """Tensors of a SPyNet under our names. mmediting counts convolutions; BasicSR counts layers, of which
+    every other one is a ReLU.
+    """
     ours = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
@@ -99,29 +112,44 @@ def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif name in ("mean", "std"):
             _check_constant(name, tensor, torch.tensor(MEAN if name == "mean" else STD).view(1, 3, 1, 1))
         else:
-            raise ValueError(f"is no SPyNet as mmediting or BasicSR name one: {name} is neither .conv.weight nor .weight of a basic_module")
+            raise ValueError(
+                f"is no SPyNet as mmediting or BasicSR name one: {name} is neither .conv.weight nor .weight "
+                "of a basic_module"
+            )
     return ours
 
 
 def _check_constant(name: str, found: Tensor, expected: Tensor) -> None:
     """What a network can't learn must be what ours computes with."""
     if found.shape != expected.shape or not torch.allclose(found.double(), expected.double(), rtol=1e-3):
-        raise ValueError(f"{name} is {found.flatten().tolist()}, but this network computes with {expected.flatten().tolist()}")
+        raise ValueError(
+            f"{name} is {found.flatten().tolist()}, but this network computes with "
+            f"{expected.flatten().tolist()}"
+        )
 
 
 def _config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrConfig:
     if unknown := sorted(set(arguments) - set(_COUNTED) - set(_FIXED) - set(_OTHERS)):
         known = ", ".join(sorted([*_COUNTED, *_FIXED, *_OTHERS]))
-        raise ValueError(f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes {known}")
+        raise ValueError(
+            f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes "
+            f"{known}"
+        )
     for name, value in _FIXED.items():
         if arguments.get(name, value) != value:
-            raise ValueError(f"the config has {name} {arguments[name]}, but the released code only works with {value}")
-    found = {name: _count(tensors, pattern) for name, pattern in _COUNTED.items()} | {"num_feat": len(tensors["conv_first.weight"])}
+            raise ValueError(
+                f"the config has {name} {arguments[name]}, but the released code only works with {value}"
+            )
+    found = {name: _count(tensors, pattern) for name, pattern in _COUNTED.items()} | {
+        "num_feat": len(tensors["conv_first.weight"])
+    }
     for name, value in found.items():
         if arguments.get(name, value) != value:
             raise ValueError(f"the config has {name} {arguments[name]}, but the tensors are those of {value}")
     if "num_frame" not in arguments and found["depth"] not in _RELEASED_DEPTHS:
-        raise ValueError(f"has {found['depth']} blocks, and doesn't say for how many frames; give a config with num_frame")
+        raise ValueError(
+            f"has {found['depth']} blocks, and doesn't say for how many frames; give a config with num_frame"
+        )
     return VsrConfig(
         frames=arguments.get("num_frame", found["depth"]),
         features=found["num_feat"],
@@ -129,7 +157,9 @@ def _config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrC
         heads=arguments.get("heads", 1),
         patch=arguments.get("patch_size", 8),
         extraction=found["num_extract_block"],
-        propagation=_count(tensors, _FEED_FORWARD.replace(r"(\d+)", "0") + r"fn\.backward_resblocks\.main\.2\.(\d+)\."),
+        propagation=_count(
+            tensors, _FEED_FORWARD.replace(r"(\d+)", "0") + r"fn\.backward_resblocks\.main\.2\.(\d+)\."
+        ),
         reconstruction=found["num_reconstruct_block"],
         tail=found["num_feat"],
     )

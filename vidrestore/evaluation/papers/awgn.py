@@ -1,11 +1,13 @@
-"""The protocol of the video denoising literature: white Gaussian noise on R, G, B, neither clipped nor rounded.
+"""The protocol of the video denoising literature: white Gaussian noise on R, G, B, neither clipped nor
+rounded.
 
-At most 85 frames of a sequence, noise new in every frame and drawn once per sequence; output clamped and not rounded; PSNR of each frame
-over all samples, mean over the frames, then over the sequences (M. Tassano et al., "FastDVDnet", CVPR 2020, and its authors' answers).
+At most 85 frames of a sequence, noise new in every frame and drawn once per sequence; output clamped and not
+rounded; PSNR of each frame over all samples, mean over the frames, then over the sequences (M. Tassano et
+al., "FastDVDnet", CVPR 2020, and its authors' answers).
 
-DUST sees planes: R, G, B go through an opponent transform with orthogonal rows, so that noise stays white and independent; each plane is
-scaled to the range 0-255 and its sigma is the length of its row times that of R, G, B (K. Dabov et al., "Color image denoising via sparse
-3D collaborative filtering", ICIP 2007).
+DUST sees planes: R, G, B go through an opponent transform with orthogonal rows, so that noise stays white and
+independent; each plane is scaled to the range 0-255 and its sigma is the length of its row times that of R,
+G, B (K. Dabov et al., "Color image denoising via sparse 3D collaborative filtering", ICIP 2007).
 """
 
 from __future__ import annotations
@@ -31,14 +33,22 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
-OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))  # rows of R, G, B; each of range 1
+OPPONENT = (
+    (1 / 3, 1 / 3, 1 / 3),
+    (1 / 2, 0.0, -1 / 2),
+    (1 / 4, -1 / 2, 1 / 4),
+)  # rows of R, G, B; each of range 1
 MIDDLE = (0.0, 127.5, 127.5)
 
-Denoiser = Callable[[Tensor, float], Iterator[Tensor]]  # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+Denoiser = Callable[
+    [Tensor, float], Iterator[Tensor]
+]  # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the network is for a sigma: the planes' are others than that of R, G, B, so one that is for a single sigma isn't."""
+    """Whether the network is for a sigma: the planes' are others than that of R, G, B, so one that is for a
+    single sigma isn't.
+    """
     return contestant.model is None or not isinstance(contestant.network, Dust)
 
 
@@ -50,7 +60,8 @@ def judge(
     looked_at: int,
     metrics: Sequence[str] = (),
 ) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and sigma on every sequence; the first `looked_at` sequences with a frame to see.
+    """Yield the figures of every system and sigma on every sequence; the first `looked_at` sequences with a
+    frame to see.
 
     `metrics` are measured besides PSNR.
     """
@@ -63,7 +74,9 @@ def judge(
             for contestant, denoise in zip(taking, denoisers, strict=True):
                 further = FurtherMetrics(metrics, clean.shape)
                 frames, shown = _judged(denoise(noisy, sigma), noisy, clean, further, number < looked_at)
-                yield ClipFigures(contestant.system, part.name, column, sequence.name, frames, contestant.weights, shown)
+                yield ClipFigures(
+                    contestant.system, part.name, column, sequence.name, frames, contestant.weights, shown
+                )
 
 
 def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
@@ -82,7 +95,10 @@ def _judged(
             stored = eight_bits(frame)
             further.add(stored, clean[index])
             if looked_at and index == len(clean) // 2:
-                shown = Shown(index, *(rows_last(picture) for picture in (eight_bits(noisy[index]), stored, clean[index])))
+                shown = Shown(
+                    index,
+                    *(rows_last(picture) for picture in (eight_bits(noisy[index]), stored, clean[index])),
+                )
         return {"psnr": tuple(values)} | further.frames(), shown
 
 
@@ -117,7 +133,8 @@ def through_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> It
 
 
 PROTOCOL = (
-    "the first 85 frames; noise on R, G, B, neither clipped nor rounded, drawn once per sequence from a seed of its name",
+    "the first 85 frames; noise on R, G, B, neither clipped nor rounded, drawn once per sequence from a "
+    "seed of its name",
     "DUST on planes of an opponent transform with orthogonal rows, each with its own sigma",
     "output clamped and not rounded; PSNR of each frame over R, G, B, mean over frames, then over sequences",
 )

@@ -1,8 +1,10 @@
-"""The protocol of VSR-Transformer's release: x4 from frames made small bicubically, judged in 8 bits, border frames and all.
+"""The protocol of VSR-Transformer's release: x4 from frames made small bicubically, judged in 8 bits, border
+frames and all.
 
-Frames are cut at the right and bottom to multiples of 4. Small frames are the release's own (REDS) or made here as MATLAB's imresize does,
-in 8 bits. A window never leaves its clip: beyond the ends frames come from the window's other side. Output is clamped and rounded to 8
-bits; PSNR and SSIM are of R, G, B, or of BasicSR's Y (BT.601, in the range of video, not rounded), without cutting the border.
+Frames are cut at the right and bottom to multiples of 4. Small frames are the release's own (REDS) or made
+here as MATLAB's imresize does, in 8 bits. A window never leaves its clip: beyond the ends frames come from
+the window's other side. Output is clamped and rounded to 8 bits; PSNR and SSIM are of R, G, B, or of
+BasicSR's Y (BT.601, in the range of video, not rounded), without cutting the border.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from vidrestore.restorers.vsr_restorer import VsrRestorer
 CHANNELS = {"RGB": rgb_figures, "Y": luma_figures}
 HELD = 16  # enlarged frames at once
 
-Enlarger = Callable[[Tensor, tuple[int, ...]], Iterator[Tensor]]  # a clip and the numbers of frames of it to those frames enlarged
+Enlarger = Callable[
+    [Tensor, tuple[int, ...]], Iterator[Tensor]
+]  # a clip and the numbers of frames of it to those frames enlarged
 
 
 def judge(
@@ -41,7 +45,8 @@ def judge(
     metrics: Sequence[str] = (),
     judged: tuple[int, ...] = (),
 ) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and channel on every clip; `judged` are the frames that count, all of them unless given.
+    """Yield the figures of every system and channel on every clip; `judged` are the frames that count, all of
+    them unless given.
 
     `metrics` are measured besides PSNR and SSIM, the same for each channel.
     """
@@ -52,7 +57,9 @@ def judge(
         at = judged or tuple(range(len(clean)))
         for contestant, enlarge in zip(taking, enlargers, strict=True):
             further = FurtherMetrics(metrics, clean.shape)
-            yield from _judged(table, part, sequence.name, small, clean, at, contestant, enlarge, further, number < looked_at)
+            yield from _judged(
+                table, part, sequence.name, small, clean, at, contestant, enlarge, further, number < looked_at
+            )
 
 
 def cut(frame: Tensor) -> Tensor:
@@ -70,7 +77,8 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
     small = stacked(picture_frames(sequence.degraded), sequence.name)
     if (*small.shape[-2:],) != tuple(side // SCALE for side in clean.shape[-2:]):
         raise DatasetError(
-            f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter of the clean ones is "
+            f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter of "
+            "the clean ones is "
             f"{clean.shape[-1] // SCALE}x{clean.shape[-2] // SCALE}; unpack the release again"
         )
     return small
@@ -110,7 +118,10 @@ def enlarger(contestant: Contestant) -> Enlarger:
     if contestant.system == BICUBIC:
         return lambda small, at: (bicubic(small[index]) for index in at)
     assert contestant.model is not None
-    return partial(enlarged, VsrRestorer(RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")))
+    return partial(
+        enlarged,
+        VsrRestorer(RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")),
+    )
 
 
 def enlarged(restorer: VsrRestorer, small: Tensor, at: tuple[int, ...]) -> Iterator[Tensor]:

@@ -1,7 +1,8 @@
-"""The papers' tables: which systems on which test sets, the figures published of them, and the settings of the protocol.
+"""The papers' tables: which systems on which test sets, the figures published of them, and the settings of
+the protocol.
 
-A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" where the paper has none; "*" where training diverged, also behind
-a figure that took much tuning; "†" where the output diverged.
+A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" where the paper has none; "*" where
+training diverged, also behind a figure that took much tuning; "†" where the output diverged.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ METRICS = ("psnr", "ssim")
 
 @dataclass(frozen=True)
 class TableSet:
-    """One test set of a table: `columns` (settings or clips) and, by system, what is published in each of them.
+    """One test set of a table: `columns` (settings or clips) and, by system, what is published in each of
+    them.
 
-    `dataset` and `split` are those of `vidrestore.datasets`, empty for the mean of the other sets. `lines` are the lines that frames are
-    made smaller to; 0: they stay as they are.
+    `dataset` and `split` are those of `vidrestore.datasets`, empty for the mean of the other sets. `lines`
+    are the lines that frames are made smaller to; 0: they stay as they are.
     """
 
     name: str

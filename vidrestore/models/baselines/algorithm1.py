@@ -1,6 +1,8 @@
-"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A reference to test against, and far slower.
+"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A reference to test
+against, and far slower.
 
-Printed slips mended: line 3 uses the codes of iteration k - 1, and line 6 thresholds by lambda1 / c, as the derivation (Eq. 3) has it.
+Printed slips mended: line 3 uses the codes of iteration k - 1, and line 6 thresholds by lambda1 / c, as the
+derivation (Eq. 3) has it.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ def recover(
     normalise: bool = True,
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
-    """Signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary D (N, K)."""
+    """Signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary D (N,
+    K).
+    """
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
-    synthesis, forth, back = (linear(matrix, measurements.dtype) for matrix in (dictionary, projected, projected.mT / c))
+    synthesis, forth, back = (
+        linear(matrix, measurements.dtype) for matrix in (dictionary, projected, projected.mT / c)
+    )
     threshold = torch.tensor(lambda1 / c)
     code = measurements.new_zeros(*measurements.shape[:-1], dictionary.shape[1])
     for _ in range(iterations):
@@ -52,7 +58,8 @@ def recover(
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """Sizes as of `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of line 5.
+    """Sizes as of `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of
+    line 5.
 
     Raises ValueError for sizes that can't be, and for values that are not above 0.
     """
@@ -77,12 +84,16 @@ def build(config: dict[str, Any]) -> Algorithm1:
 
 
 class Algorithm1(RecoverySystem):
-    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its steps. Nothing is learned: A stays as drawn."""
+    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its steps. Nothing is
+    learned: A stays as drawn.
+    """
 
     def __init__(self, config: Algorithm1Config) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)  # D (N, K)
+        self.dictionary = nn.Parameter(
+            dct_dictionary(config.patch, config.atoms), requires_grad=False
+        )  # D (N, K)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`. Products are never in 16 bits: the iterations would add up their rounding."""

@@ -1,12 +1,12 @@
 """l1-l1-RNN: sparse codes of one frame after another, whose change from frame to frame is sparse too.
 
-H. D. Le, H. Van Luong, N. Deligiannis, "Designing recurrent neural networks by unfolding an l1-l1 minimization algorithm", ICIP 2019:
-proximal gradient steps, as many as layers, on
+H. D. Le, H. Van Luong, N. Deligiannis, "Designing recurrent neural networks by unfolding an l1-l1
+minimization algorithm", ICIP 2019: proximal gradient steps, as many as layers, on
 
     1/2 |x_t - A D h_t|^2 + lambda1 |h_t|_1 + lambda2 |h_t - G h_{t-1}|_1   for every t,
 
-beginning at G h_{t-1}. A, D, G, lambda1, lambda2, c and the code before the first frame are learned. What the DUST paper leaves open is
-as for SISTA-RNN (sista.py).
+beginning at G h_{t-1}. A, D, G, lambda1, lambda2, c and the code before the first frame are learned. What the
+DUST paper leaves open is as for SISTA-RNN (sista.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.baselines.recovery import RecoverySystem, UnfoldingConfig, positive, sensing_or_identity
+from vidrestore.models.baselines.recovery import (
+    RecoverySystem,
+    UnfoldingConfig,
+    positive,
+    sensing_or_identity,
+)
 from vidrestore.models.baselines.sista import SENSING_SCALE
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
@@ -31,10 +36,12 @@ def build(config: dict[str, Any]) -> L1L1Rnn:
 
 
 def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
-    """argmin over u of 1/2 (u - v)^2 + |u| + r |u - a| for values v, centres a and a number r > 0: flat at 0 and at a.
+    """argmin over u of 1/2 (u - v)^2 + |u| + r |u - a| for values v, centres a and a number r > 0: flat at 0
+    and at a.
 
-    Beyond a plateau the result runs along v again, shifted: each of the two terms taken off v follows it within its plateau and stays
-    what it is at the end outside. With s the sign of a, u is 0 for v in -s r +- 1, and a for v in a + s +- r.
+    Beyond a plateau the result runs along v again, shifted: each of the two terms taken off v follows it
+    within its plateau and stays what it is at the end outside. With s the sign of a, u is 0 for v in -s r +-
+    1, and a for v in a + s +- r.
     """
     sign = torch.copysign(torch.ones_like(centre), centre)
     near_zero = F.hardtanh(values + ratio * sign)
@@ -73,7 +80,8 @@ class L1L1Rnn(RecoverySystem):
 
 @dataclass
 class Recurrence:
-    """The layers on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold lambda1 / c.
+    """The layers on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold
+    lambda1 / c.
 
     I - D^T A^T A D / c is never made: A D and its transpose one after the other are less arithmetic.
     """

@@ -1,4 +1,6 @@
-"""What the systems that DUST is held against have in common: they recover groups of patches from measurements, and are called alike."""
+"""What the systems that DUST is held against have in common: they recover groups of patches from
+measurements, and are called alike.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ WHITE = 255.0
 
 @dataclass(frozen=True)
 class UnfoldingConfig:
-    """Sizes as of `DustConfig`, with layers for blocks, and the values, on the 0-255 scale, that learning starts from (DUST paper, Section
-    IV-B) or that stay. Raises ValueError for sizes that no system can have, and for values that are not above 0."""
+    """Sizes as of `DustConfig`, with layers for blocks, and the values, on the 0-255 scale, that learning
+    starts from (DUST paper, Section IV-B) or that stay. Raises ValueError for sizes that no system can have,
+    and for values that are not above 0.
+    """
 
     patch: int = 16
     atoms: int = 1024
@@ -35,20 +39,30 @@ class UnfoldingConfig:
 
 
 class RecoverySystem(nn.Module):
-    """Recovers patches s from measurements x = A s (Eq. 1 of the DUST paper); the interface is that of `Dust`.
+    """Recovers patches s from measurements x = A s (Eq. 1 of the DUST paper); the interface is that of
+    `Dust`.
 
-    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N), N = patch * patch. `measure` makes them. Without
-    `measurements` A is the identity and never learned: the system denoises. Otherwise A is drawn by Glorot's rule times `scale`, and
-    learned with the rest, unless the system learns nothing (`learned` False): its parameters are without gradients.
+    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N), N = patch * patch.
+    `measure` makes them. Without `measurements` A is the identity and never learned: the system denoises.
+    Otherwise A is drawn by Glorot's rule times `scale`, and learned with the rest, unless the system learns
+    nothing (`learned` False): its parameters are without gradients.
     """
 
     config: Any  # with `patch` and `measurements`, and what else a system has
     sensing: nn.Parameter | None  # A (M, N)
 
-    def __init__(self, patch: int, measurements: int | None, *, scale: float = 1.0, learned: bool = True) -> None:
+    def __init__(
+        self, patch: int, measurements: int | None, *, scale: float = 1.0, learned: bool = True
+    ) -> None:
         super().__init__()
-        drawn = None if measurements is None else scale * nn.init.xavier_uniform_(torch.empty(measurements, patch**2))
-        self.register_parameter("sensing", None if drawn is None else nn.Parameter(drawn, requires_grad=learned))
+        drawn = (
+            None
+            if measurements is None
+            else scale * nn.init.xavier_uniform_(torch.empty(measurements, patch**2))
+        )
+        self.register_parameter(
+            "sensing", None if drawn is None else nn.Parameter(drawn, requires_grad=learned)
+        )
 
     def measure(self, patches: Tensor) -> Tensor:
         """(..., N) patches -> (..., M) measurements A s."""
@@ -58,8 +72,10 @@ class RecoverySystem(nn.Module):
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """The function (B, T, M) -> (B, T, N) with products in `dtype`: `PackedLinear` for inference, `PlainLinear` where gradients are
-        wanted. What depends on the weights alone is worked out here, once. No system is told sigma: each is trained for one."""
+        """The function (B, T, M) -> (B, T, N) with products in `dtype`: `PackedLinear` for inference,
+        `PlainLinear` where gradients are wanted. What depends on the weights alone is worked out here, once.
+        No system is told sigma: each is trained for one.
+        """
         raise NotImplementedError
 
 
@@ -69,5 +85,7 @@ def sensing_or_identity(sensing: Tensor | None, dictionary: Tensor) -> Tensor:
 
 
 def positive(value: float) -> nn.Parameter:
-    """A parameter whose exponential is a positive number. A number that is learned as it is can turn negative within a few steps."""
+    """A parameter whose exponential is a positive number. A number that is learned as it is can turn negative
+    within a few steps.
+    """
     return nn.Parameter(torch.tensor(math.log(value)))

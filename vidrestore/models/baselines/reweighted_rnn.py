@@ -1,14 +1,16 @@
 """reweighted-RNN: the l1-l1-RNN with a threshold for every atom and a learned mixing of the codes.
 
-H. V. Luong, B. Joukovsky, N. Deligiannis, "Designing Interpretable Recurrent Neural Networks for Video Reconstruction via Deep Unfolding",
-IEEE Trans. Image Processing 30 (2021): proximal gradient steps, as many as layers, on
+H. V. Luong, B. Joukovsky, N. Deligiannis, "Designing Interpretable Recurrent Neural Networks for Video
+Reconstruction via Deep Unfolding", IEEE Trans. Image Processing 30 (2021): proximal gradient steps, as many
+as layers, on
 
     1/2 |x_t - A D Z h_t|^2 + lambda1 |g o Z h_t|_1 + lambda2 |g o (Z h_t - G h_{t-1})|_1   for every t,
 
-which are h <- prox(Z h - Z D^T A^T (A D Z h - x_t) / c) with thresholds lambda1 g / c at 0 and lambda2 g / c at G h_{t-1}, where it begins.
-What the proximal operator gives stands for Z h, so that the signal is D h. Its authors have a Z and a g for every layer; Table VIII of the
-DUST paper counts one of each, shared by all layers (2.37 M; it would be 4.47 M), and so does this. Z and G start as the identity and g as
-ones: untrained, it is the l1-l1-RNN.
+which are h <- prox(Z h - Z D^T A^T (A D Z h - x_t) / c) with thresholds lambda1 g / c at 0 and lambda2 g / c
+at G h_{t-1}, where it begins. What the proximal operator gives stands for Z h, so that the signal is D h. Its
+authors have a Z and a g for every layer; Table VIII of the DUST paper counts one of each, shared by all
+layers (2.37 M; it would be 4.47 M), and so does this. Z and G start as the identity and g as ones: untrained,
+it is the l1-l1-RNN.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """SISTA and SISTA-RNN: sparse codes of one frame after another, each predicted from the frame before.
 
-S. Wisdom, T. Powers, J. Pitton, L. Atlas, "Building recurrent networks by unfolding iterative thresholding for sequential sparse
-recovery", ICASSP 2017: iterative soft thresholding on, for every t,
+S. Wisdom, T. Powers, J. Pitton, L. Atlas, "Building recurrent networks by unfolding iterative thresholding
+for sequential sparse recovery", ICASSP 2017: iterative soft thresholding on, for every t,
 
     1/2 |x_t - A D h_t|^2 + lambda1 |h_t|_1 + lambda2 / 2 |D h_t - F D h_{t-1}|^2,
 
-beginning at the prediction D^T F D h_{t-1}. SISTA-RNN does a few iterations and learns A, D, F, lambda1, lambda2, c and the code before the
-first frame; SISTA does many, with nothing learned. What the DUST paper leaves open: pixels are grey levels 0-255 and the dictionary is the
-tight one (see dust.py). The RNNs' A is drawn at half of Glorot's rule, as the authors of the l1-l1-RNN do: c = 1 would else be far below
-the bound |A D|^2 of iterative thresholding, and codes that are carried from frame to frame would grow without end.
+beginning at the prediction D^T F D h_{t-1}. SISTA-RNN does a few iterations and learns A, D, F, lambda1,
+lambda2, c and the code before the first frame; SISTA does many, with nothing learned. What the DUST paper
+leaves open: pixels are grey levels 0-255 and the dictionary is the tight one (see dust.py). The RNNs' A is
+drawn at half of Glorot's rule, as the authors of the l1-l1-RNN do: c = 1 would else be far below the bound |A
+D|^2 of iterative thresholding, and codes that are carried from frame to frame would grow without end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.baselines.recovery import RecoverySystem, UnfoldingConfig, positive, sensing_or_identity
+from vidrestore.models.baselines.recovery import (
+    RecoverySystem,
+    UnfoldingConfig,
+    positive,
+    sensing_or_identity,
+)
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
@@ -46,21 +52,37 @@ def build_rnn(config: dict[str, Any]) -> SistaRnn:
 
 
 class Sista(RecoverySystem):
-    """SISTA with the DCT, F = I, and c the bound from which on it is sure to converge. It learns nothing: A stays as it was drawn."""
+    """SISTA with the DCT, F = I, and c the bound from which on it is sure to converge. It learns nothing: A
+    stays as it was drawn.
+    """
 
     def __init__(self, config: SistaConfig) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)  # D (N, K)
+        self.dictionary = nn.Parameter(
+            dct_dictionary(config.patch, config.atoms), requires_grad=False
+        )  # D (N, K)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`. Products are never in 16 bits: the iterations would add up their rounding."""
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
-        bound = torch.linalg.matrix_norm(sensing @ dictionary, 2) ** 2 + lambda2 * torch.linalg.matrix_norm(dictionary, 2) ** 2
+        bound = (
+            torch.linalg.matrix_norm(sensing @ dictionary, 2) ** 2
+            + lambda2 * torch.linalg.matrix_norm(dictionary, 2) ** 2
+        )
         correlation, start = torch.eye(len(dictionary)).to(dictionary), dictionary.new_zeros(config.atoms)
-        return Iterations(sensing, dictionary, correlation, start, (lambda1, lambda2, bound), config.layers, dictionary.dtype, linear)
+        return Iterations(
+            sensing,
+            dictionary,
+            correlation,
+            start,
+            (lambda1, lambda2, bound),
+            config.layers,
+            dictionary.dtype,
+            linear,
+        )
 
 
 class SistaRnn(RecoverySystem):
@@ -79,13 +101,17 @@ class SistaRnn(RecoverySystem):
         """See `RecoverySystem.at`."""
         sensing = sensing_or_identity(self.sensing, self.dictionary)
         numbers = (self.log_lambda1.exp(), self.log_lambda2.exp(), self.log_step.exp())
-        return Iterations(sensing, self.dictionary, self.correlation, self.start, numbers, self.config.layers, dtype, linear)
+        return Iterations(
+            sensing, self.dictionary, self.correlation, self.start, numbers, self.config.layers, dtype, linear
+        )
 
 
 class Iterations:
-    """The iterations on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold lambda1 / c.
+    """The iterations on groups (B, T, M), all groups of a frame at once. Codes are in units of their
+    threshold lambda1 / c.
 
-    I - D^T (A^T A + lambda2 I) D / c is never made: D, an (N, N) matrix and D^T one after the other are half its arithmetic.
+    I - D^T (A^T A + lambda2 I) D / c is never made: D, an (N, N) matrix and D^T one after the other are half
+    its arithmetic.
     """
 
     def __init__(
@@ -103,7 +129,9 @@ class Iterations:
         threshold, self.coupling, self.layers = lambda1 / c, lambda2 / c, layers
         gram = (sensing.mT @ sensing + lambda2 * torch.eye(len(dictionary)).to(dictionary)) / c
         matrices = (sensing.mT / c, correlation, gram, dictionary * threshold, dictionary.mT / threshold)
-        self.data, self.correlation, self.gram, self.synthesis, self.analysis = (Product(matrix, dtype, linear) for matrix in matrices)
+        self.data, self.correlation, self.gram, self.synthesis, self.analysis = (
+            Product(matrix, dtype, linear) for matrix in matrices
+        )
         self.before = dictionary @ start  # the signal before the first frame (N,)
 
     def __call__(self, measurements: Tensor) -> Tensor:

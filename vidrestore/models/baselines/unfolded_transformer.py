@@ -1,13 +1,15 @@
 """The unfolded Transformer: attention and a rectified linear map, from the energy of a plain Transformer.
 
-Y. Yang, Z. Huang, D. P. Wipf, "Transformers from an Optimization Perspective", NeurIPS 2022, as the DUST paper uses it (Eq. 8 to 10, with
-the token normalisation of its Section III-C): y <- ReLU(W_b sum_s softmax_s(q_t . q_s) y_s), q = W_a y normalised. A linear map brings
-measurements to tokens before the first block, another one tokens to patches after the last.
+Y. Yang, Z. Huang, D. P. Wipf, "Transformers from an Optimization Perspective", NeurIPS 2022, as the DUST
+paper uses it (Eq. 8 to 10, with the token normalisation of its Section III-C): y <- ReLU(W_b sum_s
+softmax_s(q_t . q_s) y_s), q = W_a y normalised. A linear map brings measurements to tokens before the first
+block, another one tokens to patches after the last.
 
-What the paper leaves open or says twice: the shape is the one that gives the 0.49 M of Table VIII, which needs weights of its own in each
-block, although Section IV-B shares them between the blocks of everything but the ViT. Without normalisation (Table II b) the weights of the
-softmax are taken from W_a y, as the energy has it, and not from y, as printed after Eq. 10. Tokens have no positions: Table VII shows
-the same figures at any length. Inside, patches are on the scale of 0 to 1.
+What the paper leaves open or says twice: the shape is the one that gives the 0.49 M of Table VIII, which
+needs weights of its own in each block, although Section IV-B shares them between the blocks of everything but
+the ViT. Without normalisation (Table II b) the weights of the softmax are taken from W_a y, as the energy has
+it, and not from y, as printed after Eq. 10. Tokens have no positions: Table VII shows the same figures at any
+length. Inside, patches are on the scale of 0 to 1.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
 @dataclass(frozen=True)
 class UnfoldedTransformerConfig:
-    """`width` is the length of a token; `normalise` False is the weighted softmax as derived. ValueError for sizes that can't be."""
+    """`width` is the length of a token; `normalise` False is the weighted softmax as derived. ValueError for
+    sizes that can't be.
+    """
 
     patch: int = 16
     width: int = 256
@@ -38,7 +42,10 @@ class UnfoldedTransformerConfig:
     def __post_init__(self) -> None:
         check_measurements(self.measurements, self.patch)
         if min(self.patch, self.width, self.blocks) < 1:
-            raise ValueError(f"patch, width and blocks must be at least 1, got {self.patch}, {self.width} and {self.blocks}")
+            raise ValueError(
+                f"patch, width and blocks must be at least 1, got {self.patch}, {self.width} and "
+                f"{self.blocks}"
+            )
 
 
 def build(config: dict[str, Any]) -> UnfoldedTransformer:
@@ -59,9 +66,16 @@ class UnfoldedTransformer(RecoverySystem):
         self.output = nn.Linear(config.width, pixels)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. W_b is applied before the mix, which is the same, so that one product gives q and W_b y."""
-        embed, output = Product(self.embedding.weight / WHITE, dtype, linear), Product(WHITE * self.output.weight, dtype, linear)
-        blocks = [Product(torch.cat(pair), dtype, linear) for pair in zip(self.attending, self.mapping, strict=True)]
+        """See `RecoverySystem.at`. W_b is applied before the mix, which is the same, so that one product
+        gives q and W_b y.
+        """
+        embed, output = (
+            Product(self.embedding.weight / WHITE, dtype, linear),
+            Product(WHITE * self.output.weight, dtype, linear),
+        )
+        blocks = [
+            Product(torch.cat(pair), dtype, linear) for pair in zip(self.attending, self.mapping, strict=True)
+        ]
         attention = normalised_attention if self.config.normalise else weighted_attention
 
         def recover(measurements: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
-"""A plain Vision Transformer on the measurements of a patch through time: what networks without a sparse model reach.
+"""A plain Vision Transformer on the measurements of a patch through time: what networks without a sparse
+model reach.
 
-A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, in the shape that gives the 2.46 M of Table VIII of the DUST paper: three
-pre-norm blocks, tokens of 256, an MLP of 1024, no bias on queries, keys and values. What that paper leaves open: tokens of a group are told
-apart by sinusoids of their place in time, since learned places would have no value for the longer groups of its Table VII (and the count
-would be the same to two decimals); four heads of 64, the head size of ViT-B; inside, patches are on the scale of 0 to 1.
+A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, in the shape that gives the 2.46 M of Table
+VIII of the DUST paper: three pre-norm blocks, tokens of 256, an MLP of 1024, no bias on queries, keys and
+values. What that paper leaves open: tokens of a group are told apart by sinusoids of their place in time,
+since learned places would have no value for the longer groups of its Table VII (and the count would be the
+same to two decimals); four heads of 64, the head size of ViT-B; inside, patches are on the scale of 0 to 1.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ from vidrestore.models.baselines.recovery import WHITE, RecoverySystem
 from vidrestore.models.dust import check_measurements
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
-LONGEST = 10_000.0  # over which the slowest sinusoid of the positions turns by one radian (Vaswani et al. 2017)
+LONGEST = (
+    10_000.0  # over which the slowest sinusoid of the positions turns by one radian (Vaswani et al. 2017)
+)
 
 
 @dataclass(frozen=True)
 class VitConfig:
-    """`width` is the length of a token, `hidden` that of the MLP's middle. ValueError for sizes that can't be."""
+    """`width` is the length of a token, `hidden` that of the MLP's middle. ValueError for sizes that can't
+    be.
+    """
 
     patch: int = 16
     width: int = 256
@@ -49,7 +55,9 @@ def build(config: dict[str, Any]) -> Vit:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width): the sines and then the cosines of each place, at frequencies from 1 down to 1 / `LONGEST`."""
+    """(length, width): the sines and then the cosines of each place, at frequencies from 1 down to 1 /
+    `LONGEST`.
+    """
     frequencies = torch.exp(-math.log(LONGEST) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -110,7 +118,9 @@ class BlockAt:
     def __init__(self, block: Block, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
         self.norm1, self.norm2, self.heads = block.norm1, block.norm2, heads
         layers = (block.qkv, block.projection, block.expand, block.contract)
-        self.qkv, self.projection, self.expand, self.contract = (Affine(layer, dtype, linear) for layer in layers)
+        self.qkv, self.projection, self.expand, self.contract = (
+            Affine(layer, dtype, linear) for layer in layers
+        )
 
     def __call__(self, tokens: Tensor) -> Tensor:
         tokens = tokens + self.projection(self._mixed(self.norm1(tokens)))

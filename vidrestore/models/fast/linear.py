@@ -1,4 +1,6 @@
-"""Matrix products with a fixed weight: plain where gradients are wanted, packed in the layout that the processor likes best."""
+"""Matrix products with a fixed weight: plain where gradients are wanted, packed in the layout that the
+processor likes best.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 2560  # rows that the packed layout is tuned for; others work as well
-STEP = 160  # rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it has seen
-FEW = 32  # up to a `STEP` of rows they come in multiples of this: the frames of networks that go from one to the next have few
+# rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it
+# has seen
+STEP = 160
+# up to a `STEP` of rows they come in multiples of this: the frames of networks that go from one to the next
+# have few
+FEW = 32
 
 
 def packed(weight: Tensor, rows: int) -> Callable[[Tensor], Tensor] | None:
@@ -46,13 +52,18 @@ class PlainLinear:
 
 
 class PackedLinear:
-    """The product at its fastest, for inference. On a CPU the weight is reordered once for oneDNN: on AMD processors the default float32
-    product takes a path of half the speed (208 against 457 GFLOP/s seen on a 2-core Zen 5, 191 against 218 on a Zen 4).
+    """The product at its fastest, for inference. On a CPU the weight is reordered once for oneDNN: on AMD
+    processors the default float32 product takes a path of half the speed (208 against 457 GFLOP/s seen on a
+    2-core Zen 5, 191 against 218 on a Zen 4).
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
         own = weight.detach().to(dtype).contiguous()
-        self.product = packed(own, ROWS) if weight.device.type == "cpu" and torch.backends.mkldnn.is_available() else None
+        self.product = (
+            packed(own, ROWS)
+            if weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+            else None
+        )
         self.weight = None if self.product else own
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -65,7 +76,9 @@ class PackedLinear:
 
 
 class Product:
-    """A product computed in `dtype` for rows of any other, which the result has too: (rows, in) -> (rows, out)."""
+    """A product computed in `dtype` for rows of any other, which the result has too: (rows, in) -> (rows,
+    out).
+    """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype, linear: type[Linear]) -> None:
         self.product, self.dtype = linear(weight, dtype), dtype

@@ -1,4 +1,6 @@
-"""Maps worked through in strips of rows: what a strip needs stays in the processor's cache, and memory is that of one strip."""
+"""Maps worked through in strips of rows: what a strip needs stays in the processor's cache, and memory is
+that of one strip.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CPU_STRIP = 2**20  # values per thread in the widest map of a strip (4 MB in float32): best of 2^17 to 2^21 on a core with 1 MB of its own
+CPU_STRIP = (
+    2**20
+    # values per thread in the widest map of a strip (4 MB in float32): best of 2^17 to 2^21 on a core with 1 MB
+    # of its own
+)
 GPU_STRIP = 2**28  # there a strip only bounds memory
 
 Span = tuple[int, int]
@@ -25,7 +31,9 @@ def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
 
 
 def window(maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)) -> Tensor:
-    """The rows of a span of (B, C, H, W) maps with `halo` more on either side; zeros beyond the map, also `columns` left and right."""
+    """The rows of a span of (B, C, H, W) maps with `halo` more on either side; zeros beyond the map, also
+    `columns` left and right.
+    """
     (start, stop), height = span, maps.shape[2]
     rows = maps[:, :, max(start - halo, 0) : min(stop + halo, height)]
     margins = (*columns, max(halo - start, 0), max(stop + halo - height, 0))

@@ -36,19 +36,26 @@ WHOLE = Share()
 
 
 class Source(ABC):
-    """Where batches come from: one follows from the seed and its step alone, so a resumed run sees what it would have seen."""
+    """Where batches come from: one follows from the seed and its step alone, so a resumed run sees what it
+    would have seen.
+    """
 
     @abstractmethod
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """The batch of a step, or one process's share of it."""
 
-    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Generator[tuple[Any, ...]]:
-        """Those of all steps, in order, made by `workers` processes; 0: by this one, each when it is asked for."""
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
+        """Those of all steps, in order, made by `workers` processes; 0: by this one, each when it is asked
+        for.
+        """
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:
-    """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What they raise is raised here.
+    """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What
+    they raise is raised here.
 
     Closing the generator ends the processes.
     """
@@ -63,7 +70,8 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
             prefetch_factor=WAITING,
             collate_fn=_as_it_is,
             worker_init_fn=_leave_signals,
-            multiprocessing_context="spawn",  # a fork would carry over locks of threads that are not there any more
+            # a fork would carry over locks of threads that are not there any more
+            multiprocessing_context="spawn",
         )
     )
     return _ending(results)
@@ -74,13 +82,17 @@ def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
         for result in results:
             yield _given(result)
     finally:
-        end = getattr(results, "_shutdown_workers", None)  # private; without, they end once no traceback holds `results`
+        end = getattr(
+            results, "_shutdown_workers", None
+        )  # private; without, they end once no traceback holds `results`
         if end:
             end()
 
 
 class _Made(Dataset[T | VidRestoreError], Generic[T]):
-    """What `make` makes, by number, or an error for the user: raised in another process it would come with that one's traceback."""
+    """What `make` makes, by number, or an error for the user: raised in another process it would come with
+    that one's traceback.
+    """
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make = make
@@ -103,7 +115,9 @@ def _as_it_is(result: T) -> T:
 
 
 def _leave_signals(worker: int) -> None:
-    """Ctrl-C, and what stops a whole group of processes, reaches all; the first one ends the others, at their leisure."""
+    """Ctrl-C, and what stops a whole group of processes, reaches all; the first one ends the others, at their
+    leisure.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))
@@ -122,5 +136,6 @@ def workers_watched() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
             raise
         raise WorkerError(
-            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers where memory ran out"
+            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers "
+            "where memory ran out"
         ) from error

@@ -1,7 +1,9 @@
-"""Clips and photos decoded once, into files that are mapped into memory: shared by processes, kept between runs, bounded.
+"""Clips and photos decoded once, into files that are mapped into memory: shared by processes, kept between
+runs, bounded.
 
-A file is named by the hash of its source's content, so a source that was changed is decoded again, and holds the hash of its own. A file
-that has another is made anew. Files that were not used for the longest time give way to new ones.
+A file is named by the hash of its source's content, so a source that was changed is decoded again, and holds
+the hash of its own. A file that has another is made anew. Files that were not used for the longest time give
+way to new ones.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Decoded:
     shapes: tuple[tuple[int, ...], ...]
 
     def planes(self) -> Planes:
-        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this process only.
+        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
+        process only.
 
         Raises FileNotFoundError where another run has made room for files of its own meanwhile.
         """
@@ -67,30 +70,47 @@ class DecodedFiles:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{folder}: can't be made a folder ({error.strerror}); choose another --cache") from error
+            raise ConfigError(
+                f"{folder}: can't be made a folder ({error.strerror}); choose another --cache"
+            ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
         """What `source` decodes to, from the folder or into it; None where there is no room for it.
 
-        Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it: data folders stay as they are.
+        Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it:
+        data folders stay as they are.
         """
         return self._decoded(self.reserved(source), source, decode)
 
     def reserved(self, source: Path) -> Path:
-        """Where in the folder `source` belongs: what is there stays while this run goes on. Raises as `decoded`, but for `decode`."""
+        """Where in the folder `source` belongs: what is there stays while this run goes on. Raises as
+        `decoded`, but for `decode`.
+        """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
-            raise ConfigError(f"{self.folder}: lies within the data in {source.parent}; choose another --cache")
-        path = self.folder / f"{_hash_of(source, VERSION.encode() + source.suffix.lower().encode())[:40]}{SUFFIX}"
+            raise ConfigError(
+                f"{self.folder}: lies within the data in {source.parent}; choose another --cache"
+            )
+        path = (
+            self.folder
+            / f"{_hash_of(source, VERSION.encode() + source.suffix.lower().encode())[:40]}{SUFFIX}"
+        )
         self._used.add(path)
         return path
 
     def all_decoded(
-        self, sources: Iterable[Path], decode: Callable[[Path], Planes], bad: Callable[[Path, MediaError], None]
+        self,
+        sources: Iterable[Path],
+        decode: Callable[[Path], Planes],
+        bad: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """What sources decode to, by source, as `decoded` has it; without those that can't be, of which `bad` hears."""
+        """What sources decode to, by source, as `decoded` has it; without those that can't be, of which `bad`
+        hears.
+        """
         found: dict[Path, Decoded | None] = {}
         places = {}
-        for source in sources:  # all before the first is made, which could else take the room of one that is there
+        for (
+            source
+        ) in sources:  # all before the first is made, which could else take the room of one that is there
             try:
                 places[source] = self.reserved(source)
             except MediaError as error:
@@ -112,7 +132,9 @@ class DecodedFiles:
         digest = hashlib.sha256()
         for plane in planes:
             digest.update(plane.numpy().data)
-        header = json.dumps({"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}).encode()
+        header = json.dumps(
+            {"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}
+        ).encode()
         try:
             with replacing(path, sync=False) as stream:
                 stream.write(header.ljust(HEADER))
@@ -123,11 +145,15 @@ class DecodedFiles:
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 
     def _make_room(self, size: int) -> bool:
-        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit; nothing where they never do."""
+        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit;
+        nothing where they never do.
+        """
         files = {}
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run makes room, too
-                if path.suffix == SUFFIX or (path.suffix == PARTIAL and time.time() - path.stat().st_mtime > ABANDONED):
+                if path.suffix == SUFFIX or (
+                    path.suffix == PARTIAL and time.time() - path.stat().st_mtime > ABANDONED
+                ):
                     files[path] = path.stat()
         held = sum(status.st_size for status in files.values())
         if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:
@@ -157,7 +183,9 @@ def _opened(path: Path) -> Decoded | None:
 
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
-    """SHA-256 of `start` and of a file's content from byte `skip` on. Raises MediaError for a file that can't be read."""
+    """SHA-256 of `start` and of a file's content from byte `skip` on. Raises MediaError for a file that can't
+    be read.
+    """
     digest = hashlib.sha256(start)
     try:
         with open_regular(path, follow=True) as stream:

@@ -23,7 +23,9 @@ NEAR = 1.2  # a batch of one noise level takes groups that were matched at up to
 
 @dataclass(frozen=True)
 class WindowGroups:
-    """Clean groups (P, T, N) uint8 of the window `number` of a run, and the noise level that their places were found at."""
+    """Clean groups (P, T, N) uint8 of the window `number` of a run, and the noise level that their places
+    were found at.
+    """
 
     number: int
     sigma: float
@@ -33,20 +35,26 @@ class WindowGroups:
 class GroupPool(Source):
     """The groups of some windows, renewed little by little, and batches drawn from them.
 
-    A batch takes groups of nearly one noise level, so that the network is worked out for one level at a time. Every group is trained on
-    about `reuse` times, each time with other noise, then a new window takes the place of the oldest.
+    A batch takes groups of nearly one noise level, so that the network is worked out for one level at a time.
+    Every group is trained on about `reuse` times, each time with other noise, then a new window takes the
+    place of the oldest.
 
-    Nothing here depends on what was drawn before: a window follows from the seed and its number, a batch from the seed and its step. So
-    a pool that is asked for step 5000 first, as when a run is resumed, makes the windows of that step and gives the same batch.
+    Nothing here depends on what was drawn before: a window follows from the seed and its number, a batch from
+    the seed and its step. So a pool that is asked for step 5000 first, as when a run is resumed, makes the
+    windows of that step and gives the same batch.
     """
 
-    def __init__(self, footage: Footage, config: DataConfig, sigma: tuple[float, ...], patch: int, seed: int) -> None:
+    def __init__(
+        self, footage: Footage, config: DataConfig, sigma: tuple[float, ...], patch: int, seed: int
+    ) -> None:
         self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
         self.capacity = config.pool // config.groups_per_window
         self.windows: list[WindowGroups] = []  # the latest, oldest first
         self._made: Generator[WindowGroups] | None = None  # by other processes
 
-    def batches(self, steps: range, size: int, workers: int = 0, share: Share = WHOLE) -> Generator[tuple[Any, ...]]:
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
         """As `Source.batches`; the processes make windows, which is what takes long."""
         if workers and steps:
             numbers = range(self._wanted(steps[0] * size).start, self._wanted(steps[-1] * size).stop)
@@ -58,9 +66,11 @@ class GroupPool(Source):
                 self._made.close()
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
-        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise level.
+        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise
+        level.
 
-        It is the whole batch for every process: the noise of one's share can only be drawn with that of the others.
+        It is the whole batch for every process: the noise of one's share can only be drawn with that of the
+        others.
         """
         self.advance(step * size)
         draw = np.random.default_rng((self.seed, 1, step))
@@ -94,7 +104,9 @@ class GroupPool(Source):
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, draw))
 
 
-def window_groups(window: Window, sigma: float, config: DataConfig, patch: int, draw: np.random.Generator) -> Tensor:
+def window_groups(
+    window: Window, sigma: float, config: DataConfig, patch: int, draw: np.random.Generator
+) -> Tensor:
     """(P, T, N) uint8 clean groups of one window, their places found in its luma with noise of `sigma`.
 
     P is `config.groups_per_window`, or as many as a small window has.
@@ -112,7 +124,15 @@ def window_groups(window: Window, sigma: float, config: DataConfig, patch: int, 
     return torch.cat(groups)
 
 
-def _drawn(plane: Tensor, guide: Tensor, stride: int, matched: bool, patch: int, count: int, draw: np.random.Generator) -> Tensor:
+def _drawn(
+    plane: Tensor,
+    guide: Tensor,
+    stride: int,
+    matched: bool,
+    patch: int,
+    count: int,
+    draw: np.random.Generator,
+) -> Tensor:
     """Up to `count` groups (P, T, N) of a plane (T, H, W), their places found in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
     places = matched_places(guide, grid) if matched else fixed_places(len(plane), grid)
@@ -121,7 +141,9 @@ def _drawn(plane: Tensor, guide: Tensor, stride: int, matched: bool, patch: int,
 
 
 def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
-    """(count, T, N) uint8 groups to judge a network by, their places found at sigma 20: the same for every run of a configuration."""
+    """(count, T, N) uint8 groups to judge a network by, their places found at sigma 20: the same for every
+    run of a configuration.
+    """
     draw = np.random.default_rng(1)
     groups: list[Tensor] = []
     while sum(map(len, groups)) < count:
@@ -130,7 +152,9 @@ def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int
 
 
 def turned(groups: Tensor, patch: int, draw: np.random.Generator) -> Tensor:
-    """The whole batch (B, T, N) mirrored and transposed at random (the eight symmetries of a square), and reversed in time."""
+    """The whole batch (B, T, N) mirrored and transposed at random (the eight symmetries of a square), and
+    reversed in time.
+    """
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if draw.random() < 0.5])
     transposed: Tensor = squares.transpose(2, 3) if draw.random() < 0.5 else squares

@@ -21,14 +21,18 @@ ORDER = ("haze", "rain", "snow", "blur", "noise")  # from the scene through the 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of all samples, those left as they are; of the others, those degraded twice, and those compressed at last."""
+    """Of all samples, those left as they are; of the others, those degraded twice, and those compressed at
+    last.
+    """
 
     untouched: float = 0.0
     combined: float = 0.0
     recompressed: float = 0.0
 
 
-def degraded(clip: Tensor, name: str, shares: Shares, draw: np.random.Generator, made: Tensor | None = None) -> Tensor:
+def degraded(
+    clip: Tensor, name: str, shares: Shares, draw: np.random.Generator, made: Tensor | None = None
+) -> Tensor:
     """(T, 3, H, W) in [0, 1], even sides, after one degradation, or after what `shares` make of that.
 
     `made` is the clip with the degradation already.

@@ -1,8 +1,9 @@
-"""Noise as real footage has it, on clean windows: drawn anew each time, from many kinds, and coded by x264 or MJPEG as often as not.
+"""Noise as real footage has it, on clean windows: drawn anew each time, from many kinds, and coded by x264 or
+MJPEG as often as not.
 
-White noise, noise of any coarseness along and across lines, noise whose strength follows the brightness, a camera's behind a Bayer
-filter, chroma noise of its own strength, what sharpening and smoothing over time make of it. Some windows stay clean: a denoiser has to
-leave those alone.
+White noise, noise of any coarseness along and across lines, noise whose strength follows the brightness, a
+camera's behind a Bayer filter, chroma noise of its own strength, what sharpening and smoothing over time make
+of it. Some windows stay clean: a denoiser has to leave those alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ COARSEST = 2.2  # pixels, standard deviation of the blur
 
 @dataclass(frozen=True)
 class Noisy:
-    """`seen`: what a denoiser is given, whole numbers; `clean`: what it should return; `sigma`: per plane, of white noise and of none."""
+    """`seen`: what a denoiser is given, whole numbers; `clean`: what it should return; `sigma`: per plane, of
+    white noise and of none.
+    """
 
     seen: Planes
     clean: Planes
@@ -65,7 +68,9 @@ def _white(clean: Planes, draw: np.random.Generator) -> Noisy:
     luma = log_uniform(draw, LUMA)
     chroma = luma if draw.random() < 0.6 else log_uniform(draw, CHROMA)
     sigma = (luma, chroma, chroma)
-    seen = _whole(tuple(plane + level * _normal(plane, draw) for plane, level in zip(clean, sigma, strict=True)))
+    seen = _whole(
+        tuple(plane + level * _normal(plane, draw) for plane, level in zip(clean, sigma, strict=True))
+    )
     return Noisy(_coded(seen, draw), clean, coded=True) if draw.random() < 0.33 else Noisy(seen, clean, sigma)
 
 
@@ -100,7 +105,9 @@ def _curve(draw: np.random.Generator) -> tuple[float, ...]:
     if draw.random() < 0.3:
         return (1.0,) * 5
     tilt, bow = draw.uniform(-0.8, 0.8), draw.uniform(-0.5, 1.0)
-    return tuple(max(0.1, 1 + tilt * (2 * x - 1) + bow * (4 * x * (1 - x) - 0.6)) for x in (0.0, 0.25, 0.5, 0.75, 1.0))
+    return tuple(
+        max(0.1, 1 + tilt * (2 * x - 1) + bow * (4 * x * (1 - x) - 0.6)) for x in (0.0, 0.25, 0.5, 0.75, 1.0)
+    )
 
 
 def _at(curve: tuple[float, ...], brightness: Tensor) -> Tensor:
@@ -112,13 +119,20 @@ def _at(curve: tuple[float, ...], brightness: Tensor) -> Tensor:
 
 
 def _camera(clean: Planes, draw: np.random.Generator) -> Planes:
-    """A sensor's noise behind a Bayer filter, in a picture that is often dark; chroma smoothed by the camera now and then."""
-    y, u, v = ((plane - offset) / scale for plane, offset, scale in zip(clean, (16, 128, 128), (219, 224, 224), strict=True))
+    """A sensor's noise behind a Bayer filter, in a picture that is often dark; chroma smoothed by the camera
+    now and then.
+    """
+    y, u, v = (
+        (plane - offset) / scale
+        for plane, offset, scale in zip(clean, (16, 128, 128), (219, 224, 224), strict=True)
+    )
     u, v = (F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0] for plane in (u, v))
     rgb = torch.stack([y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u], 1).clamp(0, 1)
     noise = drawn_noise(rgb, draw) - rgb
     luma = noise[:, 0] * 0.299 + noise[:, 1] * 0.587 + noise[:, 2] * 0.114
-    chroma = [F.avg_pool2d((noise[:, channel] - luma) / span, 2) for channel, span in ((2, 1.772), (0, 1.402))]
+    chroma = [
+        F.avg_pool2d((noise[:, channel] - luma) / span, 2) for channel, span in ((2, 1.772), (0, 1.402))
+    ]
     if draw.random() < 0.5:
         size = draw.uniform(0.5, 1.5)
         chroma = [_blurred(plane, size, size, same=False) for plane in chroma]
@@ -126,7 +140,9 @@ def _camera(clean: Planes, draw: np.random.Generator) -> Planes:
 
 
 def _blurred(noise: Tensor, down: float, across: float, *, same: bool = True) -> Tensor:
-    """Under a Gaussian of these standard deviations; with `same`, of the variance that white noise had before."""
+    """Under a Gaussian of these standard deviations; with `same`, of the variance that white noise had
+    before.
+    """
     for dim, size in ((1, down), (2, across)):
         if size >= 0.15:
             reach = max(1, int(3 * size + 0.5))

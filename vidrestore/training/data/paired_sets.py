@@ -1,4 +1,6 @@
-"""Pairs to train image networks on from the papers' datasets: the same crop of a degraded picture and of its clean one."""
+"""Pairs to train image networks on from the papers' datasets: the same crop of a degraded picture and of its
+clean one.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ class PairSetSource(Source):
         self.pairs, self.side, self.seed = pairs, side, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Degraded and clean, (size, 3, S, S) float32 in [0, 1]. Raises DatasetError or MediaError for a pair that can't be used."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
+        """Degraded and clean, (size, 3, S, S) float32 in [0, 1]. Raises DatasetError or MediaError for a pair
+        that can't be used.
+        """
+        draws = (
+            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+        )
         crops = at_once(lambda draw: drawn_set_pair(self.pairs, self.side, draw), draws)
         degraded, clean = zip(*crops, strict=True)
         return torch.stack(degraded), torch.stack(clean)
@@ -45,19 +51,26 @@ def drawn_set_pair(pairs: PairedImages, side: int, draw: np.random.Generator) ->
     both = torch.stack(datasets.read_pair(pairs[int(draw.integers(len(pairs)))]))
     places = (int(draw.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
     rows, columns = (
-        torch.from_numpy(back_and_forth(first + np.arange(side), size)) for first, size in zip(places, both.shape[2:], strict=True)
+        torch.from_numpy(back_and_forth(first + np.arange(side), size))
+        for first, size in zip(places, both.shape[2:], strict=True)
     )
     degraded, clean = turned(both[:, :, rows][..., columns].float().div_(255), draw)
     return degraded, clean
 
 
-def pair_set_data(config: PairSetConfig, folder: Path, seed: int, count: int) -> tuple[PairSetSource, HeldOutPairs]:
-    """What to train on, and `count` held-out crops of every dataset that is judged, the same for every run. Raises DatasetError."""
+def pair_set_data(
+    config: PairSetConfig, folder: Path, seed: int, count: int
+) -> tuple[PairSetSource, HeldOutPairs]:
+    """What to train on, and `count` held-out crops of every dataset that is judged, the same for every run.
+    Raises DatasetError.
+    """
     root = folder / config.folder
     trained = _found(config.dataset, root, config.split)
     degraded, clean = {}, {}
     for judged in [_found(name, root, split) for name, split in config.judged] or [trained]:
-        crops = [drawn_set_pair(judged, config.crop, np.random.default_rng((1, number))) for number in range(count)]
+        crops = [
+            drawn_set_pair(judged, config.crop, np.random.default_rng((1, number))) for number in range(count)
+        ]
         stored = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*crops, strict=True))
         degraded[f"{judged.name} {judged.split}"], clean[f"{judged.name} {judged.split}"] = stored
     return PairSetSource(trained, config.crop, seed), HeldOutPairs(degraded, clean)

@@ -18,7 +18,9 @@ from vidrestore.training.data.mixed import Shares, degraded
 
 EXPOSURES = (3, 5, 7)  # frames that one blurred frame is the mean of
 MEAN_SHARE = 0.25  # of blurred crops, which are such means; the others are blurred along a drawn way
-STEADY = 2.0  # pixels that a clip may move from frame to frame for such means to show no steps; others are blurred along a way, too
+# pixels that a clip may move from frame to frame for such means to show no steps; others are blurred along a
+# way, too
+STEADY = 2.0
 ALONE = Shares()
 
 
@@ -38,18 +40,23 @@ class HeldOutPairs:
 class PairSource(Source):
     """Batches of pairs, for a network with these `tasks`."""
 
-    def __init__(self, footage: Footage, config: PairDataConfig, seed: int, tasks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, footage: Footage, config: PairDataConfig, seed: int, tasks: Sequence[str] = ()
+    ) -> None:
         self.footage, self.config, self.seed = footage, config, seed
         self.tasks = task_indices(config, tasks)
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a degradation of its own.
 
-        Both are (size, 3, S, S); degraded ones (size, frames, 3, S, S) if there are several frames, clean ones are of the middle frame.
-        If the network has tasks, their indices (size,) come third: each crop's is that of the degradation drawn,
-        also if the crop is left as it is.
+        Both are (size, 3, S, S); degraded ones (size, frames, 3, S, S) if there are several frames, clean
+        ones are of the middle frame. If the network has tasks, their indices (size,) come third: each crop's
+        is that of the degradation drawn, also if the crop is left as it is.
         """
-        pairs = [self._pair(np.random.default_rng((self.seed, 0, step, number))) for number in range(size)[share.of(size)]]
+        pairs = [
+            self._pair(np.random.default_rng((self.seed, 0, step, number)))
+            for number in range(size)[share.of(size)]
+        ]
         names, given, clean = zip(*pairs, strict=True)
         tasks = [torch.tensor([self.tasks[name] for name in names])] if self.tasks else []
         return torch.stack(given), torch.stack(clean), *tasks
@@ -59,7 +66,9 @@ class PairSource(Source):
         name = self.config.degradations[draw.integers(len(self.config.degradations))]
         config = self.config
         shares = Shares(config.untouched, config.combined, config.recompressed)
-        return name, *drawn_pair(self.footage, name, config.crop, draw, config.widest, shares, frames=config.frames)
+        return name, *drawn_pair(
+            self.footage, name, config.crop, draw, config.widest, shares, frames=config.frames
+        )
 
 
 def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]:
@@ -70,7 +79,9 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
     if not tasks:
         return {}
     if missing := [TASK_OF[name] for name in config.degradations if TASK_OF[name] not in tasks]:
-        raise ConfigError(f"[model] tasks lacks {', '.join(missing)}, for data.degradations; change one of them")
+        raise ConfigError(
+            f"[model] tasks lacks {', '.join(missing)}, for data.degradations; change one of them"
+        )
     return {name: tasks.index(TASK_OF[name]) for name in config.degradations}
 
 
@@ -93,7 +104,13 @@ def drawn_pair(
 
 
 def drawn_clips(
-    footage: Footage, name: str, side: int, frames: int, draw: np.random.Generator, widest: int | None = None, shares: Shares = ALONE
+    footage: Footage,
+    name: str,
+    side: int,
+    frames: int,
+    draw: np.random.Generator,
+    widest: int | None = None,
+    shares: Shares = ALONE,
 ) -> tuple[Tensor, Tensor]:
     """A window (frames, 3, side, side) degraded and clean, in [0, 1], both as 8 bits hold them.
 
@@ -106,13 +123,17 @@ def drawn_clips(
     return as_stored(degraded(clean, name, shares, draw, means)), as_stored(clean)
 
 
-def held_out_pairs(footage: Footage, config: PairDataConfig, side: int, count: int, tasks: Sequence[str] = ()) -> HeldOutPairs:
+def held_out_pairs(
+    footage: Footage, config: PairDataConfig, side: int, count: int, tasks: Sequence[str] = ()
+) -> HeldOutPairs:
     """`count` pairs of every degradation, the same for every run of a configuration."""
     given, clean = {}, {}
     for name in config.degradations:
         draws = (np.random.default_rng((1, number)) for number in range(count))
         pairs = [drawn_pair(footage, name, side, draw, config.widest, frames=config.frames) for draw in draws]
-        given[name], clean[name] = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
+        given[name], clean[name] = (
+            torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True)
+        )
     return HeldOutPairs(given, clean, task_indices(config, tasks))
 
 

@@ -48,35 +48,47 @@ class ClipSource(Source):
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Small (size, T, 3, S, S) and large (size, T, 3, 4S, 4S), float32 in [0, 1]."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
+        draws = (
+            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+        )
         small, large = zip(*(drawn_clip(self.footage, self.config, draw) for draw in draws), strict=True)
         return torch.stack(small), torch.stack(large)
 
 
 def drawn_clip(footage: Footage, config: ClipDataConfig, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """One clip small (T, 3, S, S) and large, both as 8 bits hold them; mirrored, turned and reversed in time at random."""
+    """One clip small (T, 3, S, S) and large, both as 8 bits hold them; mirrored, turned and reversed in time
+    at random.
+    """
     large = footage.rgb_crop(draw, SCALE * config.crop, config.frames)
     large = as_stored(drawn_symmetry(draw)(large))
     return (practical_small(large, draw) if config.practical else bicubic_small(large)), large
 
 
 def drawn_symmetry(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
-    """One of sixteen ways to mirror and transpose the frames of a clip (T, 3, S, S) and to reverse it in time, for all sizes alike."""
+    """One of sixteen ways to mirror and transpose the frames of a clip (T, 3, S, S) and to reverse it in
+    time, for all sizes alike.
+    """
     mirrored = [axis for axis in (0, 2, 3) if draw.random() < 0.5]
     transposed = draw.random() < 0.5
-    return lambda clip: clip.flip(mirrored).transpose(2, 3).contiguous() if transposed else clip.flip(mirrored)
+    return lambda clip: (
+        clip.flip(mirrored).transpose(2, 3).contiguous() if transposed else clip.flip(mirrored)
+    )
 
 
 def bicubic_small(large: Tensor) -> Tensor:
-    """(T, 3, H, W) -> (T, 3, H / 4, W / 4) as super-resolution papers make it: bicubic with antialiasing, in 8 bits."""
+    """(T, 3, H, W) -> (T, 3, H / 4, W / 4) as super-resolution papers make it: bicubic with antialiasing, in
+    8 bits.
+    """
     return as_stored(imresize(large, 1 / SCALE).clamp(0, 1))
 
 
 def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
-    """The same as users' videos are: through a soft lens, noisy, and compressed by a real encoder, each of a drawn strength.
+    """The same as users' videos are: through a soft lens, noisy, and compressed by a real encoder, each of a
+    drawn strength.
 
-    Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video
-    Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few are not compressed.
+    Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in
+    Real-World Video Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few
+    are not compressed.
     """
     blurred = gaussian_blurred(large, draw.uniform(*BLUR)) if draw.random() < BLURRED else large
     small = drawn_resizing(draw)(blurred)
@@ -88,7 +100,9 @@ def practical_small(large: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def drawn_resizing(draw: np.random.Generator) -> Callable[[Tensor], Tensor]:
-    """One of the ways in which frames are made four times smaller: mostly bicubic, also by means of 4x4 pixels, or bilinear."""
+    """One of the ways in which frames are made four times smaller: mostly bicubic, also by means of 4x4
+    pixels, or bilinear.
+    """
     kind = draw.choice(["bicubic", "area", "bilinear"], p=[0.6, 0.2, 0.2])
     if kind == "bicubic":
         return lambda large: imresize(large, 1 / SCALE)
@@ -111,14 +125,23 @@ class FlowSource(Source):
         self.footage, self.config, self.seed = footage, config, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor, Tensor]:
-        """Reference and supporting frames (size, 3, S, S) in [0, 1], and the flow (size, 2, S, S) in pixels between them."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)])
-        reference, supporting, flow = zip(*(drawn_motion(self.footage, self.config, draw) for draw in draws), strict=True)
+        """Reference and supporting frames (size, 3, S, S) in [0, 1], and the flow (size, 2, S, S) in pixels
+        between them.
+        """
+        draws = (
+            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+        )
+        reference, supporting, flow = zip(
+            *(drawn_motion(self.footage, self.config, draw) for draw in draws), strict=True
+        )
         return torch.stack(reference), torch.stack(supporting), torch.stack(flow)
 
 
-def drawn_motion(footage: Footage, config: FlowDataConfig, draw: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """One frame, sampled by a drawn flow from a crop of footage; that crop; and the flow. All of the crop's size.
+def drawn_motion(
+    footage: Footage, config: FlowDataConfig, draw: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One frame, sampled by a drawn flow from a crop of footage; that crop; and the flow. All of the crop's
+    size.
 
     The crop is cut from a larger one, so that nothing is missing at the borders.
     """
@@ -131,7 +154,8 @@ def drawn_motion(footage: Footage, config: FlowDataConfig, draw: np.random.Gener
 
 
 def drawn_flow(side: int, reach: float, draw: np.random.Generator) -> Tensor:
-    """(2, side, side), x then y, in pixels: a shift, a linear part (turn, zoom, shear) and a smooth field, each of a drawn strength.
+    """(2, side, side), x then y, in pixels: a shift, a linear part (turn, zoom, shear) and a smooth field,
+    each of a drawn strength.
 
     No vector is longer than `reach` in either direction.
     """
@@ -141,12 +165,16 @@ def drawn_flow(side: int, reach: float, draw: np.random.Generator) -> Tensor:
     grid = torch.from_numpy(draw.normal(0, 1, (1, 2, *draw.integers(3, 8, 2)))).float()
     smooth = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=True)[0]
     shift = torch.from_numpy(draw.normal(0, draw.choice([0.3, 2, 5]), 2)).float()[:, None, None]
-    flow: Tensor = shift + torch.tensordot(linear, place, 1) * draw.uniform(0, 1) + smooth * draw.uniform(0, 2)
+    flow: Tensor = (
+        shift + torch.tensordot(linear, place, 1) * draw.uniform(0, 1) + smooth * draw.uniform(0, 2)
+    )
     return flow.clamp(-reach, reach)
 
 
 def held_out_frames(footage: Footage, side: int, count: int) -> HeldOutFrames:
     """`count` pairs of neighbouring frames, the same for every run of a configuration."""
-    clips = torch.stack([footage.rgb_crop(np.random.default_rng((1, number)), side, 2) for number in range(count)])
+    clips = torch.stack(
+        [footage.rgb_crop(np.random.default_rng((1, number)), side, 2) for number in range(count)]
+    )
     stored = clips.mul(255).round().to(torch.uint8)
     return HeldOutFrames(stored[:, 0], stored[:, 1])
