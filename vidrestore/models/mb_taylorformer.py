@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.convolution_stage import ConvolutionStage
 from vidrestore.models.fast.strips import Span, strip_spans, window
 from vidrestore.models.patch_embedding import DeformableEmbedding, FixedEmbedding
 from vidrestore.models.pixel_maps import depthwise, maps_of, normalised, pointwise, tokens_of, weight, within
@@ -73,6 +74,11 @@ class MBTaylorFormerConfig:
     norm: Literal["deviation", "layer"] = (
         "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
     )
+    # levels, from full size on, made of pairs of plain convolutions: transformers stay where maps are small
+    convolutional: int = 0
+    gain: bool = (
+        False  # a pixel is also multiplied, as haze asks for: in (1 + gain) + added, instead of in + added
+    )
     tasks: tuple[str, ...] = ()  # each has a learned vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
@@ -104,6 +110,8 @@ class MBTaylorFormerConfig:
             raise ValueError(f"unshuffle must be 1, 2 or 4, got {self.unshuffle}")
         if self.norm not in ("deviation", "layer"):
             raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
+        if not 0 <= self.convolutional <= 4:
+            raise ValueError(f"convolutional must be 0 to 4 levels, got {self.convolutional}")
         check_names(self.tasks)
 
     @property
@@ -119,18 +127,20 @@ XL = replace(L, widths=(28, 56, 112, 160))
 T = MBTaylorFormerConfig(
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
-# ours, for CPUs: at half the size, with its neighbours; steps that training pays for most are exchanged
+# ours, for CPUs: at half the size, with its neighbours, and attention where maps are an eighth or less
 H = MBTaylorFormerConfig(
-    widths=(16, 32, 64, 96),
-    blocks=(1, 2, 2, 4),
-    branches=(1, 2, 2, 2),
-    heads=(1, 2, 2, 4),
+    widths=(32, 64, 96, 128),
+    blocks=(2, 2, 1, 2),
+    branches=(1, 1, 2, 2),
+    heads=(1, 1, 2, 4),
     expansion=2.0,
     embedding="dilated",
     attention=AttentionRule(focus_power=4, position="convolution"),
     frames=3,
     unshuffle=2,
     norm="layer",
+    convolutional=2,
+    gain=True,
 )
 SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
@@ -451,6 +461,15 @@ class Stage(nn.Module):
                 block.feed_forward.add_to(branch, number)
 
 
+def stage(
+    level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
+) -> Stage | ConvolutionStage:
+    """The stage of a level, of `channels`; convolutions are residual by themselves."""
+    if level < config.convolutional:
+        return ConvolutionStage(channels, config.blocks[level], len(config.tasks))
+    return Stage(level, channels, config, residual)
+
+
 class Resample(nn.Module):
     """A depthwise and a 1x1 convolution, then halves the sides by moving pixels into channels, or doubles
     them the other way.
@@ -483,16 +502,17 @@ class MBTaylorFormer(nn.Module):
         colours = 3 * config.unshuffle**2
         self.stem = weight(widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours)
         self.encoder = nn.ModuleList(
-            Stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4)
+            stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4)
         )
         self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
         self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
         self.reduce = nn.ParameterList(
             weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2)
         )
-        self.decoder = nn.ModuleList(Stage(level, widths[max(level, 1)], config) for level in range(3))
-        self.refinement = Stage(0, widths[1], config)
-        self.head = weight(colours, widths[1], 3, 3, fan_in=9 * widths[1])
+        self.decoder = nn.ModuleList(stage(level, widths[max(level, 1)], config) for level in range(3))
+        self.refinement = stage(0, widths[1], config)
+        made = colours + config.unshuffle**2 if config.gain else colours
+        self.head = weight(made, widths[1], 3, 3, fan_in=9 * widths[1])
 
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Pictures or clips, and if the network has tasks the index of each one's (B,) -> restored pictures."""
@@ -511,7 +531,8 @@ class MBTaylorFormer(nn.Module):
                 maps = pointwise(maps, self.reduce[level - 1])
             maps = self.decoder[level](maps, tasks)
         refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
-        return middle + F.pixel_shuffle(refined, self.config.unshuffle)
+        made = F.pixel_shuffle(refined, self.config.unshuffle)
+        return middle * (1 + made[:, 3:]) + made[:, :3] if self.config.gain else middle + made
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """All frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""

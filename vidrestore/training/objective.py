@@ -36,7 +36,7 @@ LOSS_POWER = (
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
-LEAST_ERROR = 1e-4  # squared error, of [0, 1], below which a crop's PSNR hardly counts any more: 40 dB
+LEAST_ERROR = 1e-3  # squared error, of [0, 1], below which a crop's PSNR counts less and less: 30 dB
 SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 

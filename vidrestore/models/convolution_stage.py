@@ -1,0 +1,47 @@
+"""The cheap stage of image networks for CPUs: residual pairs of plain convolutions, for levels where pictures
+are large.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vidrestore.models.task_vectors import TaskVectors
+
+
+class ConvolutionPair(nn.Module):
+    """x + conv(relu(conv(x))), 3x3 each: the residual block of EDSR (B. Lim et al., CVPRW 2017)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, H, W) -> the same."""
+        added: Tensor = self.second(F.relu(self.first(maps)))
+        return maps + added if torch.is_grad_enabled() else added.add_(maps)
+
+
+class ConvolutionStage(nn.Module):
+    """A level of `pairs` blocks; in a network with tasks the vector of the task is added first, as in
+    `mb_taylorformer.Stage`.
+    """
+
+    def __init__(self, channels: int, pairs: int, tasks: int) -> None:
+        super().__init__()
+        self.task = TaskVectors(tasks, channels) if tasks else None
+        self.pairs = nn.Sequential(*(ConvolutionPair(channels) for _ in range(pairs))).to(
+            memory_format=torch.channels_last
+        )
+
+    def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and
+        no gradients.
+        """
+        if self.task is not None:
+            maps = self.task(maps, tasks)
+        restored: Tensor = self.pairs(maps)
+        return restored
