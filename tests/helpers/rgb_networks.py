@@ -1,4 +1,4 @@
-"""Files of tiny RGB networks for tests: some give their input back, some have weights far from their start."""
+"""Files of tiny RGB networks for tests: some return their input, some have weights far from the start."""
 
 from __future__ import annotations
 

@@ -169,10 +169,8 @@ def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are
     for (before,), (after,) in zip(read(source)[2], read(output)[2], strict=True):
         grey = torch.from_numpy(before.astype(np.float32))
         large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
-        inside = (
-            slice(0, 4 * before.shape[0] - 2),
-            slice(0, 4 * before.shape[1] - 2),
-        )  # beyond, the network sees reflected pixels
+        # beyond, the network sees reflected pixels
+        inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))
         np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
 
 
@@ -430,9 +428,8 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(
     red = [
         (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
     ] * 2
-    write_planes(
-        tmp_path / "in.mkv", red
-    )  # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    write_planes(tmp_path / "in.mkv", red)
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))

@@ -35,10 +35,8 @@ def transparent() -> SigmaDust:
         network.log_threshold[:, 0] = -14.0
         network.correction.copy_(-network.dictionary.mT)
         network.own[:, 0], network.attended[:, 0], network.carried[:, 0] = 1.0, 0.0, 1.0
-        network.self_distance[:, 0], network.log_temperature[:, 0] = (
-            -100.0,
-            -5.0,
-        )  # every token looks at itself
+        # every token looks at itself
+        network.self_distance[:, 0], network.log_temperature[:, 0] = (-100.0, -5.0)
     return network
 
 

@@ -95,9 +95,8 @@ def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(
         vsr_restorer(tmp_path, doubling(), **options).restore((source,), ())[0]
         for options in ({}, {"tile": 64})
     )
-    assert (
-        (whole - tiled).abs().mean() < 1e-3
-    )  # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    assert (whole - tiled).abs().mean() < 1e-3
     large = F.interpolate(source, scale_factor=4.0, mode="bilinear", align_corners=False)
     torch.testing.assert_close(
         whole[..., : 4 * height - 2, : 4 * width - 2], large[..., : 4 * height - 2, : 4 * width - 2]

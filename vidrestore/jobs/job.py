@@ -98,7 +98,7 @@ class Job:
         return None if self.options.sigma == "auto" else self.options.sigma
 
     def identity(self) -> dict[str, Any]:
-        """Return all that alters pixels or bits, as JSON values; two jobs with the same make the same file."""
+        """Return all that alters pixels or bits, as JSON values; equal identities make equal files."""
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         options = {key: value for key, value in self.request.values().items() if key != "model"}
         return {

@@ -1,11 +1,11 @@
 """A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)           # begins, or resumes with what is in the folder
-        work.plan()                                           # a pass over the video, unless a finished plan is there
+        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
+        work.plan()                                   # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
-            work.restore(run)                                 # any number of processes may do so, each its own runs
-        work.join()                                           # once nothing is missing
+            work.restore(run)                         # any number of processes may do so, each its own runs
+        work.join()                                   # once nothing is missing
 
 `run` does that in the best way for one process: a video that nobody has begun is planned while it is
 restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
@@ -83,10 +83,8 @@ class SegmentedWork:
         began = folder.begin(
             identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside
         )
-        timeline.length, timeline.overlap = (
-            began["clip"],
-            began["overlap"],
-        )  # memory may be other than it was then
+        # memory may be other than it was then
+        timeline.length, timeline.overlap = (began["clip"], began["overlap"])
         self.name = digest(identity)
         self.outcome: Outcome | None = None
         if not beside:

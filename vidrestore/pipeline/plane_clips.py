@@ -135,9 +135,8 @@ class ClipRestorer:
                 if before <= index < after:
                     restored.append(self._finished(Restored(frame, tuple(each))))
                 else:
-                    restored.append(
-                        Restored(frame, tuple(plane.clone() for plane in each))
-                    )  # a view would keep the whole clip in memory
+                    # a view would keep the whole clip in memory
+                    restored.append(Restored(frame, tuple(plane.clone() for plane in each)))
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
 

@@ -115,9 +115,8 @@ class RgbClipRestorer(ClipRestorer):
         scale, count = self.restorer.scale, colour_planes(self.pixels)
         if self.strength < 1 and scale > 1:
             picture = enlarged(source, scale).lerp(picture, self.strength)
-        height = (
-            scale * self.video.height
-        )  # where no matrix is tagged players guess by the height: the output's
+        # where no matrix is tagged players guess by the height: the output's
+        height = scale * self.video.height
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
             pairs = zip(self._own_planes(frame), planes, strict=True)

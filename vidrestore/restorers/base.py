@@ -78,7 +78,7 @@ class RgbRestorer(Restorer, Protocol):
         ...
 
     def memory(self, height: int, width: int) -> int:
-        """Bytes that restoring one clip takes at its peak, weights apart; estimated from the network's sizes."""
+        """Estimate the peak bytes for one clip, weights apart, from the network's sizes."""
         ...
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
@@ -118,9 +118,8 @@ TASKS = {
     "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
-SCALES = {
-    "sr": 4
-}  # of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
+# of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
+SCALES = {"sr": 4}
 
 
 def load_restorer(task: str, options: RestoreOptions) -> Restorer:

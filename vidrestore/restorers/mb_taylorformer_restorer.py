@@ -50,9 +50,8 @@ class ImageRestorer:
         self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
         tasks = self.network.config.tasks
-        self.tasks = (
-            [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
-        )  # of the one picture
+        # of the one picture
+        self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision

@@ -31,9 +31,8 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
-WAITING_SHARE = (
-    4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
-)
+# of the memory, for the frames that wait until all of their tiles are there: one part in so many
+WAITING_SHARE = 4
 TILE_SHARE = 3  # of the memory, for what the network holds of one clip
 
 

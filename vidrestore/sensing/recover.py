@@ -190,12 +190,11 @@ class Recoverer:
         ]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
+        """(T, count, M) measurements of one plane -> its last frames (T', H, W), one per entry of `times`."""
         patches = torch.empty(len(times), grid.count, grid.patch**2)
         for first in range(0, grid.count, CHUNK):
-            groups = measurements[:, first : first + CHUNK].transpose(
-                0, 1
-            )  # a group is a patch's place in all frames
+            # a group is a patch's place in all frames
+            groups = measurements[:, first : first + CHUNK].transpose(0, 1)
             patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
         plane = grid.joined(patches)
         if not all_finite((plane,)):

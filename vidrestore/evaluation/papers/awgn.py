@@ -33,16 +33,12 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
-OPPONENT = (
-    (1 / 3, 1 / 3, 1 / 3),
-    (1 / 2, 0.0, -1 / 2),
-    (1 / 4, -1 / 2, 1 / 4),
-)  # rows of R, G, B; each of range 1
+# rows of R, G, B; each of range 1
+OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))
 MIDDLE = (0.0, 127.5, 127.5)
 
-Denoiser = Callable[
-    [Tensor, float], Iterator[Tensor]
-]  # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+# (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
