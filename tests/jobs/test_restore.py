@@ -206,7 +206,7 @@ def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(t
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
     with pytest.raises(
-        VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"
+        VidRestoreError, match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32 too"
     ):
         restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]

@@ -78,7 +78,7 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
 def _write_pairs(job: Job) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
-    scale = job.restorer.scale
+    scale = job.restorer.facts.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
     writer = VideoWriter(

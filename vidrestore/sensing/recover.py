@@ -28,7 +28,8 @@ from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
 from vidrestore.pipeline.chain import buffered
-from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES, all_finite, at_once
+from vidrestore.pipeline.clip_restorer import all_finite, at_once
+from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader
 from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
 from vidrestore.weights import Model, load_model
@@ -199,9 +200,8 @@ class Recoverer:
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
-                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are "
-                "no numbers; the measurements "
-                "or the weights may be damaged (see `vidrestore weights verify`)"
+                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} produced NaN or "
+                "infinity; the measurements or the weights may be damaged (see `vidrestore weights verify`)"
             )
         return plane
 

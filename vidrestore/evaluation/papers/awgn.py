@@ -119,7 +119,7 @@ def through_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> It
     sigmas = tuple(sigma * length for length in opponent.norm(dim=1).tolist())
 
     def clips() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
-        for bounds in clip_bounds(len(noisy), [], restorer.clip, restorer.overlap):
+        for bounds in clip_bounds(len(noisy), [], restorer.facts.clip, restorer.facts.overlap):
             restored = restorer.restore(planes[slice(*bounds)].unbind(1), sigmas)
             yield bounds, list(zip(*restored, strict=True))
 
