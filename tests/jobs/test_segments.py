@@ -341,7 +341,7 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
 ) -> None:
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
-    with pytest.raises(DifferentJobError, match=f"{message}.*--restart"):
+    with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
         restore(source, tmp_path / "out.mkv", **changes)
     assert names(folder) == before
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0

@@ -64,13 +64,13 @@ def evaluate(
             f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
         )
     if films and suite != "quick":
-        raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
+        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
     if seconds is not None and suite != "quick":
-        raise OptionError("--seconds is for --suite quick; the others look at all of their data")
+        raise OptionError("`seconds` is for `suite=quick`; the others look at all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
-            "--data is for the other suites; name films for --suite quick: vidrestore eval --suite quick "
-            "film.mp4"
+            "`data` is for the other suites; name videos for `suite=quick`: "
+            "`vidrestore eval --suite quick video.mp4`"
         )
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)

@@ -319,7 +319,7 @@ class SegmentedWork:
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
         if SourceIdentity.of(job.info.path) != job.plan.source:
             raise PlanError(
-                f"{job.info.path}: the source has changed since the work began; run again with --restart"
+                f"{job.info.path}: the source has changed since the work began; run again with `restart`"
             )
         joined = self._joined()
         try:

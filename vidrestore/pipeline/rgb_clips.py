@@ -71,7 +71,7 @@ class RgbClipRestorer(ClipRestorer):
         """The error for a clip that a GPU has too little memory for, with smaller tiles as the way out."""
         tile = max(self.restorer.tile_size(self.video.height, self.video.width))
         way_out = (
-            f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
+            f"give `tile={max(LEAST_TILE, tile // 128 * 64)}`" if tile > LEAST_TILE else "use `device=cpu`"
         )
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "

@@ -82,7 +82,7 @@ class VsrRestorer:
             if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
                 raise OptionError(
                     f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
-                    "leave --tile and --tile-overlap out"
+                    "leave `tile` and `tile_overlap` out"
                 )
         elif self.tile is not None and self.tile % self.config.patch:
             raise OptionError(
