@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-# frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
+# Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
 CLIP = 12
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
@@ -60,7 +61,8 @@ class ImageRestorer:
         self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
         self.smoothed = RADIUS if options.steady else 0
         self.radius = self.seen + self.smoothed
-        self.clip, self.overlap = (CLIP, 2 * self.radius) if self.radius else (1, 0)
+        self.clip = CLIP if self.smoothed else max(1, 3 * self.radius)
+        self.overlap = 2 * self.radius
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
         if self.tile is not None and self.tile % self.network.config.multiple:
