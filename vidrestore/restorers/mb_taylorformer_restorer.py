@@ -118,7 +118,7 @@ class ImageRestorer:
         scene it is reflected.
         """
         places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
-        return clip[places]
+        return torch.stack([clip[place] for place in places])
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees,
