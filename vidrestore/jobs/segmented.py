@@ -1,11 +1,11 @@
 """A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)           # begins, or resumes with what is in the folder
-        work.plan()                                           # a pass over the video, unless a finished plan is there
+        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
+        work.plan()                                   # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
-            work.restore(run)                                 # any number of processes may do so, each its own runs
-        work.join()                                           # once nothing is missing
+            work.restore(run)                         # any number of processes may do so, each its own runs
+        work.join()                                   # once nothing is missing
 
 `run` does that in the best way for one process: a video that nobody has begun is planned while it is
 restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
@@ -52,9 +52,9 @@ from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
-from vidrestore.pipeline.plane_clips import ClipRestorer
 
 
 @dataclass
@@ -76,17 +76,15 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on it, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
+        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.facts.scale
         self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
         facts = {"clip": timeline.length, "overlap": timeline.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
         began = folder.begin(
             identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside
         )
-        timeline.length, timeline.overlap = (
-            began["clip"],
-            began["overlap"],
-        )  # memory may be other than it was then
+        # memory may be other than it was then
+        timeline.length, timeline.overlap = (began["clip"], began["overlap"])
         self.name = digest(identity)
         self.outcome: Outcome | None = None
         if not beside:
@@ -274,7 +272,11 @@ class SegmentedWork:
         """A segment that leaves nothing behind unless it is finished."""
         job = self.job
         writer = SegmentWriter(
-            self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first
+            self.folder.segment(number),
+            job.info,
+            job.plan.encoder,
+            scale=job.restorer.facts.scale,
+            first=first,
         )
         try:
             yield writer
@@ -302,7 +304,7 @@ class SegmentedWork:
         """Begin the output on trial, and check that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.scale)
+        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.facts.scale)
         if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
@@ -355,7 +357,7 @@ class SegmentedWork:
             plan.encoder,
             plan.copy,
             overwrite=job.options.overwrite,
-            scale=job.restorer.scale,
+            scale=job.restorer.facts.scale,
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,

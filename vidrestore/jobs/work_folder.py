@@ -206,7 +206,7 @@ class WorkFolder:
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
-        """Remove all that is ours, what tells the job's end last, and the folder, if nothing else is in it."""
+        """Remove all our files, the one that records the job's end last, and the folder if it is empty."""
         self._discard(lambda name: name not in ("lock", "named.json"))
         self._discard(lambda name: True)
         with suppress(OSError):

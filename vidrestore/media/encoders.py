@@ -146,10 +146,8 @@ TABLE = (
         preset="preset",
         presets=X26X_PRESETS,
         odd_chroma=False,
-        smallest=(
-            64,
-            16,
-        ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
+        # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
+        smallest=(64, 16),
         tags=HEVC_TAGS,
     ),
     Encoder(
@@ -188,6 +186,7 @@ TABLE = (
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
 DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+# few players know FFV1 in MP4
 LOSSLESS_PREFERENCE = (
     "libx264",
     "libx264rgb",
@@ -195,7 +194,7 @@ LOSSLESS_PREFERENCE = (
     "libvpx-vp9",
     "libsvtav1",
     "ffv1",
-)  # few players know FFV1 in MP4
+)
 
 
 def choose_encoder(
@@ -291,7 +290,7 @@ def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, sca
 
 
 def varies(video: VideoInfo) -> bool:
-    """Is the average frame rate another than the base rate (by more than rounding), as where the rate varies?"""
+    """Return True if the average frame rate differs from the base rate by more than rounding."""
     return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
 
 
@@ -328,11 +327,9 @@ def _choice(
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
-        settings["bf"] = (
-            # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
-            # frames' own
-            "0"
-        )
+        # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
+        # frames' own
+        settings["bf"] = "0"
     if row.name == "ffv1":
         settings = _ffv1_settings(
             settings, row.formats[video.format.name], video.width * scale, video.height * scale

@@ -86,9 +86,8 @@ class SigmaDust(nn.Module):
         self.log_gain = self._curve(1, 0.0)  # of the output's atoms
         self.log_temperature = self._number(later, math.log(0.3))  # tau
         self.self_distance = self._number(later, 0.3)
-        self.own_share = self._number(
-            later, 0.0
-        )  # of the noise that attention does not average, through a sigmoid
+        # of the noise that attention does not average, through a sigmoid
+        self.own_share = self._number(later, 0.0)
         self.noise_power = self._number(later, 0.5)  # thresholds go with the noise that is left to this power
         if config.heads > 1:
             self.head_dictionaries = nn.Parameter(
@@ -172,10 +171,11 @@ class SigmaDust(nn.Module):
         for block in range(self.config.blocks - 1):
             attention = self._attention(code, block, sigma)
             mixed, similar = attention @ code, attention @ data
+            # U z
             code = (
                 self._value(self.carried[block], sigma) * mixed
                 + mixed @ self.dictionary.mT @ self.correction.mT
-            )  # U z
+            )
             code = (
                 code
                 + self._value(self.own[block], sigma) * data

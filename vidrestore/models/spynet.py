@@ -58,9 +58,10 @@ class Spynet(nn.Module):
     def __init__(self, config: SpynetConfig | None = None) -> None:
         super().__init__()
         self.config = config or SpynetConfig()
+        # coarse to fine
         self.levels = nn.ModuleList(
             _level(self.config) for _ in range(self.config.levels - self.config.finest)
-        )  # coarse to fine
+        )
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
 

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-GAIN = (
-    0.1  # of fresh weights whose result is added to what a network has: a deep stack starts near the identity
-)
+# of fresh weights whose result is added to what a network has: a deep stack starts near the identity
+GAIN = 0.1
 SIDE = 64  # pixels along the side of the only input that the released networks know
 
 
@@ -207,10 +206,8 @@ class Attention(nn.Module):
 
     def prepare(self, normal: Tensor) -> Prepared:
         """What frames that attend to normalised maps (B, C, H, W) need of them."""
-        key, value = (
-            self.key(normal),
-            self.value(normal),
-        )  # both before either is cut, which leaves fewer gaps in memory
+        # both before either is cut, which leaves fewer gaps in memory
+        key, value = (self.key(normal), self.value(normal))
         return Prepared(self.grid.cut(key), self.grid.cut(value))
 
     def queries(self, normal: Tensor) -> Tensor:
@@ -233,9 +230,8 @@ class Attention(nn.Module):
         outside = self.grid.outside(height, width, self.distance_bias.device)
         first = seen.start - frame + self.local.reach
         distances = self.distance_bias[:, first : first + len(seen)]
-        bias = distances[None, :, :, None].expand(
-            len(outside), -1, -1, outside.shape[1]
-        )  # (windows, heads, frames, tokens)
+        # (windows, heads, frames, tokens)
+        bias = distances[None, :, :, None].expand(len(outside), -1, -1, outside.shape[1])
         return bias.masked_fill(outside[:, None, None], float("-inf")).flatten(2).flatten(0, 1)[:, None]
 
     @staticmethod
