@@ -15,10 +15,9 @@ own clips and the one after it.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -56,6 +55,8 @@ from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
 
+LONGEST_CLIP = 1 << 16  # frames
+
 
 @dataclass
 class Outcome:
@@ -83,8 +84,12 @@ class SegmentedWork:
         began = folder.begin(
             identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside
         )
-        # memory may be other than it was then
-        timeline.length, timeline.overlap = (began["clip"], began["overlap"])
+        if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
+            raise PlanError(
+                f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
+                "vidrestore did not write that; add --restart to begin anew"
+            )
+        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other than then
         self.name = digest(identity)
         self.outcome: Outcome | None = None
         if not beside:
@@ -94,6 +99,7 @@ class SegmentedWork:
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
         self.load_plan()
+        job.warn(folder.warnings, on_event)
 
     @cached_property
     def clips(self) -> ClipRestorer:
@@ -143,9 +149,12 @@ class SegmentedWork:
     def load_plan(self) -> bool:
         """Take the plan that some process has finished; False if none has."""
         kept = self.folder.read("plan")
-        if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
+        if kept is not None and kept["name"] == self.name:
+            try:
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+            except ValueError as error:
+                self.folder.distrust("plan", error)
+            else:
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
         return False
