@@ -1,4 +1,4 @@
-"""Every option of a restoration: its default, its meaning and how the command line offers it, in one place."""
+"""Every option of a restoration: its default, its meaning and its form on the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
-QUALITY, INPUT, OUTPUT, ENCODING = (
-    "Quality",
-    "Input",
-    "Output",
-    "Encoding",
-)  # panels of the help, in their order
+# panels of the help, in their order
+QUALITY, INPUT, OUTPUT, ENCODING = ("Quality", "Input", "Output", "Encoding")
 RESUME, MACHINE = "Resume and batches", "Machine"
 PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 
@@ -75,9 +71,8 @@ THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-SINGLE_FRAMES = frozenset(
-    {"denoise", "dehaze", "derain", "desnow", "deblur"}
-)  # some weights of denoise are such, too
+# some weights of denoise are such, too
+SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 
 @dataclass(frozen=True)

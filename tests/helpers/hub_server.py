@@ -15,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """`files` maps a path in the repository to its content; `truncate` cuts each body that many bytes short."""
+    """`files` maps a path in the repository to its content; `truncate` cuts bytes off each body."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), HubHandler)

@@ -1,4 +1,4 @@
-"""The real command, killed, stopped and run out of space: what it leaves, and what the next run does."""
+"""The real command, killed, stopped and out of space: the files it leaves, and the next run."""
 
 from __future__ import annotations
 
@@ -84,9 +84,8 @@ MOMENTS: list[Callable[[Path], object]] = [
     lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
     lambda output: len(segments(output)) == 2,
     lambda output: len(segments(output)) == 4,
-    lambda output: (
-        len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial"))
-    ),  # while it joins
+    # while it joins
+    lambda output: len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial")),
 ]
 
 

@@ -452,15 +452,25 @@ def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -
 
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json"])
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_broken_file_of_the_job_costs_work_but_no_film(
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, '{"version": 1, "name": 5}'])
+def test_a_broken_file_of_the_job_costs_work_but_no_film_and_is_named(
     tmp_path: Path, source: Path, name: str, content: str
 ) -> None:
     restore(source, tmp_path / "whole.mkv")
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     (folder / name).write_text(content)
-    restore(source, tmp_path / "out.mkv")
+    told: list[Event] = []
+    restore(source, tmp_path / "out.mkv", told)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert any(isinstance(event, Warned) and f"{name}: not as vidr" in event.message for event in told)
+
+
+@pytest.mark.parametrize("change", [{"clip": 1 << 40}, {"clip": 1, "overlap": 1}, {"overlap": -1}])
+def test_clips_that_cannot_be_are_refused(tmp_path: Path, source: Path, change: dict[str, int]) -> None:
+    path = stop_run(source, tmp_path / "out.mkv", 2) / "job.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(PlanError, match=r"job.json: clips of .*; add --restart to begin anew"):
+        restore(source, tmp_path / "out.mkv")
 
 
 def test_a_run_stopped_while_it_joined_only_joins_again(

@@ -201,7 +201,8 @@ def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
 def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
     with pytest.raises(
         MediaError,
-        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can",
+        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; "
+        "--encoder libx264 can",
     ):
         choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
 

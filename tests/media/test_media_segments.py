@@ -283,9 +283,8 @@ def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: st
         times = [
             [chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()
         ]
-    begins = Fraction(
-        0 if name.endswith("mp4") else 1, 10
-    )  # MP4's chapters are a track that begins with the film
+    # MP4's chapters are a track that begins with the film
+    begins = Fraction(0 if name.endswith("mp4") else 1, 10)
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
     assert read(tmp_path / name).frames[0].pts == 0
 

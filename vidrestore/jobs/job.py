@@ -21,11 +21,11 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.pipelines import clip_restorer, known_sigma
 from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
-from vidrestore.pipeline.plane_clips import ClipRestorer
-from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers.base import Restorer, RgbRestorer
+from vidrestore.restorers.base import Restorer
 
 if TYPE_CHECKING:
     from vidrestore.jobs.request import Request
@@ -94,9 +94,7 @@ class Job:
     @property
     def sigma(self) -> float | None:
         """The noise that was given; None to measure it."""
-        if not self.restorer.needs_sigma:
-            return 0.0
-        return None if self.options.sigma == "auto" else self.options.sigma
+        return known_sigma(self.restorer, self.options)
 
     def identity(self) -> dict[str, Any]:
         """Return all that alters pixels or bits, as JSON values.
@@ -108,7 +106,7 @@ class Job:
         return {
             "source": source,
             "task": self.plan.task,
-            "weights": getattr(self.restorer, "weights", self.restorer.name),
+            "weights": self.restorer.facts.weights or self.restorer.facts.name,
             **options,
             "encoder": asdict(self.plan.encoder),
             "copied_streams": list(self.plan.copy),
@@ -123,7 +121,7 @@ class Job:
                 self.request.source,
                 self.request.output,
                 self.plan.task,
-                self.restorer.name,
+                self.restorer.facts.name,
                 self.options.device,
             )
         )
@@ -145,16 +143,7 @@ class Job:
 
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
-        if isinstance(self.restorer, RgbRestorer):
-            return RgbClipRestorer(
-                self.restorer, self.info.video, strength=self.options.strength, threads=threads
-            )
-        finish = {
-            "strength": self.options.strength,
-            "chroma_strength": self.options.chroma_strength,
-            "grain": self.options.grain,
-        }
-        return ClipRestorer(self.restorer, self.info.video.format, **finish, threads=threads)  # type: ignore[arg-type]
+        return clip_restorer(self.restorer, self.info.video, self.options, threads)
 
     @property
     def damage(self) -> str | None:

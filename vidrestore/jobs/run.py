@@ -130,7 +130,7 @@ def _writer(job: Job) -> VideoWriter:
         copy=job.plan.copy,
         frames=None,
         overwrite=job.options.overwrite,
-        scale=job.restorer.scale,
+        scale=job.restorer.facts.scale,
         rate=job.options.cfr,
         span=job.plan.span,
     )

@@ -1,11 +1,11 @@
 """A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)     # begins, or resumes with what is in the folder
-        work.plan()                                     # a pass over the video, unless its plan is there
+        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
+        work.plan()                                   # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
-            work.restore(run)                           # any number of processes may do so, each its own
-        work.join()                                     # once nothing is missing
+            work.restore(run)                         # any number of processes may do so, each its own runs
+        work.join()                                   # once nothing is missing
 
 `run` does that in the best way for one process: a video that nobody has begun is planned while it is
 restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import zlib
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -55,9 +54,11 @@ from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
-from vidrestore.pipeline.plane_clips import ClipRestorer
+
+LONGEST_CLIP = 1 << 16  # frames
 
 
 @dataclass
@@ -79,12 +80,17 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on it, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
+        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.facts.scale
         asked = job.options.segment_frames
         length = asked or usual_length(video.height * scale, video.width * scale)
         facts = {"clip": timeline.length, "overlap": timeline.overlap, "segment_frames": length}
         identity, restart = job.identity(), job.options.restart and not beside
         began = folder.begin(identity, facts, restart=restart, beside=beside)
+        if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
+            raise PlanError(
+                f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
+                "vidrestore did not write that; add --restart to begin anew"
+            )
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:
@@ -103,6 +109,7 @@ class SegmentedWork:
         self._safe: SafeFrames | None = None  # of the segment that is begun
         self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
+        job.warn(folder.warnings, on_event)
 
     @cached_property
     def clips(self) -> ClipRestorer:
@@ -152,9 +159,12 @@ class SegmentedWork:
     def load_plan(self) -> bool:
         """Take the plan that some process has finished; False if none has."""
         kept = self.folder.read("plan")
-        if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
+        if kept is not None and kept["name"] == self.name:
+            try:
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+            except ValueError as error:
+                self.folder.distrust("plan", error)
+            else:
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
         return False
@@ -289,7 +299,7 @@ class SegmentedWork:
         return self._journal_of(segment.number, segment.first)
 
     def _journal_of(self, number: int, first: int) -> FrameJournal:
-        video, scale = self.job.info.video, self.job.restorer.scale
+        video, scale = self.job.info.video, self.job.restorer.facts.scale
         label = digest({"job": self.name, "first": first})
         path = self.folder.frames(number)
         return FrameJournal(path, label, video.format, video.height * scale, video.width * scale)
@@ -334,7 +344,11 @@ class SegmentedWork:
         """A segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
         writer = SegmentWriter(
-            self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first
+            self.folder.segment(number),
+            job.info,
+            job.plan.encoder,
+            scale=job.restorer.facts.scale,
+            first=first,
         )
         safe = self._safe = SafeFrames(self._journal_of(number, first), self.length, self._since, kept)
         try:
@@ -368,7 +382,7 @@ class SegmentedWork:
         """Begin the output on trial, and check that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.scale)
+        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.facts.scale)
         if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
@@ -421,7 +435,7 @@ class SegmentedWork:
             plan.encoder,
             plan.copy,
             overwrite=job.options.overwrite,
-            scale=job.restorer.scale,
+            scale=job.restorer.facts.scale,
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,

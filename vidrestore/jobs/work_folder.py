@@ -29,9 +29,11 @@ from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
+from vidrestore.files.checked_json import COUNT, Types, read_object
 from vidrestore.files.lease import Lock, probe
-from vidrestore.files.regular import Types, read_object
+from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
+from vidrestore.pipeline.plan import TIMELINE
 
 VERSION = 2
 ATTEMPTS = 100  # to make the folder, while others remove it
@@ -40,15 +42,15 @@ _OURS = re.compile(
 )
 NAMED: Types = {
     "request": str,
-    "size": int,
+    "size": COUNT,
     "modified": int,
-    "frames": int,
+    "frames": COUNT,
     "damage": (str, NoneType),
     "source": str,
 }
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
-    "plan": {"name": str, "timeline": dict, "damage": (str, NoneType), "deinterlaced": int},
+    "plan": {"name": str, "timeline": TIMELINE, "damage": (str, NoneType), "deinterlaced": COUNT},
     "named": NAMED,
 }
 
@@ -71,6 +73,7 @@ class WorkFolder:
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
         self._is_apart = work_dir is not None
         self._lock: Lock | None = None
+        self.warnings: list[str] = []  # files that hold something else than they should
 
     def segment(self, number: int) -> Path:
         return self.path / f"{number:06}.segment"
@@ -186,17 +189,27 @@ class WorkFolder:
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The content of `name`.json; None if it is not there or holds something else.
+        """The content of `name`.json; None if it is not there, or holds something else, which `warnings` say.
 
         Raises MediaError for what is no file, or far too large: this program left no such thing.
         """
         path = self.path / f"{name}.json"
         try:
-            return read_object(path, _TYPES[name])
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            self.distrust(name, error)
             return None
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
+
+    def distrust(self, name: str, error: ValueError) -> None:
+        """Note that `name`.json holds something else than it should."""
+        path = self.path / f"{name}.json"
+        warning = f"{path}: not as vidrestore wrote it ({error}); what it stands for is done again"
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `name`.json, whole or not at all."""
@@ -221,7 +234,7 @@ class WorkFolder:
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
-        """Remove all that is ours, what tells the job's end last, and the folder if it is empty then."""
+        """Remove all our files, the one that records the job's end last, and the folder if it is empty."""
         self._discard(lambda name: name not in ("lock", "named.json"))
         self._discard(lambda name: True)
         with suppress(OSError):

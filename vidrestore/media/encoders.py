@@ -149,7 +149,7 @@ def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, sca
 
 
 def varies(video: VideoInfo) -> bool:
-    """Does the average frame rate differ from the base rate by more than rounding, as if the rate varies?"""
+    """Return True if the average frame rate differs from the base rate by more than rounding."""
     return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
 
 
@@ -187,11 +187,9 @@ def _choice(
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options, source)
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
-        settings["bf"] = (
-            # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
-            # frames' own
-            "0"
-        )
+        # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
+        # frames' own
+        settings["bf"] = "0"
     if row.name == "ffv1":
         settings = _ffv1_settings(
             settings, row.formats[video.format.name], video.width * scale, video.height * scale

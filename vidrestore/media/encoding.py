@@ -125,9 +125,8 @@ def add_encoder(
 
 
 def _quiet_encoders() -> None:
-    os.environ.setdefault(
-        "SVT_LOG", "1"
-    )  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    os.environ.setdefault("SVT_LOG", "1")
 
 
 def _rate(video: VideoInfo) -> Fraction:
@@ -231,9 +230,8 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
-            unknown = sorted(
-                choice.options.keys() & stream.codec_context.options.keys()
-            )  # what nothing has taken out
+            # what nothing has taken out
+            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)
