@@ -182,7 +182,7 @@ class SigmaDust(nn.Module):
                 + self._value(self.attended[block], sigma) * similar
             )
             share = self._value(self.own_share[block], sigma).sigmoid()
-            mix = share * torch.eye(noisy.shape[-2]) + (1 - share) * attention
+            mix = share * torch.eye(noisy.shape[-2], device=noisy.device) + (1 - share) * attention
             left = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
             code = soft_threshold(code, left * self._value(self.log_threshold[block + 1], sigma).exp())
         restored: Tensor = (
@@ -201,7 +201,9 @@ class SigmaDust(nn.Module):
     def _attention(self, code: Tensor, block: int, sigma: float) -> Tensor:
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
         temperature = self._value(self.log_temperature[block], sigma).exp()
-        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(code.shape[-2])
+        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(
+            code.shape[-2], device=code.device
+        )
         maps = []
         for dictionary in dictionaries:
             tokens = code @ dictionary.mT

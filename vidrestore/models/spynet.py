@@ -125,7 +125,8 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
     """A flow at another size: interpolated, and its vectors in pixels of that size."""
     if flow.shape[-2:] == (height, width):
         return flow
-    scale = flow.new_tensor([width / flow.shape[-1], height / flow.shape[-2]]).view(1, 2, 1, 1)
+    ratios = width / flow.shape[-1], height / flow.shape[-2]
+    scale = torch.cat([flow.new_full((1, 1, 1, 1), ratio) for ratio in ratios], 1)
     return F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False) * scale
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-# frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
+# Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
 CLIP = 12
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
@@ -62,7 +63,7 @@ class ImageRestorer:
             model.card.name,
             model.card.sha256,
             str(self.device),
-            clip=CLIP if radius else 1,
+            clip=CLIP if self.smoothed else max(1, 3 * radius),
             overlap=2 * radius,
             radius=radius,
             parallel=0 if self.device.type == "cpu" else 1,
@@ -122,7 +123,7 @@ class ImageRestorer:
         scene it is reflected.
         """
         places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
-        return clip[places]
+        return torch.stack([clip[place] for place in places])
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees,
