@@ -57,14 +57,14 @@ def evaluate(
     if reference is not None:
         if suite or config or weights or data or seconds is not None:
             raise OptionError(
-                "--reference compares the named videos with it; leave out suites, weights and data"
+                "`reference` compares the named videos with it; leave out suites, weights and data"
             )
         return compare_films([Path(film) for film in films], Path(reference), tell)
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(
-            f"give a suite ({', '.join(suite_names())}), a training configuration, or --reference"
+            f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
         )
     if suite not in (None, *suite_names()):
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")

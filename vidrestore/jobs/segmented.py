@@ -89,13 +89,13 @@ class SegmentedWork:
         if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
             raise PlanError(
                 f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
-                "vidrestore did not write that; add --restart to begin anew"
+                "vidrestore did not write that; add `restart` to begin again"
             )
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:
             text = (
-                f"segments of {self.length} frames were begun, and stay so; --segment-frames changes nothing"
+                f"segments of {self.length} frames were begun, and stay so; `segment_frames` changes nothing"
             )
             on_event(Warned(job.info.path, text))
         self.name = digest(identity)
