@@ -86,7 +86,11 @@ class EncoderOptions:
         None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source"
     )
     crf: float | None = option(
-        None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16"
+        None,
+        "Quality on the encoder's scale, lower is better.",
+        ENCODING,
+        metavar="N",
+        shown="16 to 24",
     )
     preset: str | None = option(
         None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME"

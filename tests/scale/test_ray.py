@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.ray_actors import RayActors
+from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.shared_batch import WorkersBatch
 from vidrestore.scale.workers import Worker
@@ -71,6 +72,7 @@ def whole(film: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def actors() -> Iterator[RayActors]:
+    stay_on_this_machine()
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield RayActors(cpus=1)
@@ -115,6 +117,9 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
                 os.kill(self.killed, signal.SIGKILL)
             return actors.ended(seconds if self.killed else 0.01)
 
+        def drop(self, worker: int) -> None:
+            actors.drop(worker)
+
         def stop(self) -> None:
             actors.stop()
 
@@ -128,6 +133,49 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
     )
     COUNTS.check("a Ray worker killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(actors: RayActors) -> None:
+    assert actors.ray.is_initialized()
+    addresses = {address for command, address in listening() if "ray" in command}
+    assert len(addresses) == 1 and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, addresses
+
+
+def listening() -> Iterator[tuple[str, str]]:
+    """The command line of each process of this machine and the address of each socket it listens on."""
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for lines in tables for line in lines]
+    sockets = {f"socket:[{row[9]}]": row[1].partition(":")[0] for row in rows if row[3] == "0A"}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            command = (process / "cmdline").read_text()
+            for opened in (process / "fd").iterdir():
+                if address := sockets.get(os.readlink(opened)):
+                    yield command, address
+
+
+@pytest.mark.parametrize("address, alone", [(None, "0"), ("localhost:1", None)])
+def test_only_a_cluster_at_an_address_may_be_reached_by_others(
+    address: str | None, alone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, seen = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", list[Any]()
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def init(**options: Any) -> None:
+        seen.append(os.environ.get(name))
+        raise ValueError("enough")
+
+    errors = SimpleNamespace(RayError=KeyError)
+    fake = SimpleNamespace(is_initialized=lambda: False, exceptions=errors, init=init)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr("vidrestore.scale.ray_actors._knock", lambda address: None)
+    with pytest.raises(OptionError, match="enough"):
+        RayActors(address)
+    assert seen == [alone]
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])

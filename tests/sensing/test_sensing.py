@@ -409,6 +409,7 @@ def test_another_version_is_refused(measured: Path, exact: Path) -> None:
         lambda metadata, tensors: metadata.update(video="{}"),
         lambda metadata, tensors: metadata.update(measurements="3"),
         lambda metadata, tensors: metadata.update(video="not json"),
+        lambda metadata, tensors: metadata.update(video="[" * 100_000),
         lambda metadata, tensors: tensors.pop("pts"),
         lambda metadata, tensors: tensors.update(pts=tensors["pts"][:3]),
         lambda metadata, tensors: tensors.update(measurements=tensors["measurements"].astype(np.uint8)),

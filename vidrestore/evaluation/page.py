@@ -33,6 +33,7 @@ UNITS = {
     "ssim": "SSIM",
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",
+    "bitrate": "bitrate, kbit/s",
     "noise": "noise, grey levels",
 }
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError
-from vidrestore.files.regular import create_new, open_descriptor, parse_object
+from vidrestore.files.checked_json import parse_object
+from vidrestore.files.regular import create_new, open_descriptor
 
 try:
     import fcntl
@@ -30,7 +31,7 @@ except ImportError:  # Windows: only what the file says counts
 LEASE = 600.0  # seconds without a sign of life after which a process on another machine counts as dead
 BEAT = 30.0  # seconds between two signs of life
 LONGEST = 4096  # bytes of a lock; ours have 120
-_NAMES = {"host": str, "pid": int}
+_NAMES = {"host": str, "pid": range(1, 1 << 31)}
 
 
 class BusyError(MediaError):
@@ -161,7 +162,7 @@ def holder_of(descriptor: int) -> dict[str, Any]:
         found = parse_object(os.read(descriptor, LONGEST), _NAMES)
     except (OSError, ValueError):
         return {}
-    return found if 0 < found["pid"] < 1 << 31 and isinstance(found.get("boot"), str | None) else {}
+    return found if isinstance(found.get("boot"), str | None) else {}
 
 
 def touch(descriptor: int, path: Path) -> None:

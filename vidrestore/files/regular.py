@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 MEGABYTE = 1 << 20
-LARGEST_JOB = 64 * MEGABYTE  # of the JSON files of a job; a film of ten hours has 20
+LARGEST_PLAN = 64 * MEGABYTE  # of a JSON file; a video of ten hours has 20
 LARGEST_LIST = 64 * MEGABYTE
 LARGEST_TOML = MEGABYTE
 
@@ -88,33 +85,6 @@ def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
     return UnexpectedFileError(
         errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
     )
-
-
-Types = Mapping[str, type | tuple[type, ...]]
-
-
-def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
-    """A JSON object with fields of these `types`, and any others. Raises ValueError with the reason."""
-    try:
-        found = json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"an object was expected, found {type(found).__name__}")
-    for key, kind in (types or {}).items():
-        value = found.get(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            raise ValueError(
-                f"{key} is missing"
-                if key not in found
-                else f"{key} has the wrong type {type(value).__name__}"
-            )
-    return found
-
-
-def read_object(path: Path, types: Types | None = None, limit: int = LARGEST_JOB) -> dict[str, Any]:
-    """`parse_object` of a file. Raises OSError if it can't be read, ValueError if it holds something else."""
-    return parse_object(read_limited(path, limit), types)
 
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:

@@ -16,7 +16,7 @@ from typing import Any
 from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
-from vidrestore.files.regular import parse_object
+from vidrestore.files.checked_json import parse_object
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest

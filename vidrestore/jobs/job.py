@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Bytes of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once
 # they were full.
 QUEUE_BYTES = 4 << 20
+APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
 
 
 def ignore(event: object) -> None:
@@ -96,9 +97,12 @@ class Job:
         return known_sigma(self.restorer, self.options)
 
     def identity(self) -> dict[str, Any]:
-        """Return all that alters pixels or bits, as JSON values; equal identities make equal files."""
+        """Return all that alters pixels or bits, as JSON values.
+
+        The length of segments is left out: a job that was begun keeps its own.
+        """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
-        options = {key: value for key, value in self.request.values().items() if key != "model"}
+        options = {key: value for key, value in self.request.values().items() if key not in APART}
         return {
             "source": source,
             "task": self.plan.task,

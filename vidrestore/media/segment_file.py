@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
-from vidrestore.files.regular import open_regular, parse_object
+from vidrestore.files.checked_json import COUNT, parse_object
+from vidrestore.files.regular import open_regular
 from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
 from vidrestore.media.muxer import nearest_tick, same_tick
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
-_FACTS = {"frames": int, "delay": int, "head": str, "label": dict}
+_FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
 _MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-# frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
+# Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
 CLIP = 12
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
@@ -62,7 +63,7 @@ class ImageRestorer:
             model.card.name,
             model.card.sha256,
             str(self.device),
-            clip=CLIP if radius else 1,
+            clip=CLIP if self.smoothed else max(1, 3 * radius),
             overlap=2 * radius,
             radius=radius,
             parallel=0 if self.device.type == "cpu" else 1,

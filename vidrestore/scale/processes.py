@@ -86,6 +86,12 @@ class Processes:
             del self._processes[worker]
             return f"(process {each.process.pid} on {self.devices[worker]}, {_end(each.process.exitcode)})"
 
+    def drop(self, worker: int) -> None:
+        if each := self._processes.pop(worker, None):
+            each.process.terminate()
+            each.process.join()
+            each.link.close()
+
     def stop(self) -> None:
         for each in self._processes.values():
             each.process.terminate()

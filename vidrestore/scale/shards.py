@@ -271,7 +271,18 @@ class _Sharded:
             if not wait:
                 return None
             time.sleep(leases.POLL)
+        if wait:
+            self._outlive_joiner()
         return self._joined or self.done_by_others()
+
+    def _outlive_joiner(self) -> None:
+        """Wait until whoever named the output has cleared up, or clear up in its place if it died there."""
+        with suppress(FileNotFoundError):
+            while named_output(self.folder) is not None:
+                if self.claims.take("join"):
+                    self.folder.remove()
+                    return
+                time.sleep(leases.POLL)
 
     def _begin(self) -> None:
         work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)

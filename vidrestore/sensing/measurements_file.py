@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials, write_problem
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.probe import VideoInfo
@@ -108,7 +109,7 @@ class Measured:
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError or ValueError where something is missing or wrong."""
         keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
-        values = {key: json.loads(metadata[key]) for key in keys}
+        values = {key: parse_json(metadata[key]) for key in keys}
         planes = values.pop("planes")
         model = values.pop("model")
         values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
@@ -296,7 +297,7 @@ class MeasurementReader:
         if not 2 <= length <= _LARGEST_HEADER:
             raise self._foreign("it does not begin like one")
         try:
-            header = json.loads(self._file.read(length))
+            header = parse_json(self._file.read(length))
         except ValueError:
             raise self._foreign("its header can't be read") from None
         if not isinstance(header, dict):

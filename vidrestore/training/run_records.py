@@ -17,6 +17,7 @@ from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_descriptor
 from vidrestore.training.training_events import Began, Event, Stepped, Validated
 
@@ -137,7 +138,7 @@ def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float],
 def _values(line: bytes) -> dict[str, Any] | None:
     """Of one line of a log; None for one that was broken off."""
     try:
-        values = json.loads(line) if line.endswith(b"\n") else None
+        values = parse_json(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
     return values if isinstance(values, dict) and {"step", "loss"} <= values.keys() else None

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import ABANDONED, replacing
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]
@@ -170,7 +171,7 @@ def _opened(path: Path) -> Decoded | None:
     """A file that is there and whole; it counts as used now."""
     try:
         with open_regular(path) as stream:
-            header = json.loads(stream.read(HEADER))
+            header = parse_json(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
         if path.stat().st_size != size or _hash_of(path, skip=HEADER) != header["sha256"]:
