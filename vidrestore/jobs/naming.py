@@ -11,6 +11,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
+from vidrestore.options import RestoreOptions
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -62,8 +63,16 @@ SUFFIXES = {
     "<identity>": "vidrestore",  # no word that a film may end with
 }
 PREVIEW = "preview"
+ENLARGED = frozenset({"x2", "x3", "sr"})  # those of `suffix_of` besides
 WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
 ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
+
+
+def suffix_of(task: str, options: RestoreOptions) -> str:
+    """Return what the outputs of a task are called: in.mp4 -> in.SUFFIX.mp4."""
+    if task == "sr":
+        return "sr" if options.height else f"x{options.scale}"
+    return SUFFIXES.get(task, task)
 
 
 def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
@@ -190,7 +199,7 @@ def is_our_output(path: str) -> bool:
 
 def _is_made(path: str) -> bool:
     parts = Path(path).name.split(".")
-    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW}
+    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), *ENLARGED, PREVIEW}
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:

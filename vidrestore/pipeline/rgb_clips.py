@@ -18,7 +18,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds
 from vidrestore.colour import grey_to_planes, matrix_of, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, Scale, enlarged_size
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import LEAST_TILE
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, not_finite
@@ -32,16 +32,24 @@ class RgbClipRestorer(ClipRestorer):
 
     Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
     `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
-    bicubically. Alpha passes through, or is enlarged so.
+    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output; what a network enlarges
+    further is made smaller again, antialiased.
     """
 
     def __init__(
-        self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1
+        self,
+        restorer: RgbRestorer,
+        video: VideoInfo,
+        scale: Scale = 1,
+        *,
+        strength: float = 1.0,
+        threads: int = 1,
     ) -> None:
         super().__init__(restorer.facts, video.format, threads)
         self.restorer = restorer
         self.strength = strength
         self.video = video
+        self.scale = scale
 
     def clips_at_once(self, frame: Frame) -> int:
         """As many as there is memory for, and teams of threads."""
@@ -112,11 +120,13 @@ class RgbClipRestorer(ClipRestorer):
         return native
 
     def _frame(self, frame: Frame, source: Tensor, picture: Tensor) -> Frame:
-        scale, count = self.facts.scale, colour_planes(self.pixels)
+        scale, count = self.scale, colour_planes(self.pixels)
+        if scale != self.facts.scale:
+            picture = shrunk(picture, enlarged_size(source.shape[-2], source.shape[-1], scale))
         if self.strength < 1 and scale > 1:
             picture = enlarged(source, scale).lerp(picture, self.strength)
         # where no matrix is tagged players guess by the height: the output's
-        height = scale * self.video.height
+        height = picture.shape[-2]
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
             pairs = zip(self._own_planes(frame), planes, strict=True)
@@ -125,12 +135,18 @@ class RgbClipRestorer(ClipRestorer):
         return replace(frame, planes=(*grey_to_planes(planes, self.pixels), *alpha))
 
 
-def enlarged(picture: Tensor, scale: int) -> Tensor:
+def enlarged(picture: Tensor, scale: Scale) -> Tensor:
     """(C, H, W) to (C, scale * H, scale * W), bicubic."""
-    return F.interpolate(picture[None], scale_factor=float(scale), mode="bicubic", align_corners=False)[0]
+    size = enlarged_size(picture.shape[-2], picture.shape[-1], scale)
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False)[0]
 
 
-def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> NDArray[Any]:
+def shrunk(picture: Tensor, size: tuple[int, int]) -> Tensor:
+    """(C, H, W) to a smaller `size`, bicubic, antialiased."""
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False, antialias=True)[0]
+
+
+def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
     """A plane of stored samples, larger by bicubic interpolation; at scale 1 the plane itself."""
     if scale == 1:
         return plane
@@ -138,20 +154,26 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> ND
     return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
 
 
-def enlarged_frame(frame: Frame, video: VideoInfo, scale: int) -> Frame:
+def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
     """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
     if scale == 1:
         return frame
     pixels, planes = video.format, list(frame.planes)
-    height, width = (scale * side for side in planes[0].shape)
+    height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
     small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
     if small != large:  # what players assume of so many lines, where no matrix is tagged
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    enlarged = (enlarged_samples(plane, pixels, scale) for plane in planes)
-    return replace(
-        frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True))
-    )
+    if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
+        larger = [
+            enlarged_samples(plane, pixels, scale)[:h, :w]
+            for plane, (h, w) in zip(planes, sizes, strict=True)
+        ]
+    else:
+        grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
+        sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
+        larger = list(grey_to_planes(sized, pixels))
+    return replace(frame, planes=tuple(larger))
 
 
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
