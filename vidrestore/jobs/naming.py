@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -62,6 +63,7 @@ SUFFIXES = {
     "sr": "x4",
     "<identity>": "vidrestore",  # no word that a film may end with
 }
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
 ENLARGED = frozenset({"x2", "x3", "sr"})  # those of `suffix_of` besides
 WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
@@ -86,6 +88,9 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
+    for source in sources:
+        if ADDRESS.match(source) and not os.path.exists(source):
+            raise MediaError(f"{source}: an address, and only files are read; download it first")
     if not are_many(sources):
         return {sources[0]: ""}
     left_out = made_of_others(sources)

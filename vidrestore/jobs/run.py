@@ -18,6 +18,7 @@ from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
@@ -66,6 +67,9 @@ def restore_request(
     """
     if before := nothing_to_do(request, on_event):
         return before
+    if is_container(request):
+        with spooled(request, on_event) as (stored, told), open_job(stored, loader) as job:
+            return replace(_stream(job, told), source=request.source)
     if request.is_piped:
         with open_job(request, loader) as job:
             return _stream(job, on_event)
