@@ -127,7 +127,7 @@ class Job:
                 self.request.output,
                 self.plan.task,
                 self.restorer.facts.name,
-                self.options.device,
+                self.restorer.facts.device,
             )
         )
         self.warn(self.warnings, on_event)
