@@ -372,6 +372,23 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
         np.testing.assert_array_equal(plane, expected)
 
 
+def test_a_flood_of_tags_is_refused(tmp_path):
+    """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
+    for count, fine in ((500, True), (5000, False)):
+        path = tmp_path / f"{count}.mkv"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 16, 16, "yuv420p"
+            container.metadata.update({f"TAG{number}": "x" for number in range(count)})
+            container.mux(stream.encode(av.VideoFrame(16, 16, "yuv420p")))
+            container.mux(stream.encode(None))
+        if fine:
+            assert len(probe(str(path)).metadata) > count
+        else:
+            with pytest.raises(MediaError, match="titles and other tags, more than the 4096 that are taken"):
+                probe(str(path))
+
+
 def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
     path = tmp_path / "pipe.mkv"
     if not hasattr(os, "mkfifo"):

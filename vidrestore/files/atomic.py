@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import this_process, try_lock
+from vidrestore.files.lease import is_own, this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
 
 LONGEST_NAME = 255  # bytes, on every file system in use
@@ -50,6 +50,11 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give -o a name in it")
     refuse_existing(target, overwrite=overwrite)
+    if target.is_symlink():
+        raise MediaError(
+            f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give -o that "
+            "name, or remove the link"
+        )
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
@@ -154,7 +159,8 @@ def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
     try:
         free = try_lock(descriptor)  # None if the file system has no locks
         old = time.time() - os.fstat(descriptor).st_mtime > ABANDONED
-        if free is not False and (alone or old or (free and here)):
+        dead = free is not False and (alone or old or (free and here))
+        if dead and is_own(os.fstat(descriptor), path.parent):
             path.unlink()
     finally:
         os.close(descriptor)

@@ -210,6 +210,17 @@ def _now(beside: Path) -> float:
     return probe(beside.parent).st_mtime
 
 
+def is_own(status: os.stat_result, folder: Path) -> bool:
+    """Does what is in a folder belong to the user of this process, or to the one that owns all that is made
+    there, as on some file systems?
+    """
+    if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+        return True
+    with suppress(OSError):
+        return probe(folder).st_uid == status.st_uid
+    return False
+
+
 def probe(folder: Path) -> os.stat_result:
     """What the system says of a file that this process creates in a folder."""
     path = folder / f".{secrets.token_hex(8)}.partial"

@@ -29,7 +29,7 @@ from typing import Any
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
 from vidrestore.files.checked_json import COUNT, Types, read_object
-from vidrestore.files.lease import Lock, probe
+from vidrestore.files.lease import Lock, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
@@ -249,20 +249,13 @@ def _make_own(folder: Path) -> bool:
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
             "another --work-dir"
         )
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
+    if not is_own(found, folder):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
             "remove it, or "
             "give -o another name"
         )
     return False
-
-
-def _owner_of_new(folder: Path) -> int | None:
-    """Who owns what this process makes there: on some file systems one user owns everything."""
-    with suppress(PermissionError):
-        return probe(folder).st_uid
-    return None
 
 
 def digest(content: Mapping[str, Any]) -> str:
