@@ -73,9 +73,8 @@ def test_the_film_is_what_its_script_makes(
     shipped = planes_of(repository / "examples" / "noisy.mp4")
     arguments = ("-o", tmp_path / "noisy.mp4", "--clean", tmp_path / "clean.mp4")
     assert script("make_clip")(*arguments) == (0, "")
-    assert (
-        np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1
-    )  # of another machine's mathematics and encoder
+    # of another machine's mathematics and encoder
+    assert np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1
     noise = shipped - planes_of(tmp_path / "clean.mp4")
     assert 18 < noise.std() < 20.5
     assert abs((noise[1:] * noise[:-1]).mean() / noise.var()) < 0.05  # new in each frame

@@ -1,4 +1,4 @@
-"""Every option of a restoration: its default, its meaning and how the command line offers it, in one place."""
+"""Every option of a restoration: its default, its meaning and its form on the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
-QUALITY, INPUT, OUTPUT, ENCODING = (
-    "Quality",
-    "Input",
-    "Output",
-    "Encoding",
-)  # panels of the help, in their order
+# panels of the help, in their order
+QUALITY, INPUT, OUTPUT, ENCODING = ("Quality", "Input", "Output", "Encoding")
 RESUME, MACHINE = "Resume and batches", "Machine"
 PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 
@@ -75,9 +71,8 @@ THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-SINGLE_FRAMES = frozenset(
-    {"denoise", "dehaze", "derain", "desnow", "deblur"}
-)  # some weights of denoise are such, too
+# some weights of denoise are such, too
+SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,11 @@ class EncoderOptions:
         None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source"
     )
     crf: float | None = option(
-        None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16"
+        None,
+        "Quality on the encoder's scale, lower is better.",
+        ENCODING,
+        metavar="N",
+        shown="16 to 24",
     )
     preset: str | None = option(
         None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME"

@@ -18,6 +18,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,8 @@ HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam
 LOOKS = (0, 8, 16)
 TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
 NETWORKS, HIDDEN, STEPS = 3, (24, 8), 1500  # that are averaged; widths; of training
-CLEAN_WEIGHT, WHITE_WEIGHT = (
-    0.2,
-    1.5,
-)  # of samples without noise, whose small errors cost little, and with white noise
+# of samples without noise, whose small errors cost little, and with white noise
+CLEAN_WEIGHT, WHITE_WEIGHT = (0.2, 1.5)
 
 
 @dataclass(frozen=True)
@@ -195,9 +194,7 @@ def weight_of(sample: Sample) -> float:
 def fitted(inputs: Tensor, targets: Tensor, weights: Tensor, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     widths = (inputs.shape[1], *HIDDEN, 2)
-    layers = [
-        layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.ReLU())
-    ]  # noqa: RUF007
+    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
     network = nn.Sequential(*layers[:-1])
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)

@@ -347,9 +347,8 @@ def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(
 
     def frames() -> Iterator[int]:
         for number in range(40):
-            clock[0] = (
-                10.0 + 0.25 * number if number < 20 else 30.0
-            )  # a clip takes 10 seconds, then its frames are encoded
+            # a clip takes 10 seconds, then its frames are encoded
+            clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0
             yield number
 
     for _ in frame_progress.counted(

@@ -205,9 +205,8 @@ def test_weights_hold_the_configuration_of_their_training_in_full(
     assert (own.data, own.training, own.folder) == (config.data, config.training, tmp_path.resolve())
     assert build_network(own.family, own.model).config == load_model(path).network.config
     assert {row.verdict for row in held_out_rows(own, load_model(path))} == {"agrees"}
-    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {
-        ""
-    }  # another recipe: nothing is held against it
+    # another recipe: nothing is held against it
+    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}
 
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:

@@ -49,9 +49,8 @@ def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
 
 def test_of_normal_changes_it_is_their_standard_deviation() -> None:
     draw = torch.Generator().manual_seed(3)
-    noise = (
-        torch.randn(2, 320, 480, generator=draw) * 16
-    )  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    noise = torch.randn(2, 320, 480, generator=draw) * 16
     assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
@@ -170,6 +169,5 @@ def test_the_command_restores_with_the_threads_that_it_is_given(
     with pytest.raises(SystemExit):
         main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
     torch.set_num_threads(before)
-    assert (
-        [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]
-    )  # as the help says
+    # as the help says
+    assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]

@@ -116,6 +116,7 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, pix_fmt="gray10le")
     restore_with(Fake(), source, output, sigma=5, threads=threads)
+    # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
     expected = [
         0,
         1,
@@ -127,7 +128,7 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path:
         3,
         4,
         5,
-    ]  # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
+    ]
     for index, ((_, after), (_, before)) in enumerate(zip(read(output), read(source), strict=True)):
         added = np.minimum(before[0].astype(int) + 4 * expected[index], 1023) if index not in (4, 5) else None
         if added is not None:
@@ -205,7 +206,7 @@ def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(t
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
     with pytest.raises(
-        VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"
+        VidRestoreError, match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32 too"
     ):
         restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]

@@ -1,4 +1,4 @@
-"""Interlaced films: refused, or made progressive one frame for one, whatever tells the order of their fields."""
+"""Interlaced videos are refused, or deinterlaced frame for frame, wherever their field order is stored."""
 
 from __future__ import annotations
 

@@ -570,6 +570,7 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
     copier.sound = {1: hides}
+    # stream, and whether it is hidden
     order = [
         (0, True),
         (1, True),
@@ -579,7 +580,7 @@ def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, e
         (1, True),
         (1, False),
         (1, True),
-    ]  # stream, and whether it is hidden
+    ]
     packets = [
         SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
         for number, (stream, hidden) in enumerate(order)

@@ -1,4 +1,4 @@
-"""Several devices of one machine: a process for each, the file of one, and nobody's death is the end of it."""
+"""Several devices of one machine: a process for each, one file, and no death of a process ends the run."""
 
 from __future__ import annotations
 

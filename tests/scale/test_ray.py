@@ -32,9 +32,8 @@ from vidrestore.scale.shared_batch import WorkersBatch
 from vidrestore.scale.workers import Worker
 
 IDENTITY = "<identity>"
-SLOW = EncoderOptions(
-    encoder="libx264", preset="veryslow"
-)  # takes its time, so that there is somebody to kill
+# takes its time, so that there is somebody to kill
+SLOW = EncoderOptions(encoder="libx264", preset="veryslow")
 OPTIONS = RestoreOptions(encoder=SLOW, segment_frames=20, device="cpu", threads=1)
 FRAMES = 240
 

@@ -423,7 +423,7 @@ def test_a_header_that_does_not_fit_is_refused(change: Any, measured: Path, exac
 
 def test_values_that_are_no_numbers_are_refused(measured: Path, exact: Path) -> None:
     edited(measured, lambda metadata, tensors: tensors["measurements"].__setitem__((1, 2, 3), np.nan))
-    refused(measured, VidRestoreError, "no numbers", model=str(exact))
+    refused(measured, VidRestoreError, "NaN or infinity", model=str(exact))
 
 
 def test_other_weights_than_those_that_measured_are_refused_and_both_named(

@@ -256,10 +256,8 @@ def fails_at_two(number: int) -> int:
 
 
 def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
-    assert list(_ending(iter([1, 2]))) == [
-        1,
-        2,
-    ]  # as of a torch without the private method that ends them at once
+    # as of a torch without the private method that ends them at once
+    assert list(_ending(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])

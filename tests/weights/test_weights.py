@@ -123,7 +123,10 @@ from tiny_family import Tiny, TinyConfig
 from vidrestore.weights import save_model, FAMILIES; FAMILIES["tiny"] = "tiny_family:build"
 torch.manual_seed(4)
 extra = {{"licence": "", "training": {{}}}}
-print(save_model(sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra).sha256)
+card = save_model(
+    sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra
+)
+print(card.sha256)
 """
     digests = {saved(tmp_path / "here.safetensors", extra={"licence": "", "training": {}}).sha256}
     for number in range(2):
@@ -421,7 +424,8 @@ def run_with_hub(code: str, folder: Path, endpoint: str, **environment: str) -> 
     is new for each `folder`.
     """
     prelude = f"""
-import sys, time; sys.path.insert(0, {HELPERS!r}); time.sleep = lambda seconds: None  # the client's pauses between tries
+import sys, time; sys.path.insert(0, {HELPERS!r})
+time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
 from vidrestore.weights import *; FAMILIES["tiny"] = "tiny_family:build"
 folder = Path({str(folder)!r})

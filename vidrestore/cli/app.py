@@ -44,7 +44,7 @@ _NO_MEMORY = (
 
 app = typer.Typer(
     cls=GroupHelp,
-    help="""Restore video files with transformers: the same video with better pixels, and nothing else changed.
+    help="""Restore video files with transformers: better pixels, everything else unchanged.
 
     Examples:
       vidrestore denoise in.mp4                 writes in.denoised.mp4
@@ -93,9 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # file names may hold what the terminal, or any encoding, has no letter for
+        # file names may hold what the terminal, or any encoding, has no letter for
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments)
     except VidRestoreError as error:

@@ -20,6 +20,7 @@ from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, rea
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
 Tell = Callable[[str], None]
+# families on patches
 UNFOLDING = (
     "dust",
     "algorithm1",
@@ -29,7 +30,7 @@ UNFOLDING = (
     "reweighted-rnn",
     "unfolded-transformer",
     "vit",
-)  # families on patches
+)
 LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 
@@ -187,10 +188,10 @@ def _check_all_fit(
         if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
             asks = f", {protocol.asks}" if protocol.asks else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
+            why = f" ({table.column} {columns}{asks})" if on else f", but is named for {contestant.only}"
             raise OptionError(
                 f"{contestant.source}: fits nothing of {table.name} on "
-                f"{', '.join(part.name for part in parts)}"
-                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns}{asks})'}; name others with --weights"
+                f"{', '.join(part.name for part in parts)}{why}; name others with --weights"
             )
 
 

@@ -24,9 +24,8 @@ from vidrestore.files.lease import is_own, this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
 
 LONGEST_NAME = 255  # bytes, on every file system in use
-ABANDONED = (
-    3600.0  # seconds without a write after which a partial file of another machine counts as left behind
-)
+# seconds without a write after which a partial file of another machine counts as left behind
+ABANDONED = 3600.0
 _PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 
@@ -192,9 +191,8 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.replace(partial, target)
         return
     try:
-        os.link(
-            partial, target
-        )  # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        os.link(partial, target)
     except FileExistsError:
         raise OutputExistsError(
             f"{target}: appeared while it was being made; the new file was discarded, --overwrite replaces"

@@ -101,7 +101,7 @@ class Batch:
         return preview(self.request(source), seconds, self.loader(source, on_event), on_event)
 
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
-        """Plan one of `sources` and estimate its cost; return the summary instead if nothing is left to do."""
+        """Plan one source and estimate its cost; return the summary instead if nothing is left to do."""
         return estimate(self.request(source), self.loader(source, on_event), on_event)
 
 

@@ -31,8 +31,8 @@ from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.plane_clips import at_once
-from vidrestore.restorers.base import Restorer, Sample, Sampled, load_restorer
+from vidrestore.pipeline.clip_restorer import at_once
+from vidrestore.restorers.base import Restorer, Sample, load_restorer
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
@@ -134,10 +134,10 @@ def bench(
         with open_job(request, lambda: restorer) as job:
             stages = _stages(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
-    network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
+    network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
         film if source else "made up",
-        restorer.name,
+        restorer.facts.name,
         threads,
         peaks(threads),
         stages,
@@ -178,7 +178,7 @@ def _encode(frames: list[Frame], job: Job) -> None:
         encoder=job.plan.encoder,
         copy=(),
         overwrite=True,
-        scale=job.restorer.scale,
+        scale=job.restorer.facts.scale,
     ) as writer:
         for frame in frames:
             writer.write(frame)

@@ -69,9 +69,8 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     """Return where a preview begins: a third into the video, or earlier if it is too short for that."""
     video = info.video
-    own = (
-        None if video.duration is None else video.duration * video.time_base
-    )  # sound may go on after the picture
+    # sound may go on after the picture
+    own = None if video.duration is None else video.duration * video.time_base
     lengths = [length for length in (info.duration, own) if length is not None]
     return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
 
@@ -79,7 +78,7 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
 def _write_pairs(job: Job) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
-    scale = job.restorer.scale
+    scale = job.restorer.facts.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
     writer = VideoWriter(

@@ -26,7 +26,7 @@ from vidrestore.media.streams import check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
-from vidrestore.restorers.base import SCALES, Doubting, Restorer, RgbRestorer
+from vidrestore.restorers.base import SCALES, Restorer
 
 RestorerLoader: TypeAlias = Callable[[], Restorer]
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
@@ -80,9 +80,9 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(request.task, 1))
         warnings = check_side_data(info, encoder, strict=options.strict)
         restorer = loader()
-        if isinstance(restorer, Doubting):
-            warnings += restorer.doubts
-        timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
+        warnings += restorer.facts.doubts
+        length = restorer.clip_length(info.video.height, info.video.width)
+        timeline = Timeline(length, restorer.facts.overlap)
         plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
         yield Job(request, reader, restorer, plan, warnings)
 
@@ -128,14 +128,6 @@ def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -
         found = "; ".join(part for part in (lost, hdr) if part)
         raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
     return (lost,) if lost else ()
-
-
-def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
-    return (
-        restorer.clip_length(video.height, video.width)
-        if isinstance(restorer, RgbRestorer)
-        else restorer.clip
-    )
 
 
 def _plain(value: Any) -> Any:

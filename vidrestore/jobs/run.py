@@ -72,7 +72,7 @@ def restore_request(
     folder = request.work_folder()
     with folder.locked(), open_job(request, loader) as job:
         work = SegmentedWork(job, folder, on_event)
-        with kept(job, folder, on_event):
+        with kept(job, folder, on_event, work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
@@ -88,15 +88,20 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def kept(job: Job, folder: WorkFolder, on_event: Listener) -> Iterator[None]:
-    """If a run ends early, say how many segments it leaves."""
+def kept(
+    job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
+) -> Iterator[None]:
+    """If a run ends early, say what it leaves: of `work`, how many frames; of several processes, segments."""
     try:
         yield
     except BaseException:
-        if count := len(folder.finished()):
-            segments = "1 finished segment is" if count == 1 else f"{count} finished segments are"
-            text = f"stopped; {segments} kept in {folder.path}, and the same command goes on from there"
+        count, what = (work.kept_frames(), "frame") if work else (len(folder.finished()), "finished segment")
+        left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
+        if count:
+            text = f"stopped; {left} kept in {folder.path}, and the same command goes on from there"
             on_event(Warned(job.info.path, text))
+        elif work:
+            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command begins again"))
         raise
 
 
@@ -125,7 +130,7 @@ def _writer(job: Job) -> VideoWriter:
         copy=job.plan.copy,
         frames=None,
         overwrite=job.options.overwrite,
-        scale=job.restorer.scale,
+        scale=job.restorer.facts.scale,
         rate=job.options.cfr,
         span=job.plan.span,
     )

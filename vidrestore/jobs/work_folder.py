@@ -5,6 +5,7 @@ run goes on from there.
     job.json        what the job is: everything that alters pixels or bits, and how it is cut into segments
     plan.json       the plan, once the whole film is known
     000000.segment  each finished segment (`media.segment_file`)
+    000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
     named.json      the film is whole and about to get its name
     *.claim         who of several shards works on what (`scale.claims`)
 
@@ -34,9 +35,11 @@ from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
 
-VERSION = 1
+VERSION = 2
 ATTEMPTS = 100  # to make the folder, while others remove it
-_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
+_OURS = re.compile(
+    r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
+)
 NAMED: Types = {
     "request": str,
     "size": COUNT,
@@ -77,12 +80,22 @@ class WorkFolder:
 
     def finished(self) -> list[int]:
         """The numbers of the segments that are there, rising; whether they are whole is another question."""
-        return sorted(int(path.stem) for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name))
+        return self._numbers("segment")
+
+    def begun(self) -> list[int]:
+        """The numbers of the segments of which frames are there, rising."""
+        return self._numbers("frames")
+
+    def _numbers(self, kind: str) -> list[int]:
+        return sorted(int(path.stem) for path in self.path.glob(f"*.{kind}") if _OURS.fullmatch(path.name))
+
+    def frames(self, number: int) -> Path:
+        return self.path / f"{number:06}.frames"
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished
-        segment is in it.
+        segment is in it, or frames of one.
 
         Raises BusyError where another process is in, MediaError where the folder can't be made.
         """
@@ -105,7 +118,7 @@ class WorkFolder:
         try:
             yield
         finally:
-            if not shared and not self.finished():
+            if not shared and not self.finished() and not self.begun():
                 self.remove()
             if not shared and self._is_apart:
                 self._remove_lock()
@@ -157,14 +170,16 @@ class WorkFolder:
         if restart:
             self._discard(lambda name: name != "lock")
         before = self.read("job")
-        if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
-            self._discard(lambda name: name.endswith((".segment", ".json")))  # of nobody knows what
-            self.write("job", {"version": VERSION, "identity": identity, **facts})
-            return dict(facts)
-        if before.get("version") != VERSION:
+        if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
                 f"{self.path}: begun by another version of vidrestore; add --restart to begin anew"
             )
+        if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
+            self._discard(
+                lambda name: name.endswith((".segment", ".frames", ".json"))
+            )  # of nobody knows what
+            self.write("job", {"version": VERSION, "identity": identity, **facts})
+            return dict(facts)
         if differences := list(_differences(before["identity"], _plain(identity))):
             raise DifferentJobError(
                 f"{self.path}: what was begun there differs from what is asked for now: "
@@ -219,7 +234,7 @@ class WorkFolder:
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
-        """Remove all that is ours, what tells the job's end last, and the folder, if nothing else is in it."""
+        """Remove all our files, the one that records the job's end last, and the folder if it is empty."""
         self._discard(lambda name: name not in ("lock", "named.json"))
         self._discard(lambda name: True)
         with suppress(OSError):

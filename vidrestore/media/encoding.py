@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
 _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
+_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # and by how many bits samples are shifted up
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
@@ -124,9 +125,8 @@ def add_encoder(
 
 
 def _quiet_encoders() -> None:
-    os.environ.setdefault(
-        "SVT_LOG", "1"
-    )  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    os.environ.setdefault("SVT_LOG", "1")
 
 
 def _rate(video: VideoInfo) -> Fraction:
@@ -167,7 +167,9 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
 
     height, width = frame.planes[0].shape
     made = av.VideoFrame(width, height, pix_fmt)
-    if pix_fmt in _PACKED:
+    if pix_fmt in _SEMIPLANAR:
+        _fill_semiplanar(made, frame, _SEMIPLANAR[pix_fmt])
+    elif pix_fmt in _PACKED:
         _fill_packed(made, frame, *_PACKED[pix_fmt])
     else:
         for component, plane in zip(made.format.components, frame.planes, strict=True):
@@ -199,6 +201,16 @@ def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any
     return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)
 
 
+def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
+    """Luma, then U and V sample by sample; the bits of deep samples are the upper ones."""
+    kind = frame.planes[0].dtype
+    for plane, parts in ((0, frame.planes[:1]), (1, frame.planes[1:])):
+        rows, step = _rows(made, plane, kind), len(parts)
+        for at, samples in enumerate(parts):
+            height, width = samples.shape
+            rows[:height, at : width * step : step] = samples << shift
+
+
 def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ...]) -> None:
     height, width = frame.planes[0].shape
     rows = _rows(made, 0, np.dtype(np.uint8))
@@ -218,9 +230,8 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
-            unknown = sorted(
-                choice.options.keys() & stream.codec_context.options.keys()
-            )  # what nothing has taken out
+            # what nothing has taken out
+            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)

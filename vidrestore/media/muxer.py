@@ -110,9 +110,8 @@ class Muxer:
         metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
-        bitexact: Any = (
-            Flags.bitexact.value
-        )  # no date of writing, no random identifiers: the same job gives the same file
+        # no date of writing, no random identifiers: the same job gives the same file
+        bitexact: Any = Flags.bitexact.value
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
@@ -279,7 +278,7 @@ class Muxer:
             write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:
-        """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
+        """Return the video's number among a Matroska file's tracks; attachments and covers don't count."""
         before = (
             info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
         )

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
 # other files or the network.
 _DEMUXERS = (
-    "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu", "gif", "apng",
-    "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
+    "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu",
+    "gif", "apng", "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf",
+    "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _CHROMA_LOCATIONS = {
     "unspecified": 0,
@@ -38,22 +39,13 @@ _CHROMA_LOCATIONS = {
     "bottomleft": 5,
     "bottom": 6,
 }
-_FIELD_ORDERS = {
-    2: "tff",
-    3: "bff",
-    4: "bff",
-    5: "tff",
-}  # which field is shown first; 4 and 5 are coded in the other order
+# which field is shown first; 4 and 5 are coded in the other order
+_FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
-_PICTURES = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG": "PNG",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-}  # what a picture file starts with
-MOST_PIXELS = (
-    1 << 27
-)  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+# what a picture file starts with
+_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+# of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are many
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 

@@ -6,7 +6,7 @@ rounded them and no encoder has moved them. The file is a row of records, each a
 CRC-32 of all the record, both big-endian, and as many bytes:
 
     0  a packet             1  the packet of a key frame
-    2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the `label` that the writer was given
+    2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the writer's `label`
 
 It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that
 was altered fails its check sums: `read_packets` and `check_segment` find both.

@@ -344,9 +344,8 @@ class StreamCopier:
         """To be called once all streams are added: from here on only their packets are read."""
         from av.stream import Discard
 
-        clocks = (
-            {video_stream(self.opened).index} if self.cut else set()
-        )  # tells that the end of a cut was passed
+        # tells that the end of a cut was passed
+        clocks = {video_stream(self.opened).index} if self.cut else set()
         for stream in self.opened.streams:
             if stream.index not in {*self.targets, *clocks}:
                 stream.discard = Discard.all
@@ -361,9 +360,8 @@ class StreamCopier:
             for packet in self._heard(self.opened.demux([self.opened.streams[index] for index in indices])):
                 if self.cut and self.cut.passed(packet):
                     return
-                wanted = packet.stream_index in self.targets and (
-                    packet.size or packet.pts is not None
-                )  # neither: only marks the end
+                # neither: only marks the end
+                wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)
                 if wanted and (self.cut is None or self.cut.keeps(packet)):
                     self.corrupt += packet.is_corrupt
                     yield packet

@@ -12,9 +12,8 @@ from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
-STEP = (
-    16  # the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
-)
+# the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
+STEP = 16
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -108,7 +107,7 @@ def _filled(groups: Tensor) -> Tensor:
 
 
 def _grouped(patches: Tensor) -> Tensor:
-    """(P,) flat origins -> (groups, GROUP): the first ones come again in the last group where it is not full."""
+    """(P,) flat origins -> (groups, GROUP); the first ones repeat in a last group that is not full."""
     groups = -(-len(patches) // GROUP)
     return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
         groups, GROUP

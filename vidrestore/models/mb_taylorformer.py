@@ -55,30 +55,24 @@ class MBTaylorFormerConfig:
     branches: Levels = (2, 2, 2, 2)
     heads: Levels = (1, 2, 4, 8)
     expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
-    offset_limit: tuple[float, ...] = (
-        -3.0,
-        3.0,
-    )  # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
-    embedding: Literal["deformable", "plain", "dilated"] = (
-        "deformable"  # taps that move, or fixed ones; dilated: b pixels apart in branch b
-    )
+    # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
+    offset_limit: tuple[float, ...] = (-3.0, 3.0)
+    # taps that move, or fixed ones; dilated: b pixels apart in branch b
+    embedding: Literal["deformable", "plain", "dilated"] = "deformable"
     # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
     chain: bool = True
     first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
     attention: AttentionRule = field(default_factory=AttentionRule)
     # The rest is ours, for CPUs; the defaults are those of paper and release.
     frames: int = 1  # seen at once: the frame to restore in the middle of its neighbours
-    unshuffle: int = (
-        1  # level 1 works at this fraction of the size: pixels move into channels before, and back after
-    )
-    norm: Literal["deviation", "layer"] = (
-        "deviation"  # release: divides by the deviation alone; layer: takes the mean away, too
-    )
+    # level 1 works at this fraction of the size: pixels move into channels before, and back after
+    unshuffle: int = 1
+    # release: divides by the deviation alone; layer: takes the mean away, too
+    norm: Literal["deviation", "layer"] = "deviation"
     # levels, from full size on, made of pairs of plain convolutions: transformers stay where maps are small
     convolutional: int = 0
-    gain: bool = (
-        False  # a pixel is also multiplied, as haze asks for: in (1 + gain) + added, instead of in + added
-    )
+    # a pixel is also multiplied, as haze asks for: in (1 + gain) + added, instead of in + added
+    gain: bool = False
     tasks: tuple[str, ...] = ()  # each has a learned vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
@@ -156,9 +150,8 @@ def expanded_strips(
     """
     batch, _, height, width = maps.shape
     rows, done = max(stop - start for start, stop in strips) + 2, 0
-    buffers = [
-        maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices
-    ]  # row r of the map at r - start + 1
+    # row r of the map at r - start + 1
+    buffers = [maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices]
     for start, stop in strips:
         upto, shift = min(stop + 1, height), 1 - start
         if upto > done:
@@ -253,9 +246,8 @@ class Attention(nn.Module):
         )
         if rule.temperature:
             self.temperature = nn.Parameter(torch.ones(branches, heads))
-        self.one = nn.Parameter(
-            torch.ones(1), requires_grad=False
-        )  # times N in the denominator; frozen, and so in released files
+        # times N in the denominator; frozen, and so in released files
+        self.one = nn.Parameter(torch.ones(1), requires_grad=False)
         self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
         self.halo = self.position.halo if self.position else 0
 
@@ -276,9 +268,8 @@ class Attention(nn.Module):
         """Queries (B, C, rows, W) and a window of values -> what is added to the stream."""
         numerators, scale = mixer(self.tokens(queries))
         if self.position:
-            position = (
-                self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
-            )  # (B, heads, N, 1 or d)
+            # (B, heads, N, 1 or d)
+            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
             mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
         else:
             mixed = numerators * scale
@@ -515,7 +506,7 @@ class MBTaylorFormer(nn.Module):
         self.head = weight(made, widths[1], 3, 3, fan_in=9 * widths[1])
 
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """Pictures or clips, and if the network has tasks the index of each one's (B,) -> restored pictures."""
+        """Pictures or clips, and their tasks' indices (B,) if the network has tasks -> restored pictures."""
         check_tasks(tasks, self.config.tasks, len(images))
         given, middle = self._checked(images)
         maps = F.conv2d(F.pixel_unshuffle(given, self.config.unshuffle), self.stem, padding=1)

@@ -53,7 +53,7 @@ def _first_pts(reader: VideoReader) -> int:
 
 
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
-    """Return how many frames to expect, for the progress display: the file's own claim, else time times rate."""
+    """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
     video = info.video
     whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:

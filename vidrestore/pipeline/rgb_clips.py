@@ -21,8 +21,8 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import LEAST_TILE
+from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, not_finite
 from vidrestore.pipeline.plan import Clip, colour_planes
-from vidrestore.pipeline.plane_clips import ClipRestorer, EdgedClip, Piece, Restored, no_numbers
 from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY
 
@@ -35,18 +35,18 @@ class RgbClipRestorer(ClipRestorer):
     bicubically. Alpha passes through, or is enlarged so.
     """
 
-    restorer: RgbRestorer
-
     def __init__(
         self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1
     ) -> None:
-        super().__init__(restorer, video.format, strength=strength, threads=threads)
+        super().__init__(restorer.facts, video.format, threads)
+        self.restorer = restorer
+        self.strength = strength
         self.video = video
 
     def clips_at_once(self, frame: Frame) -> int:
         """As many as there is memory for, and teams of threads."""
-        if self.restorer.parallel:
-            return self.restorer.parallel
+        if self.facts.parallel:
+            return self.facts.parallel
         height, width = frame.planes[0].shape
         return max(
             1, min(self.threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width))
@@ -57,8 +57,8 @@ class RgbClipRestorer(ClipRestorer):
         second piece is empty.
         """
         clip, frames, before, after = edged
-        first = clip.first + (self.restorer.radius if before > clip.first else 0)
-        stop = clip.stop - (self.restorer.radius if after < clip.stop else 0)
+        first = clip.first + (self.facts.radius if before > clip.first else 0)
+        stop = clip.stop - (self.facts.radius if after < clip.stop else 0)
         keep = first - clip.first, stop - clip.first
         try:
             with torch.inference_mode():
@@ -74,8 +74,8 @@ class RgbClipRestorer(ClipRestorer):
             f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
         )
         return VidRestoreError(
-            f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} finds too little memory on "
-            f"{self.restorer.device} for tiles of "
+            f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "
+            f"{self.facts.device} for tiles of "
             f"{tile} pixels; {way_out}"
         )
 
@@ -87,7 +87,7 @@ class RgbClipRestorer(ClipRestorer):
             self.count_retry()
             restored = self._native(frames, rgb, keep, "fp32")
         if restored is None:
-            raise no_numbers(clip, self.restorer.name)
+            raise not_finite(clip, self.facts.name)
         return restored
 
     def _rgb(self, frame: Frame) -> Tensor:
@@ -96,7 +96,7 @@ class RgbClipRestorer(ClipRestorer):
 
     def _own_planes(self, frame: Frame) -> list[Tensor]:
         planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
-        return [plane.to(self.restorer.device) for plane in planes]
+        return [plane.to(self.facts.device) for plane in planes]
 
     def _native(
         self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None
@@ -112,12 +112,11 @@ class RgbClipRestorer(ClipRestorer):
         return native
 
     def _frame(self, frame: Frame, source: Tensor, picture: Tensor) -> Frame:
-        scale, count = self.restorer.scale, colour_planes(self.pixels)
+        scale, count = self.facts.scale, colour_planes(self.pixels)
         if self.strength < 1 and scale > 1:
             picture = enlarged(source, scale).lerp(picture, self.strength)
-        height = (
-            scale * self.video.height
-        )  # where no matrix is tagged players guess by the height: the output's
+        # where no matrix is tagged players guess by the height: the output's
+        height = scale * self.video.height
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
             pairs = zip(self._own_planes(frame), planes, strict=True)

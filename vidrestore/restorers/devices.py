@@ -7,11 +7,9 @@ import torch
 from vidrestore.errors import OptionError
 from vidrestore.models.fast.processor import processor_has
 
-CPU_MEMORY = (
-    3 << 30
-    # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
-    # under 4 GB
-)
+# bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
+# under 4 GB
+CPU_MEMORY = 3 << 30
 GPU_SHARE = 0.7  # of what is free
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.places import ClipPlaces, Places
-from vidrestore.restorers.base import Sample
+from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import torch_device, uses_bf16
 from vidrestore.weights import load_model
 
@@ -67,28 +67,38 @@ PRESETS = {
 
 
 class DenoiseRestorer:
-    """Restorer of the task `denoise`; see `restorers.base.Restorer`.
+    """Restorer of the task `denoise`; see `restorers.base.PlaneRestorer`.
 
     Raises CheckpointError for weights of another family, or of a network that takes measurements instead of
     pixels.
     """
 
-    clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
-    needs_sigma = True
+    sees: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
         model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
-        self.name, self.weights = model.card.name, model.card.sha256
-        self.network = _denoiser(model.network, self.name)
+        self.network = _denoiser(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
         self.precision = options.precision
-        self.doubts = _doubts(self.network, self.name, options.sigma)
-        self.parallel = 0 if self.device.type == "cpu" else 1
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=GROUP,
+            overlap=2,
+            radius=GROUP - 1,
+            needs_sigma=True,
+            parallel=0 if self.device.type == "cpu" else 1,
+            doubts=_doubts(self.network, model.card.name, options.sigma),
+        )
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._lock = Lock()
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.facts.clip
 
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
@@ -125,7 +135,7 @@ class DenoiseRestorer:
         ]
 
     def sample(self) -> Sample:
-        """The network on one chunk of groups; see `restorers.base.Sampled`."""
+        """The network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
         work, groups = (
             self._level(SAMPLE_SIGMA, self.precision),
             torch.empty(CHUNK, GROUP, self.patch**2, device=self.device),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
+from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import halves, memory_for, torch_device, uses_bf16
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
@@ -31,9 +32,8 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
-WAITING_SHARE = (
-    4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
-)
+# of the memory, for the frames that wait until all of their tiles are there: one part in so many
+WAITING_SHARE = 4
 TILE_SHARE = 3  # of the memory, for what the network holds of one clip
 
 
@@ -45,8 +45,8 @@ class VsrRestorer:
     CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
-    scale, parallel, team = SCALE, 0, 4
-    needs_sigma = False
+    sees: Literal["rgb"] = "rgb"
+    team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.steady:
@@ -55,14 +55,21 @@ class VsrRestorer:
             )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
-        self.name, self.weights = model.card.name, model.card.sha256
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision
         self.budget = memory_for(self.device)
-        self.parallel = 0 if self.device.type == "cpu" else 1
-        self.radius = self.config.radius
-        self.overlap, self.clip = 2 * self.radius, KEPT + 2 * self.radius
+        overlap = 2 * self.config.radius
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=KEPT + overlap,
+            overlap=overlap,
+            radius=self.config.radius,
+            scale=SCALE,
+            parallel=0 if self.device.type == "cpu" else 1,
+        )
         self.tile, self.tile_overlap = (
             options.tile,
             OVERLAP if options.tile_overlap is None else options.tile_overlap,
@@ -74,12 +81,12 @@ class VsrRestorer:
         if self.config.local is None:
             if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
                 raise OptionError(
-                    f"{self.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave --tile and "
-                    "--tile-overlap out"
+                    f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
+                    "leave --tile and --tile-overlap out"
                 )
         elif self.tile is not None and self.tile % self.config.patch:
             raise OptionError(
-                f"tile must be a multiple of {self.config.patch} for {self.name}, got {self.tile}"
+                f"tile must be a multiple of {self.config.patch} for {self.facts.name}, got {self.tile}"
             )
 
     def clip_length(self, height: int, width: int) -> int:
@@ -87,12 +94,16 @@ class VsrRestorer:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         share = self.budget // WAITING_SHARE
         each = large + small if self._is_tiled(height, width) else small
-        return self.overlap + max(self.radius, min(KEPT, (share - self.overlap * small) // each))
+        overlap, radius = self.facts.overlap, self.facts.radius
+        return overlap + max(radius, min(KEPT, (share - overlap * small) // each))
+
+    def sample(self) -> None:
+        return None
 
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)
-        held = length - self.overlap if self._is_tiled(height, width) else 3
+        held = length - self.facts.overlap if self._is_tiled(height, width) else 3
         rows, columns = self.tile_size(height, width)
         network = rows * columns * pixel_memory(self.config) if self.config.local else RELEASED_MEMORY
         return 2 * length * small + held * large + network
@@ -114,12 +125,6 @@ class VsrRestorer:
             overlap=self.tile_overlap,
             multiple=self.config.patch,
         )
-
-    def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
-    ) -> tuple[Tensor, ...]:
-        """All frames of a clip, ((T, 3, H, W),) in [0, 1], four times larger: ((T, 3, 4H, 4W),)."""
-        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""

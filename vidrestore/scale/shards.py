@@ -290,7 +290,7 @@ class _Sharded:
         work.check_output()
 
     def is_named(self) -> bool:
-        """Is the output there, whoever joined it? What describes it is removed after what describes the job."""
+        """Return True if the output is there, whoever joined it: its record outlasts the job's."""
         return self.folder.output.exists() and (
             self.folder.read("job") is None or named_output(self.folder) is not None
         )

@@ -179,7 +179,7 @@ class _Turn:
         return [segment for segment in self.missing if segment.number not in finished]
 
     def _mourn(self, worker: int, reason: str, left: list[Segment]) -> None:
-        """Remove the claims of a dead worker. Raises WorkerError if too many have died at the same segment."""
+        """Remove a dead worker's claims. Raises WorkerError if too many have died at the same segment."""
         claimed = bury(self.work.folder.path, str(worker + 1))
         first = next((segment for segment in left if claim_name(segment) in claimed), left[0])
         source = self.work.job.info.path

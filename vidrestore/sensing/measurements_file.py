@@ -12,15 +12,17 @@ and metadata, each value a JSON text but for `format` and `version`:
 
     format        "vidrestore measurements"
     version       "1"; readers refuse any other
-    model         {"name", "sha256"}: the weights that hold the sensing matrix; the file that has this checksum recovers the film
+    model         {"name", "sha256"}: the weights that hold the sensing matrix; recovery needs the same file
     rate          M / N, the compressed sensing rate
     patch         side of a patch in pixels; N = patch * patch; patches lie side by side
-    planes        [[rows, columns], ...]: the patches of each plane; P counts them plane after plane, in reading order
+    planes        [[rows, columns], ...]: the patches of each plane; P counts them plane after plane, in
+                  reading order
     measurements  M
-    sigma, seed   standard deviation and seed of the Gaussian noise that was added to the measurements; sigma 0: none
+    sigma, seed   standard deviation and seed of the Gaussian noise added to the measurements; sigma 0: none
     source        the name of the file that was measured
     left_out      kinds of streams that the source had besides ("audio", ...)
-    video         size, pixel format, codec, time base, rates, aspect, rotation, colour, as in `media.probe.VideoInfo`; fractions are texts
+    video         size, pixel format, codec, time base, rates, aspect, rotation, colour,
+                  as in `media.probe.VideoInfo`; fractions are texts
 """
 
 from __future__ import annotations

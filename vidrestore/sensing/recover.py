@@ -28,7 +28,8 @@ from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
 from vidrestore.pipeline.chain import buffered
-from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES, all_finite, at_once
+from vidrestore.pipeline.clip_restorer import all_finite, at_once
+from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader
 from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
 from vidrestore.weights import Model, load_model
@@ -190,19 +191,17 @@ class Recoverer:
         ]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
+        """(T, count, M) measurements of one plane -> its last frames (T', H, W), one per entry of `times`."""
         patches = torch.empty(len(times), grid.count, grid.patch**2)
         for first in range(0, grid.count, CHUNK):
-            groups = measurements[:, first : first + CHUNK].transpose(
-                0, 1
-            )  # a group is a patch's place in all frames
+            # a group is a patch's place in all frames
+            groups = measurements[:, first : first + CHUNK].transpose(0, 1)
             patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
-                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are "
-                "no numbers; the measurements "
-                "or the weights may be damaged (see `vidrestore weights verify`)"
+                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} produced NaN or "
+                "infinity; the measurements or the weights may be damaged (see `vidrestore weights verify`)"
             )
         return plane
 

@@ -44,9 +44,8 @@ from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWr
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
-HALF_LIMIT = (
-    60000.0  # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
-)
+# measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
+HALF_LIMIT = 60000.0
 WHITE = 256.0  # no sample is above it, whatever the depth
 
 Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)

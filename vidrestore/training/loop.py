@@ -300,9 +300,8 @@ class Run:
 
     def _check_finite(self, loss: float) -> None:
         """ConfigError says where training diverged, and what there is to go on from."""
-        overflow = (
-            self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
-        )  # is dealt with by a smaller scale
+        # is dealt with by a smaller scale
+        overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
         if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
             return
         kept = (
@@ -405,9 +404,8 @@ class Run:
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
-            self.init = [
-                str(source) for source in sources_of(state.get("init"))
-            ]  # not in checkpoints of before it was kept
+            # not in checkpoints of before it was kept
+            self.init = [str(source) for source in sources_of(state.get("init"))]
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than [model] describes; choose another --output"
@@ -462,7 +460,7 @@ class Run:
         return path
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
-        """A network of a step, in half precision, with how it was trained and the held-out figures of then."""
+        """Write a step's network in half precision, with its training and held-out metrics."""
         if not self.together.first:
             return
         config = self.config

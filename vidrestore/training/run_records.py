@@ -50,9 +50,8 @@ class StepLog:
     def _begin(self, step: int) -> None:
         with _writing(self.path):
             descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
-            self._stream = os.fdopen(
-                descriptor, "r+b", buffering=0
-            )  # a line is there as soon as it is written
+            # a line is there as soon as it is written
+            self._stream = os.fdopen(descriptor, "r+b", buffering=0)
             end = self._read(step)
             self._stream.truncate(end)
             self._stream.seek(end)

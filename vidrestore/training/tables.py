@@ -14,9 +14,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vidrestore.errors import ConfigError, OptionError
 
 T = TypeVar("T")
-DEEPEST = (
-    16  # parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
-)
+# parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+DEEPEST = 16
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
@@ -88,10 +87,9 @@ def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
     if type(values) is not dict:
         raise ConfigError(f"{where} must be a table, found {values!r}")
     types = get_type_hints(kind)
-    hints = {item.name: types[item.name] for item in fields(kind) if item.name not in given}  # type: ignore[arg-type]
-    required = {
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    }  # type: ignore[arg-type]
+    items = fields(kind)  # type: ignore[arg-type]
+    hints = {item.name: types[item.name] for item in items if item.name not in given}
+    required = {item.name for item in items if item.default is MISSING and item.default_factory is MISSING}
     if unknown := sorted(values.keys() - hints.keys()):
         raise ConfigError(
             f"{where}: unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], hints)}"
@@ -155,9 +153,8 @@ def _meant(typed: Typed, kind: Any) -> Any:
         found: Any = tomllib.loads(f"value = {typed}")["value"]
     except tomllib.TOMLDecodeError:
         return str(typed)
-    return (
-        found if kind is not str or isinstance(found, str) else str(typed)
-    )  # a string may look like a number
+    # a string may look like a number
+    return found if kind is not str or isinstance(found, str) else str(typed)
 
 
 def toml(tables: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Batches in the order of the steps, made by this process or, ahead of time, by others: the same either way."""
+"""Batches in the order of the steps, made by this process or ahead of time by others, with equal content."""
 
 from __future__ import annotations
 
@@ -82,9 +82,8 @@ def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
         for result in results:
             yield _given(result)
     finally:
-        end = getattr(
-            results, "_shutdown_workers", None
-        )  # private; without, they end once no traceback holds `results`
+        # private; without, they end once no traceback holds `results`
+        end = getattr(results, "_shutdown_workers", None)
         if end:
             end()
 

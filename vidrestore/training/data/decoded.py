@@ -67,7 +67,7 @@ def user_cache_folder() -> Path:
 
 
 class DecodedFiles:
-    """A folder of decoded clips of at most `limit` bytes. Raises ConfigError for a folder that can't be made."""
+    """A folder of at most `limit` bytes of decoded clips. Raises ConfigError if it can't be created."""
 
     def __init__(self, folder: Path, limit: int = CACHE_BYTES) -> None:
         self.folder, self.limit = folder, limit
