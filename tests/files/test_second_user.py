@@ -22,6 +22,7 @@ import vidrestore
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.scale.claims import Claims
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 
 NOBODY = 65534
@@ -43,9 +44,9 @@ def shared() -> Iterator[Path]:
         yield folder
 
 
-def other(folder: Path, script: str) -> bool:
-    """Run shell commands in a folder as another user; True if they succeed."""
-    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", script]
+def other(folder: Path, script: str, group: int = NOBODY) -> bool:
+    """Run shell commands in a folder as another user, of our group if it is 0; True if they succeed."""
+    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={group}", "--clear-groups", "sh", "-ec", script]
     return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
 
 
@@ -101,6 +102,39 @@ def test_a_work_folder_of_ours_is_closed_to_others(shared: Path) -> None:
         folder.write("named", {})
         for script in ("ls WORK", "touch WORK/000000.segment", "cat WORK/named.json", "echo > WORK/lock"):
             assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
+
+
+@pytest.mark.parametrize(
+    "make, group, fine",
+    [
+        ("mkdir -m 2770 WORK", 0, True),
+        ("mkdir -m 2777 WORK", 0, False),
+        ("mkdir -m 2700 WORK", 0, False),
+        ("mkdir -m 2770 WORK", NOBODY, False),
+    ],
+)
+def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(
+    shared: Path, make: str, group: int, fine: bool
+) -> None:
+    assert other(shared, make.replace("WORK", "out.mkv.vidrestore"), group)
+    with pytest.raises(MediaError, match="share it by --trust-group"):
+        restore(shared)
+    if fine:
+        assert restore(shared, trust_group=True).frames == 12
+    else:
+        with pytest.raises(MediaError, match="belongs to another user"):
+            restore(shared, trust_group=True)
+
+
+def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared: Path) -> None:
+    folder = WorkFolder(str(shared / "out.mkv"), trust_group=True)
+    script = "cd out.mkv.vidrestore; cat named.json; echo >> lock; touch 000000.segment"
+    with folder.locked():
+        folder.write("named", {})
+        with Claims(folder.path) as claims:
+            assert claims.take("plan")
+            assert other(shared, f"{script}; echo >> plan.0.claim", group=0)
+            assert not other(shared, "ls out.mkv.vidrestore")
 
 
 def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared: Path) -> None:

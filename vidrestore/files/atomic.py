@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.lease import is_own, this_process, try_lock
-from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
+from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
@@ -82,12 +82,12 @@ class Partial:
     behind.
 
     `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its
-    owner can read a `private` file. Raises OSError.
+    owner can read a `private` file, and the group of a folder that it may write to. Raises OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         self.target = target
-        self.path, descriptor = _created(target, 0o600 if private else 0o666)
+        self.path, descriptor = _created(target, private_mode(target.parent) if private else 0o666)
         self.file: BinaryIO = os.fdopen(descriptor, "w+b")
 
     @property

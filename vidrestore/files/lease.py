@@ -21,7 +21,7 @@ from typing import Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.checked_json import parse_object
-from vidrestore.files.regular import create_new, open_descriptor
+from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 try:
     import fcntl
@@ -61,7 +61,9 @@ class Lock:
 
     def _open(self) -> int:
         while True:
-            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT)
+            descriptor = open_descriptor(
+                self.path, os.O_RDWR | os.O_CREAT, mode=private_mode(self.path.parent)
+            )
             try:
                 if fcntl is not None:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
