@@ -85,6 +85,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes"),
         RuntimeError("can't start new thread"),
+        RuntimeError("std::bad_alloc"),
         ImportError("_core.so: failed to map segment from shared object"),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
     ],

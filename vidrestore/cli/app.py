@@ -40,6 +40,7 @@ _NO_MEMORY = (
     "out of memory",
     "can't start new thread",
     "failed to map segment",
+    "bad_alloc",
 )
 
 app = typer.Typer(
