@@ -70,12 +70,28 @@ def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArr
 
 
 def _grey_to_plane(plane: Tensor, format: PixelFormat) -> NDArray[Any]:
-    samples = plane.detach().to(torch.float32) * format.unit
+    samples = _rounded(plane, format)
     if format.depth != 32:
-        samples = samples.round_().clamp_(0, 2**format.depth - 1)
         samples = samples.to(torch.uint8 if format.depth <= 8 else torch.uint16)
     array: NDArray[Any] = samples.cpu().numpy()
     return array
+
+
+def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
+    samples = plane.detach().to(torch.float32) * format.unit
+    return samples if format.depth == 32 else samples.round_().clamp_(0, 2**format.depth - 1)
+
+
+def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
+    """As `grey_to_planes`, but the samples stay on the planes' device: uint8, or int16 for those of 16 bits
+    (unsigned ones of that size are little supported on devices), or float32.
+    """
+    rounded = [_rounded(plane, format) for plane in planes]
+    if format.depth == 32:
+        return tuple(rounded)
+    if format.depth <= 8:
+        return tuple(plane.to(torch.uint8) for plane in rounded)
+    return tuple(plane.to(torch.int32).to(torch.int16) for plane in rounded)
 
 
 def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:

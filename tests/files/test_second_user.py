@@ -117,7 +117,7 @@ def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(
     shared: Path, make: str, group: int, fine: bool
 ) -> None:
     assert other(shared, make.replace("WORK", "out.mkv.vidrestore"), group)
-    with pytest.raises(MediaError, match="share it by --trust-group"):
+    with pytest.raises(MediaError, match="share it by `trust_group`"):
         restore(shared)
     if fine:
         assert restore(shared, trust_group=True).frames == 12

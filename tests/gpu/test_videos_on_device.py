@@ -20,10 +20,9 @@ from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
 from vidrestore.models.mb_taylorformer_family import build
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
-from vidrestore.pipeline.plane_clips import ClipRestorer
-from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers.base import RgbRestorer, Sampled, load_restorer
+from vidrestore.restorers.base import load_restorer
 from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5
@@ -78,15 +77,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **options: Any) -> list[Frame]:
     finish = {name: options.pop(name) for name in ("strength", "grain", "chroma_strength") if name in options}
     restorer = load_restorer(task, RestoreOptions(device=device, **({"precision": "fp32"} | options)))
-    frames, clips = frames_of(pixels, *size), None
-    if isinstance(restorer, RgbRestorer):
-        clips = RgbClipRestorer(restorer, video_of(pixels, *size), **finish)
-    else:
-        clips = ClipRestorer(restorer, pixels, **finish)
+    frames = frames_of(pixels, *size)
+    clips = clip_restorer(restorer, video_of(pixels, *size), RestoreOptions(**finish), threads=1)
     if Rehearsal.current:
         Rehearsal.current.counts.clear()
         Rehearsal.current.moved.clear()
-    shared = 0 if isinstance(restorer, RgbRestorer) else restorer.overlap
+    shared = 0 if restorer.sees == "rgb" else restorer.facts.overlap
     return list(clips.frames(clips_of(frames, pixels, shared)))
 
 
@@ -139,5 +135,24 @@ def test_every_format_is_converted_there(
 def test_the_network_that_is_benchmarked_is_on_the_device(weights: dict[str, str]) -> None:
     with Rehearsal():
         restorer = load_restorer("denoise", RestoreOptions(model=weights["dust"], device="cuda"))
-        assert isinstance(restorer, Sampled)
-        assert isinstance(restorer.sample().work(), OnDevice)
+        sample = restorer.sample()
+        assert sample is not None and isinstance(sample.work(), OnDevice)
+
+
+SMALL = 4096  # bytes per frame beside its samples: sizes, the weights of a noise level
+
+
+@pytest.mark.parametrize("pixels", [EIGHT, TEN], ids=lambda pixels: pixels.name)
+@pytest.mark.parametrize(
+    "task, model, larger",
+    [("denoise", "dust", 1), ("derain", "h", 1), ("sr", "sr", 16), ("sr", "sr, released", 16)],
+)
+def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
+    weights: dict[str, str], task: str, model: str, larger: int, pixels: PixelFormat
+) -> None:
+    stored = FRAMES * sum(plane.nbytes for plane in frames_of(pixels)[0].planes)
+    options = {"quality": "fast"} if task == "denoise" else {}
+    with Rehearsal() as device:
+        restored(task, "cuda", pixels, model=weights[model], **options)
+        assert stored <= device.moved["to device"] <= stored + SMALL * FRAMES
+        assert device.moved["to host"] == larger * stored

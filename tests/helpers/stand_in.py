@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 from torch import Tensor
@@ -53,6 +54,9 @@ class OnDevice(Tensor):
             copied = torch.nn.Parameter(copied, self.requires_grad)
         memo[id(self)] = copied
         return copied
+
+    def record_stream(self, stream: Any) -> None:
+        """All is done in order here."""
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"OnDevice({self.held!r})"
@@ -120,6 +124,8 @@ class _Factories(TorchFunctionMode):
         LINES_SEEN.add((caller.f_code.co_filename, caller.f_lineno))
         if name in ("to", "cpu", "cuda", "type_as"):
             return self._moved(name, args, kwargs)
+        if name == "pin_memory":
+            return args[0]
         if name == "numpy" and isinstance(args[0], OnDevice):
             raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first")
         if name in READS and isinstance(args[0], OnDevice):
@@ -216,6 +222,11 @@ class Rehearsal:
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "is_bf16_supported", lambda: self.bf16),
             (torch.cuda, "mem_get_info", lambda device=None: (self.free, 2 * self.free)),
+            (torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2)),
+            (torch.cuda, "Stream", Mock()),
+            (torch.cuda, "stream", lambda stream: nullcontext()),
+            (torch.cuda, "current_stream", Mock()),
+            (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
             (torch, "autocast", autocast_here),
             (torch, "Generator", _Generator),
             (threading.Thread, "run", in_mode),

@@ -70,9 +70,14 @@ def windows(plane: Tensor, patch: int) -> Tensor:
 
 
 def restore_patches(
-    plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None
+    plane: Tensor,
+    origins: Tensor,
+    patch: int,
+    restore: Restore,
+    base: Tensor | None = None,
+    chunk: int = CHUNK,
 ) -> Tensor:
-    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins.
+    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins, `chunk` groups at once.
 
     Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an
     estimate of the plane whose memory is used for the result; without `base` such holes are filled by groups
@@ -88,7 +93,7 @@ def restore_patches(
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
-    for groups in (*origins.split(CHUNK), *extra.split(CHUNK)):
+    for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
             filled = _filled(groups)
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[

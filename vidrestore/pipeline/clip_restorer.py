@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from vidrestore.clips import Bounds, Planes, crossfade, join_clips
-from vidrestore.colour import grey_to_planes
+from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.pipeline.chain import ordered_map
 from vidrestore.pipeline.idle_memory import IdleMemory, find_trim
-from vidrestore.pipeline.plan import Clip, PlannedClip
+from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
+from vidrestore.pipeline.transfers import Sent, Uploads, as_arrays
 from vidrestore.restorers.base import Facts
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class EdgedClip(NamedTuple):
     frames: list[Frame]
     before: int  # where the clip before it stops
     after: int  # first frame of the clip after it
+    sent: Sent | None = None  # its samples on the device, if that is not the CPU
 
 
 class Restored(NamedTuple):
@@ -63,6 +65,7 @@ class ClipRestorer(ABC):
         self.pixels = pixels
         self.threads = threads
         self.retried = 0
+        self.device = torch.device(facts.device)
         self._counting = Lock()
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
@@ -77,7 +80,8 @@ class ClipRestorer(ABC):
             return
         waiting, frame = [first], first.frames[0]
         del first  # nothing here keeps it in memory
-        with closing(self.at_once(self.restore, _chained(waiting, edged), frame)) as restored:
+        clips_there = self._sent(_chained(waiting, edged))
+        with closing(self.at_once(self.restore, clips_there, frame)) as restored:
             del frame
             for item in join_clips(_pieces(restored), _fade, span):
                 yield self._finished(item).frame
@@ -92,12 +96,45 @@ class ClipRestorer(ABC):
     def clips_at_once(self, frame: Frame) -> int:
         """Return how many clips of frames like this one to restore at the same time."""
 
-    @abstractmethod
+    def _sent(self, clips: Generator[EdgedClip]) -> Generator[EdgedClip]:
+        """The clips, each on its way to the device while earlier ones are restored."""
+        uploads = None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.pixels))
+        with closing(clips):
+            for edged in clips:
+                if uploads is None:
+                    yield edged
+                else:
+                    yield edged._replace(sent=uploads.send(edged.clip.first, edged.frames))
+                del edged
+
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
         """Restore one clip: return the frames that are its own, and those that fade into the next clip.
 
-        Raises VidRestoreError if the model produces NaN or infinity, or runs out of memory.
+        If a device runs out of memory, less is computed at once and the clip is restored again. Raises
+        VidRestoreError if the model produces NaN or infinity, or if less at once is not possible.
         """
+        while True:
+            try:
+                with torch.inference_mode():
+                    return self.pieces(edged)
+            except torch.OutOfMemoryError as error:
+                failure = error.with_traceback(None)  # its frames hold tensors
+            if not self.halve_batch():
+                raise self.too_large(edged.clip) from failure
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    @abstractmethod
+    def pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+        """Return what `restore` does, or raise torch.OutOfMemoryError."""
+
+    @abstractmethod
+    def halve_batch(self) -> bool:
+        """See `AnyRestorer.halve_batch`."""
+
+    @abstractmethod
+    def too_large(self, clip: Clip) -> VidRestoreError:
+        """Return the error for a clip that the device has too little memory for."""
 
     def count_retry(self) -> None:
         """Count one more clip that half precision could not hold."""
@@ -109,7 +146,10 @@ class ClipRestorer(ABC):
         frame, planes = item
         if planes is None:
             return item
-        native = grey_to_planes(planes, self.pixels)
+        if self.device.type == "cpu":
+            native = grey_to_planes(planes, self.pixels)
+        else:
+            native = as_arrays(grey_to_stored(planes, self.pixels), self.pixels.depth)
         return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
 
 
@@ -144,8 +184,8 @@ def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: i
 
 
 def all_finite(planes: tuple[Tensor, ...]) -> bool:
-    """Return True if no sample is NaN or infinite; one sum per plane shows it."""
-    return all(bool(torch.isfinite(plane.sum())) for plane in planes)
+    """Return True if no sample is NaN or infinite; one sum per plane shows it, and one value is read."""
+    return bool(torch.isfinite(torch.stack([plane.sum() for plane in planes])).all())
 
 
 def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
@@ -159,7 +199,7 @@ def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
         before = clip.stop
 
 
-def _chained(first: list[T], rest: Iterator[T]) -> Iterator[T]:
+def _chained(first: list[T], rest: Iterator[T]) -> Generator[T]:
     """The first item, which is taken out of its list, and the rest."""
     yield first.pop()
     yield from rest

@@ -5,6 +5,7 @@ Frames that two clips share stay in floats until both clips are there to be cros
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.clips import Planes
+from vidrestore.colour import grey_to_stored
 from vidrestore.degrade.grain import with_grain
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, all_finite, not_finite
 from vidrestore.pipeline.plan import Clip, colour_planes
+from vidrestore.pipeline.transfers import as_arrays, floats
 from vidrestore.restorers.base import PlaneRestorer
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
@@ -54,31 +58,49 @@ class PlaneClipRestorer(ClipRestorer):
         samples = self.facts.clip * sum(plane.size for plane in frame.planes) * self.facts.scale**2
         return max(1, min(self.threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
 
-    def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
-        """See `ClipRestorer.restore`."""
-        clip, frames, before, after = edged
+    def pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+        """See `ClipRestorer.pieces`."""
+        clip, frames, before, after, sent = edged
         edge = min(max(before, after), clip.stop)
-        with torch.inference_mode():
-            try:
-                planes = self._restored(clip, clip_planes(frames, self.pixels))
-            except torch.OutOfMemoryError as error:
-                raise self.too_large(clip) from error
-            restored = []
-            for index, (frame, *each) in enumerate(zip(frames, *planes, strict=True), clip.first):
-                if before <= index < after:
-                    restored.append(self._finished(Restored(frame, tuple(each))))
-                else:
-                    # a view would keep the whole clip in memory
-                    restored.append(Restored(frame, tuple(plane.clone() for plane in each)))
+        source = floats(sent.arrived(), self.pixels.unit) if sent else clip_planes(frames, self.pixels)
+        planes = self._restored(clip, source)
+        del source
+        done = (
+            self._brought_back(frames, planes, range(before - clip.first, after - clip.first)) if sent else {}
+        )
+        restored = []
+        for index, (frame, *each) in enumerate(zip(frames, *planes, strict=True), clip.first):
+            if index - clip.first in done:
+                restored.append(done[index - clip.first])
+            elif before <= index < after:
+                restored.append(self._finished(Restored(frame, tuple(each))))
+            else:
+                # a view would keep the whole clip in memory
+                restored.append(Restored(frame, tuple(plane.clone() for plane in each)))
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
+
+    def _brought_back(self, frames: list[Frame], planes: Planes, wanted: range) -> dict[int, Restored]:
+        """The frames of a device's planes that no other clip has, by their place: one copy per plane."""
+        places = range(max(0, wanted.start), min(len(frames), wanted.stop))
+        if not places:
+            return {}
+        chosen = [plane[places.start : places.stop] for plane in planes]
+        stacks = as_arrays(grey_to_stored(chosen, self.pixels), self.pixels.depth)
+        return {
+            place: Restored(replace(frames[place], planes=(*native, *frames[place].planes[len(native) :])))
+            for place, *native in zip(places, *stacks, strict=True)
+        }
+
+    def halve_batch(self) -> bool:
+        return self.restorer.halve_batch()
 
     def too_large(self, clip: Clip) -> VidRestoreError:
         """Return the error for a clip that a GPU has too little memory for."""
         name = self.facts.name
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use "
-            "--device cpu"
+            "`device=cpu`"
         )
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

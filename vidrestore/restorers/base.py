@@ -61,6 +61,10 @@ class AnyRestorer(Protocol):
         """
         ...
 
+    def halve_batch(self) -> bool:
+        """Compute half as much at once from now on, since memory ran out; return False at the least."""
+        ...
+
 
 class PlaneRestorer(AnyRestorer, Protocol):
     """A restorer of colour planes, each at its own resolution."""

@@ -17,7 +17,7 @@ from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.devices import MOST_TILES, halves, memory_for, tiles_for, torch_device
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
 from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
@@ -70,6 +70,7 @@ class ImageRestorer:
         )
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
+        self.most_tiles = MOST_TILES  # at once
         if self.tile is not None and self.tile % self.network.config.multiple:
             raise OptionError(
                 f"tile must be a multiple of {self.network.config.multiple} for {self.facts.name}, "
@@ -81,6 +82,11 @@ class ImageRestorer:
 
     def sample(self) -> None:
         return None
+
+    def halve_batch(self) -> bool:
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
+        self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
+        return self.most_tiles < before
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
@@ -135,13 +141,16 @@ class ImageRestorer:
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
             with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                restored: Tensor = self.network(given, *self.tasks)[:, None].float()
+                tasks = (task.expand(len(given)) for task in self.tasks)
+                restored: Tensor = self.network(given, *tasks)[:, None].float()
             return restored
 
         with torch.inference_mode():
             given = window.to(self.device)
             whole = padded(given, multiple)[None]
-            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[
+            tile = self.tile_size(height, width)
+            batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
+            restored = apply_tiled(work, whole, tile, self.tile_overlap, batch=batch)[
                 0, :, :, :height, :width
             ]
             if size := coarse_size(height, width, self.coarse_lines, multiple):

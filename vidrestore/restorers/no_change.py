@@ -27,6 +27,9 @@ class IdentityRestorer:
     def sample(self) -> None:
         return None
 
+    def halve_batch(self) -> bool:
+        return False
+
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
     ) -> tuple[Tensor, ...]:

@@ -83,8 +83,8 @@ def _check_shared_memory() -> None:
         multiprocessing.get_context("spawn").Lock()
     except OSError as error:
         raise WorkerError(
-            f"no processes can be started to make batches ({error.strerror}); they need shared memory, /dev/shm "
-            "on Linux: have it mounted, or give --workers 0"
+            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
+            "/dev/shm on Linux: have it mounted, or give `workers=0`"
         ) from error
 
 
@@ -146,6 +146,6 @@ def workers_watched() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
             raise
         raise WorkerError(
-            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers "
+            f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
             "where memory ran out"
         ) from error
