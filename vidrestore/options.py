@@ -292,7 +292,7 @@ class SenseOptions:
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
             raise OptionError(
-                "a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)"
+                "a rate such as 0.2 is needed, or a model that has a sensing matrix (`rate`, `model`)"
             )
         if self.rate is not None and not 0 < self.rate <= 1:
             raise OptionError(f"rate must be in (0, 1], measurements per pixel, got {self.rate}")

@@ -32,7 +32,7 @@ def torch_device(name: str) -> torch.device:
     ):
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
-            "--device cpu"
+            "`device=cpu`"
         )
     if device.type not in ("cpu", "cuda"):
         raise OptionError(f"device {name!r} is not supported; expected auto, cpu, cuda or cuda:N")
