@@ -80,6 +80,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    # read when torch loads: what Apple's GPUs lack is computed on the CPU, with a warning that names it
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may hold what the terminal, or any encoding, has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")
