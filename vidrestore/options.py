@@ -248,7 +248,7 @@ class RestoreOptions:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
         if self.scale != 4:
-            raise OptionError(f"scale must be 4, the networks' own (-x4), got {self.scale}")
+            raise OptionError(f"scale must be 4, the networks' own, got {self.scale}")
         _check_tiles(self.tile, self.tile_overlap)
         if self.segment_frames is not None and self.segment_frames < 1:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
@@ -287,7 +287,7 @@ class SenseOptions:
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
             raise OptionError(
-                "a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)"
+                "a rate such as 0.2 is needed, or a model that has a sensing matrix (`rate`, `model`)"
             )
         if self.rate is not None and not 0 < self.rate <= 1:
             raise OptionError(f"rate must be in (0, 1], measurements per pixel, got {self.rate}")

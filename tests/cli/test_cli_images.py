@@ -62,7 +62,7 @@ def test_another_scale_is_refused_and_says_which_there_is(
     film: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("sr", film, "-x3") == 2
-    assert "scale must be 4, the networks' own (-x4), got 3" in said(capsys)
+    assert "scale must be 4, the networks' own, got 3" in said(capsys)
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])

@@ -132,26 +132,26 @@ def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
 
 
 def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="name at least one film"):
+    with pytest.raises(OptionError, match="name at least one video"):
         evaluate("quick")
-    with pytest.raises(OptionError, match="films are for --suite quick"):
+    with pytest.raises(OptionError, match="videos are for `suite=quick`"):
         evaluate("bundled", films=["film.mp4"])
     with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
         evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
     for seconds in (float("nan"), float("inf"), 0.0):
-        with pytest.raises(OptionError, match="--seconds must be a number above 0, got"):
+        with pytest.raises(OptionError, match="`seconds` must be a number above 0, got"):
             evaluate("quick", films=["film.mp4"], seconds=seconds)
 
 
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--data is for the other suites; name films"):
+    with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
         evaluate("quick", films=["film.mp4"], data=tmp_path)
     for other in (
         {"suite": "bundled"},
         {"suite": "vsr-table3", "data": tmp_path},
         {"config": tmp_path / "a.toml"},
     ):
-        with pytest.raises(OptionError, match="--seconds is for --suite quick"):
+        with pytest.raises(OptionError, match="`seconds` is for `suite=quick`"):
             evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
 
 def test_the_tile_that_would_fit_is_named(weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     out_of_memory_above(0, monkeypatch, MBTaylorFormer, "forward")
-    with Rehearsal(), pytest.raises(VidRestoreError, match=r"for tiles of 256 pixels; give --tile 128$"):
+    with Rehearsal(), pytest.raises(VidRestoreError, match=r"for tiles of 256 pixels; give `tile=128`$"):
         restored("derain", "cuda", EIGHT, (32, 256), model=weights["h"])
 
 

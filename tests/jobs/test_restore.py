@@ -243,7 +243,7 @@ def test_a_damaged_source_is_restored_as_far_as_it_goes_and_says_so(tmp_path: Pa
 def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3)
     (tmp_path / "out.mkv").write_text("precious")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with pytest.raises(OutputExistsError, match="`overwrite`"):
         restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv")
     assert (tmp_path / "out.mkv").read_text() == "precious"
     assert restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", skip_existing=True).skipped
@@ -269,7 +269,7 @@ def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content:
 
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
-    with pytest.raises(PlanError, match="interlaced.*add --deinterlace"):
+    with pytest.raises(PlanError, match="interlaced.*add `deinterlace`"):
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
 
 

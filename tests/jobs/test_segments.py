@@ -390,7 +390,7 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
 ) -> None:
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
-    with pytest.raises(DifferentJobError, match=f"{message}.*--restart"):
+    with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
         restore(source, tmp_path / "out.mkv", **changes)
     assert names(folder) == before
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
@@ -469,7 +469,7 @@ def test_a_broken_file_of_the_job_costs_work_but_no_film_and_is_named(
 def test_clips_that_cannot_be_are_refused(tmp_path: Path, source: Path, change: dict[str, int]) -> None:
     path = stop_run(source, tmp_path / "out.mkv", 2) / "job.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(PlanError, match=r"job.json: clips of .*; add --restart to begin anew"):
+    with pytest.raises(PlanError, match=r"job.json: clips of .*; add `restart` to begin again"):
         restore(source, tmp_path / "out.mkv")
 
 

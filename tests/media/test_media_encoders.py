@@ -73,7 +73,7 @@ def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, cont
     try:
         choice = fast_choice(source, output, EncoderOptions(lossless=lossless))
     except MediaError as error:
-        name = re.search(r"-o NAME(\.\w+) works", str(error))
+        name = re.search(r"`output=NAME(\.\w+)` works", str(error))
         assert name, error
         choice = fast_choice(source, Path(f"out{name.group(1)}"), EncoderOptions(lossless=lossless))
     try_encoder(choice, source.video, str(output))
@@ -147,20 +147,20 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "a.webm",
             EncoderOptions(encoder="libx264"),
             "yuv420p",
-            r"libx264: .webm can't hold h264; --encoder libsvtav1 can",
+            r"libx264: .webm can't hold h264; `encoder=libsvtav1` can",
         ),
         (
             "a.mp4",
             EncoderOptions(encoder="libsvtav1"),
             "yuv444p",
-            "can't keep the pixel format yuv444p; --encoder libx264 can",
+            "can't keep the pixel format yuv444p; `encoder=libx264` can",
         ),
-        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; --encoder libx264 can"),
+        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; `encoder=libx264` can"),
         (
             "a.mov",
             EncoderOptions(encoder="prores_ks", lossless=True),
             "yuv422p10le",
-            "no lossless mode; --encoder libx264 can",
+            "no lossless mode; `encoder=libx264` can",
         ),
         (
             "a.mp4",
@@ -172,7 +172,7 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "a.webm",
             EncoderOptions(),
             "yuv420p12le",
-            r"no encoder for yuv420p12le at 64x48; -o NAME.mkv works \(with libx265\)",
+            r"no encoder for yuv420p12le at 64x48; `output=NAME.mkv` works \(with libx265\)",
         ),
         (
             "a.avi",
@@ -192,7 +192,7 @@ def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, m
 
 def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
     with pytest.raises(
-        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; --encoder libsvtav1 can"
+        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; `encoder=libsvtav1` can"
     ):
         choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
 
@@ -202,7 +202,7 @@ def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
     with pytest.raises(
         MediaError,
         match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; "
-        "--encoder libx264 can",
+        "`encoder=libx264` can",
     ):
         choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
 
@@ -240,7 +240,7 @@ def test_quality_is_refused_where_there_is_none_to_set(options, message):
 
 
 def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
-    with pytest.raises(OptionError, match="--preset warp: libx264 has no such preset; expected ultrafast"):
+    with pytest.raises(OptionError, match="`preset=warp`: libx264 has no such preset; expected ultrafast"):
         choose_encoder(described(), "a.mp4", EncoderOptions(preset="warp"))
     with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*profile=warp"):
         choose_encoder(described(), "a.mp4", EncoderOptions(options={"profile": "warp"}))
@@ -257,9 +257,7 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
 @pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
 def test_options_that_the_encoder_does_not_know_are_named(encoder):
     options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
-    with pytest.raises(
-        MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"
-    ):
+    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; remove `options=foo=...`"):
         choose_encoder(described(), "a.mkv", options)
 
 
@@ -277,7 +275,7 @@ def test_the_pixel_format_is_no_option():
 
 
 def test_a_quality_beyond_the_encoders_scale_is_refused():
-    with pytest.raises(OptionError, match="--crf 52: libx264's scale ends at 51"):
+    with pytest.raises(OptionError, match="`crf=52`: libx264's scale ends at 51"):
         choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", crf=52))
 
 

@@ -285,7 +285,7 @@ def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
     info = probe(str(path))
     assert [stream.kind for stream in info.streams] == ["video", "data"]
     assert other_kinds(info) == ["data"]
-    with pytest.raises(MediaError, match="--drop data"):
+    with pytest.raises(MediaError, match="`drop=data`"):
         check_streams(info, str(tmp_path / "out.mkv"))
 
 

@@ -237,7 +237,7 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
     [
         (
             {"start": Fraction(30)},
-            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier --start",
+            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier `start`",
         ),
         (
             {"start": Fraction(5), "duration": Fraction(1)},

@@ -110,7 +110,7 @@ def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(
-        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"
+        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use `device=cpu`"
     ):
         list(PlaneClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
 

@@ -168,6 +168,7 @@ def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch:
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     with pytest.raises(
-        CheckpointError, match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr.*--model"
+        CheckpointError,
+        match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr .*`model=OUT",
     ):
         VsrRestorer(RestoreOptions(device="cpu"))

@@ -212,7 +212,7 @@ def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> N
         if skip:
             assert batch.restore(str(film)).skipped
         else:
-            with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
+            with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
                 batch.restore(str(film))
 
 

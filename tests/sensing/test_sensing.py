@@ -441,7 +441,7 @@ def test_other_weights_than_those_that_measured_are_refused_and_both_named(
 
 
 def test_weights_that_are_not_here_are_named(measured: Path) -> None:
-    refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with --model")
+    refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with `model`")
 
 
 def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(

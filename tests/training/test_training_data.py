@@ -187,7 +187,7 @@ def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
     write_clips(tmp_path)
     config = tiny_run(tmp_path)
     with pytest.raises(
-        ConfigError, match="clips/cache: lies within the data in .*clips; choose another --cache"
+        ConfigError, match="clips/cache: lies within the data in .*clips; choose another `cache`"
     ):
         make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
 
@@ -338,7 +338,7 @@ def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path)
 
 
 def test_leaving_out_needs_a_cache() -> None:
-    with pytest.raises(OptionError, match="--skip-bad needs one, so --cache-gb above 0"):
+    with pytest.raises(OptionError, match="`skip_bad` needs one, so `cache_gb` above 0"):
         Reading(skip_bad=True)
 
 

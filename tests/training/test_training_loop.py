@@ -317,7 +317,7 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
     assert len(refused) == 2 and all(
         f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused
     )
-    assert "choose another --output" in refused[0]
+    assert "choose another `output`" in refused[0]
     assert not list((tmp_path / "runs").glob("*.lock"))
 
 
@@ -329,7 +329,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
     for resume in (False, True):
         with pytest.raises(
             ConfigError,
-            match="tiny.safetensors: exists, without the checkpoint of its run; choose another --output",
+            match="tiny.safetensors: exists, without the checkpoint of its run; choose another `output`",
         ):
             train(config, tmp_path / "runs", device="cpu", resume=resume, init=weights)
     assert weights.read_bytes() == content
@@ -338,7 +338,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
 def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     Run(config, tmp_path / "runs", CPU).save_checkpoint()
-    with pytest.raises(ConfigError, match="tiny.checkpoint: holds an earlier run; go on with --resume"):
+    with pytest.raises(ConfigError, match="tiny.checkpoint: holds an earlier run; go on with `resume`"):
         train(config, tmp_path / "runs")
 
 
@@ -512,7 +512,7 @@ def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Run, "update", killed)
     with pytest.raises(
-        WorkerError, match="a process that makes batches has ended .*fewer --workers where memory ran out"
+        WorkerError, match="a process that makes batches has ended .*fewer `workers` where memory ran out"
     ):
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
@@ -526,7 +526,7 @@ def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert torch_device("auto") == torch_device("cpu") == CPU
-    with pytest.raises(OptionError, match="torch sees .* CUDA devices; use --device cpu"):
+    with pytest.raises(OptionError, match="torch sees .* CUDA devices; use `device=cpu`"):
         torch_device("cuda")
     with pytest.raises(OptionError, match="device 'tpu' is unknown"):
         train(tiny_run(tmp_path), tmp_path / "runs", device="tpu")

@@ -607,7 +607,7 @@ def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_so
     save_file(tiny().state_dict(), source)
     output.write_text("precious")
     arguments: dict[str, Any] = {"family": "tiny", "config": {"width": 4}}
-    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add --overwrite"):
+    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add `overwrite`"):
         weights.import_checkpoint(source, output, **arguments)
     assert output.read_text() == "precious"
     weights.import_checkpoint(source, output, **arguments, overwrite=True)

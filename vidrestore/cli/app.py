@@ -22,6 +22,7 @@ from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
+from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
@@ -88,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except VidRestoreError as error:
-        say(f"vidrestore: {error}", sys.stderr)
+        say(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

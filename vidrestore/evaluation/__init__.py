@@ -57,14 +57,14 @@ def evaluate(
     if reference is not None:
         if suite or config or weights or data or seconds is not None:
             raise OptionError(
-                "--reference compares the named videos with it; leave out suites, weights and data"
+                "`reference` compares the named videos with it; leave out suites, weights and data"
             )
         return compare_films([Path(film) for film in films], Path(reference), tell)
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(
-            f"give a suite ({', '.join(suite_names())}), a training configuration, or --reference"
+            f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
         )
     if suite not in (None, *suite_names()):
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
@@ -75,13 +75,13 @@ def evaluate(
             f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
         )
     if films and suite != "quick":
-        raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
+        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
     if seconds is not None and suite != "quick":
-        raise OptionError("--seconds is for --suite quick; the others look at all of their data")
+        raise OptionError("`seconds` is for `suite=quick`; the others look at all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
-            "--data is for the other suites; name films for --suite quick: vidrestore eval --suite quick "
-            "film.mp4"
+            "`data` is for the other suites; name videos for `suite=quick`: "
+            "`vidrestore eval --suite quick video.mp4`"
         )
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)

@@ -22,7 +22,7 @@ def compare_films(films: Sequence[Path], reference: Path, tell: Callable[[str], 
     """
     if not films:
         raise OptionError(
-            "--reference: name the video to compare: vidrestore eval a.mp4 --reference clean.mp4"
+            "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
     clips = [_clip(film, title, reference, tell) for film, title in zip(films, titles(films), strict=True)]
     rows = [Row("", clip.clip, rounded(clip.means), count=len(clip.frames["psnr"])) for clip in clips]

@@ -175,7 +175,7 @@ def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> 
     """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
         raise OptionError(
-            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics"
+            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of `metrics`"
         )
 
 
@@ -191,19 +191,19 @@ def _check_all_fit(
             why = f" ({table.column} {columns}{asks})" if on else f", but is named for {contestant.only}"
             raise OptionError(
                 f"{contestant.source}: fits nothing of {table.name} on "
-                f"{', '.join(part.name for part in parts)}{why}; name others with --weights"
+                f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
             )
 
 
 def _found(table: Table, part: TableSet, data: Path | None) -> Any:
     """The pictures of a test set. Raises DatasetError with the layout that is expected."""
     if data is None:
-        raise DatasetError(f"{table.name}: needs its test sets; name their folder with --data")
+        raise DatasetError(f"{table.name}: needs its test sets; name their folder with `data`")
     try:
         return datasets.find(part.dataset, data, part.split)
     except DatasetError as error:
         others = [other.name for other in table.sets if other.dataset and other.name != part.name]
-        way_out = f"; to leave it out, choose others with --sets {','.join(others)}" if others else ""
+        way_out = f"; to leave it out, choose others with `sets={','.join(others)}`" if others else ""
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
 
 
@@ -216,7 +216,7 @@ def _check_told_apart(found: Mapping[str, Any]) -> None:
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
             raise DatasetError(
-                f"{pictures.root}: taken for {other} and for {name}; say which it is with --sets, or name "
+                f"{pictures.root}: taken for {other} and for {name}; say which it is with `sets`, or name "
                 "the folder of all"
             )
 

@@ -39,21 +39,21 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
         raise MediaError(
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
-            "one with -o"
+            "one with `output`"
         )
     if same_file(target, Path(source)):
         raise MediaError(
-            f"{output}: the output is the input {source}; give -o another name (--overwrite does not change "
-            "this)"
+            f"{output}: the output is the input {source}; give `output` another name "
+            "(`overwrite` does not change this)"
         )
     if target.is_dir():
-        raise MediaError(f"{output}: a folder, but a file name was expected; give -o a name in it")
+        raise MediaError(f"{output}: a folder, but a file name was expected; give `output` a name in it")
     refuse_existing(target, overwrite=overwrite)
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another with -o")
+        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
 
 
 def same_file(first: Path, second: Path) -> bool:
@@ -68,7 +68,7 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError where `target` is there (a dangling link too) and may not be overwritten."""
     if os.path.lexists(target) and not overwrite:
         raise OutputExistsError(
-            f"{target}: already exists; add --overwrite to replace it, or give -o another name"
+            f"{target}: already exists; add `overwrite` to replace it, or give `output` another name"
         )
 
 
@@ -189,7 +189,7 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.link(partial, target)
     except FileExistsError:
         raise OutputExistsError(
-            f"{target}: appeared while it was being made; the new file was discarded, --overwrite replaces"
+            f"{target}: appeared while it was being made; the new file was discarded, `overwrite` replaces"
         ) from None
     except OSError:  # a file system without hard links
         refuse_existing(target, overwrite=False)
@@ -215,8 +215,10 @@ def write_problem(output: str, error: OSError) -> MediaError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return MediaError(
             f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
-            "with -o"
+            "with `output`"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return MediaError(f"{output}: can't be written ({error.strerror}); choose another folder with -o")
+        return MediaError(
+            f"{output}: can't be written ({error.strerror}); choose another folder with `output`"
+        )
     return MediaError(f"{output}: writing it failed ({error})")

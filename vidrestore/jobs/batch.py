@@ -62,7 +62,7 @@ class Batch:
             if len(twice) > 1:
                 raise OptionError(
                     f"{' and '.join(twice)} would both become {target}; restore them one at a time, each "
-                    "with its own -o"
+                    "with its own `output`"
                 )
         folders = (
             {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
@@ -112,7 +112,7 @@ def _make_folder(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MediaError(
-            f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o"
+            f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"
         ) from error
     return missing
 

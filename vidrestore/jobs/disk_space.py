@@ -45,7 +45,9 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
                     f"{_size(needed)} are needed{_twice(copies)}"
                 )
                 if certain:
-                    raise MediaError(f"{text}; free some, or choose another place with -o or --work-dir")
+                    raise MediaError(
+                        f"{text}; free some, or choose another place with `output` or `work_dir`"
+                    )
                 return f"{text}; if it gets full, free some and run the same command again, which goes on"
     return None
 

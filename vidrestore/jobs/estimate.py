@@ -42,7 +42,7 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
     Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
     """
     if request.is_piped:
-        raise OptionError("--dry-run needs a file to read and a file to write, not a pipe")
+        raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
     if before := nothing_to_do(request, on_event):
         return before
     with open_job(request, loader) as job:

@@ -228,7 +228,7 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
             on_event(
                 Warned(
                     source,
-                    "the video turns interlaced here; where it moves, its fields blur: see --deinterlace",
+                    "the video turns interlaced here; where it moves, its fields blur: see `deinterlace`",
                     index,
                 )
             )

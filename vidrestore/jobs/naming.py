@@ -201,21 +201,21 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
     empty name.
     """
     if output == "":
-        raise OptionError("-o is empty; give it the name of a file or folder")
+        raise OptionError("`output` is empty; give it the name of a file or folder")
     if output == PIPE:
         if several:
-            raise OptionError("several inputs can't go into one pipe; give -o a folder")
+            raise OptionError("several inputs can't go into one pipe; give `output` a folder")
         return output
     into_folder = output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
     if output is not None and not into_folder:
         if several:
             raise OptionError(
-                f"several inputs can't be written to one file, {output}; give -o a folder (with a slash at "
-                "its end if it doesn't exist yet)"
+                f"several inputs can't be written to one file, {output}; give "
+                "`output` a folder (with a slash at its end if it doesn't exist yet)"
             )
         return output
     if source == PIPE:
-        raise OptionError("a pipe has no name: give the output with -o FILE, or -o - for a pipe")
+        raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
     path = Path(source)
     name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
     return str(Path(output) / name) if output is not None else str(path.with_name(name))

@@ -42,7 +42,7 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
     """
     source, output, options = request.source, request.output, request.options
     if request.is_piped:
-        raise OptionError("--preview needs a file to read and a file to write, not a pipe")
+        raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
     if there := left_alone(request):
         return there
     check_request(request)

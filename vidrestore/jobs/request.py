@@ -104,15 +104,15 @@ def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | No
         check_output(output, source, overwrite=overwrite)
         if cfr is not None:
             raise OptionError(
-                f"--cfr {cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option "
-                "out"
+                f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, "
+                "leave the option out"
             )
 
 
 def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse interlaced video."""
     if video.interlaced:
-        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add `deinterlace`")
         raise PlanError(
             f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
         )
@@ -126,7 +126,7 @@ def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -
     hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
     if strict and (lost or hdr):
         found = "; ".join(part for part in (lost, hdr) if part)
-        raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
+        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
     return (lost,) if lost else ()
 
 

@@ -138,7 +138,7 @@ def _writer(job: Job) -> VideoWriter:
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
     if job.options.deinterlace and not count:
-        job.warn(["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
+        job.warn(["no frame is marked as interlaced, so `deinterlace` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

@@ -89,13 +89,13 @@ class SegmentedWork:
         if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
             raise PlanError(
                 f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
-                "vidrestore did not write that; add --restart to begin anew"
+                "vidrestore did not write that; add `restart` to begin again"
             )
         timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:
             text = (
-                f"segments of {self.length} frames were begun, and stay so; --segment-frames changes nothing"
+                f"segments of {self.length} frames were begun, and stay so; `segment_frames` changes nothing"
             )
             on_event(Warned(job.info.path, text))
         self.name = digest(identity)
@@ -397,7 +397,7 @@ class SegmentedWork:
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
         if SourceIdentity.of(job.info.path) != job.plan.source:
             raise PlanError(
-                f"{job.info.path}: the source has changed since the work began; run again with --restart"
+                f"{job.info.path}: the source has changed since the work began; run again with `restart`"
             )
         joined = self._joined()
         try:

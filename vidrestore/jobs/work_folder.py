@@ -111,7 +111,7 @@ class WorkFolder:
                 if next(attempts, None) is None:  # else removed by who was just done
                     raise MediaError(
                         f"{self.path}: this folder for the work can't be made there; choose another with "
-                        "--work-dir"
+                        "`work_dir`"
                     ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
@@ -172,7 +172,7 @@ class WorkFolder:
         before = self.read("job")
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
-                f"{self.path}: begun by another version of vidrestore; add --restart to begin anew"
+                f"{self.path}: begun by another version of vidrestore; add `restart` to begin anew"
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(
@@ -184,7 +184,7 @@ class WorkFolder:
             raise DifferentJobError(
                 f"{self.path}: what was begun there differs from what is asked for now: "
                 f"{'; '.join(differences)}. Repeat the command as it "
-                "was to go on, or add --restart to begin anew"
+                "was to go on, or add `restart` to begin anew"
             )
         return {key: before[key] for key in facts}
 
@@ -262,13 +262,13 @@ def _make_own(folder: Path) -> bool:
     if not stat.S_ISDIR(found.st_mode):
         raise MediaError(
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
-            "another --work-dir"
+            "another `work_dir`"
         )
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
             "remove it, or "
-            "give -o another name"
+            "give `output` another name"
         )
     return False
 

@@ -169,9 +169,9 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
         for row in _candidates(video, home, lossless):
             if obstacle(row, video, home, lossless, scale) is None:
                 return (
-                    f"--encoder {row.name} can"
+                    f"`encoder={row.name}` can"
                     if home == container
-                    else f"-o NAME{SUFFIXES[home]} works (with {row.name})"
+                    else f"`output=NAME{SUFFIXES[home]}` works (with {row.name})"
                 )
     return (
         f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, "
@@ -223,19 +223,19 @@ def _quality(row: Encoder, options: EncoderOptions, source: SourceInfo) -> dict[
     settings: dict[str, str] = {}
     if options.preset is not None:
         if row.preset is None:
-            raise OptionError(f"--preset {options.preset}: {row.name} has no presets; leave the option out")
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; leave the option out")
         if options.preset not in row.presets:
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
             known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
-            raise OptionError(f"--preset {options.preset}: {row.name} has no such preset; expected {known}")
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
-        raise OptionError(f"--crf {options.crf:g}: {why}; leave the option out")
+        raise OptionError(f"`crf={options.crf:g}`: {why}; leave the option out")
     if options.crf is not None and options.crf > row.crf:
         raise OptionError(
-            f"--crf {options.crf:g}: {row.name}'s scale ends at {row.crf}, where quality is lowest"
+            f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
         )
     if row.crf and not options.lossless:
         settings[row.quality] = f"{usual_crf(source, row.crf) if options.crf is None else options.crf:g}"
@@ -269,14 +269,12 @@ def _check_own_settings(options: EncoderOptions) -> None:
     losses of a lossless file.
     """
     if "pix_fmt" in options.options:
-        raise OptionError(
-            "--encoder-option pix_fmt: the pixel format is the source's own; leave the option out"
-        )
+        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; leave the option out")
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
             raise OptionError(
-                f"--encoder-option {key}={value}: {lossy[0]} sets a quality, and lossless output has none; "
+                f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
                 "leave the option out"
             )
 
@@ -312,9 +310,9 @@ def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, s
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     asked = {
-        "--crf": options.crf is not None,
-        "--preset": options.preset is not None,
-        "--encoder-option": bool(options.options),
+        "`crf`": options.crf is not None,
+        "`preset`": options.preset is not None,
+        "`options`": bool(options.options),
     }
     if useless := [name for name, is_given in asked.items() if is_given]:
         raise OptionError(
@@ -323,8 +321,8 @@ def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
         )
     if _asked(options) and options.encoder != "rawvideo":
         raise MediaError(
-            f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or "
-            "leave the option out"
+            f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to "
+            "`output`, or leave the option out"
         )
     colour_space(video.format, video.colour)
     return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)

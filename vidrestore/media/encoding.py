@@ -242,12 +242,12 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
         ) from error
     if unknown:
         raise MediaError(
-            f"{output}: {choice.encoder} has no option {', '.join(unknown)}; leave --encoder-option "
-            f"{unknown[0]}=... out"
+            f"{output}: {choice.encoder} has no option {', '.join(unknown)}; remove "
+            f"`options={unknown[0]}=...`"
         )
     if found != _TRIAL_FRAMES:
         raise MediaError(
-            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder"
+            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another `encoder`"
         )
 
 

@@ -131,7 +131,7 @@ class Muxer:
                 f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata "
                 f"{', '.join(sorted(foreign))}"
             )
-            self.warnings.append(f"{self.output}: {place}; -o NAME.mkv keeps them")
+            self.warnings.append(f"{self.output}: {place}; `output=NAME.mkv` keeps them")
         timescale = self.time_base.denominator
         return {
             "movflags": flags,
@@ -330,7 +330,7 @@ def same_tick(
     """The error for two frames that the container can't tell apart by their time."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
-        f"{SUFFIXES[container]} counts {tick} s, use -o NAME.mp4, which keeps the source's own ticks"
+        f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"
     )
 
 

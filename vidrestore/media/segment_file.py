@@ -148,7 +148,7 @@ class SegmentWriter:
         if self._packets != self.frames or self._places:
             raise MediaError(
                 f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose "
-                "another --encoder"
+                "another `encoder`"
             )
         # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames
         # x265's are out of thin air.

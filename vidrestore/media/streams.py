@@ -219,7 +219,9 @@ def _refusal_message(
     names = "; ".join(_named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
     roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
-    way_out = f"use -o {Path(output).with_suffix('.mkv')} or --drop {drop}" if roomy else f"use --drop {drop}"
+    way_out = (
+        f"use `output={Path(output).with_suffix('.mkv')}` or `drop={drop}`" if roomy else f"use `drop={drop}`"
+    )
     return f"{source}: {SUFFIXES[container_of(output)]} can't hold {names}; {way_out}"
 
 
@@ -338,7 +340,7 @@ class StreamCopier:
             for packet in again.demux(again.streams[index]):
                 if packet.size:
                     return bytes(packet)
-        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use --drop cover")
+        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
 
     def start(self) -> None:
         """To be called once all streams are added: from here on only their packets are read."""

@@ -34,8 +34,8 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
         or (name == "411" and pixels.depth > 8)
     ):
         raise MediaError(
-            f"a y4m pipe can't hold {pixels.name}; write a file instead, for example -o OUT.mkv --encoder "
-            "ffv1"
+            f"a y4m pipe can't hold {pixels.name}; write a file instead, for example "
+            "`output=OUT.mkv` with `encoder=ffv1`"
         )
     if pixels.family == "gray":
         return "mono" + (str(pixels.depth) if pixels.depth > 8 else "")
@@ -115,7 +115,7 @@ class Y4mOutput:
                 "frames per second"
             )
             raise MediaError(
-                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with --cfr, or name "
+                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with `cfr`, or name "
                 "a file"
             )
 
@@ -140,13 +140,13 @@ def _source_rate(source: SourceInfo) -> Fraction:
     rate = source.video.base_rate or source.video.rate
     if not rate:
         raise MediaError(
-            f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with --cfr"
+            f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with `cfr`"
         )
     average = source.video.rate or rate
     if abs(average - rate) > rate / 20:
         seen = f"{float(average):g} frames per second on average, {float(rate):g} at most"
         raise MediaError(
             f"{source.path}: the frame rate varies ({seen}) and a y4m pipe has only one; give one with "
-            "--cfr, or name a file"
+            "`cfr`, or name a file"
         )
     return rate

@@ -32,13 +32,13 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
         length = f" (it lasts {float(reader.info.duration):.3f} s)" if reader.info.duration else ""
         raise OptionError(
             f"{reader.source}: no frame begins at {float(start):g} s or later{length}; choose an earlier "
-            "--start"
+            "`start`"
         )
     if stop is not None and first.pts >= stop:
         at = float((first.pts - origin) * tick)
         raise OptionError(
             f"{reader.source}: no frame begins in the part asked for, the next one at {at:.3f} s; choose a "
-            "longer --duration"
+            "longer `duration`"
         )
     return Span(first.pts, stop)
 

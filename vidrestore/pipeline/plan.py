@@ -133,10 +133,7 @@ class Timeline:
 
     @classmethod
     def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
-        """What `to_compact` gave.
-
-        Raises ValueError if it isn't that, as a file of somebody else may not be.
-        """
+        """Return the timeline of values from `to_compact`. Raises ValueError for anything else."""
         check_types(values, TIMELINE)
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")

@@ -100,7 +100,7 @@ class PlaneClipRestorer(ClipRestorer):
         name = self.facts.name
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {name} finds too little memory on the GPU; use "
-            "--device cpu"
+            "`device=cpu`"
         )
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

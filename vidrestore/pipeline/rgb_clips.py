@@ -93,7 +93,7 @@ class RgbClipRestorer(ClipRestorer):
         tile = max(rows, columns)
         fitting = memory_for(self.device) * rows * columns // self.restorer.memory(height, width)
         smaller = max(LEAST_TILE, min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE)
-        way_out = f"give --tile {smaller}" if tile > LEAST_TILE else "use --device cpu"
+        way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else "use `device=cpu`"
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "
             f"{self.facts.device} for tiles of "

@@ -35,7 +35,7 @@ def torch_device(name: str) -> torch.device:
     ):
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
-            "--device cpu"
+            "`device=cpu`"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use --device cpu")

@@ -110,7 +110,7 @@ def _connected(address: str | None) -> Any:
         ray: Any = import_module("ray")
     except ImportError:
         raise OptionError(
-            '--engine ray needs ray, which is not installed; pip install "vidrestore[ray]"'
+            '`engine=ray` needs ray, which is not installed; pip install "vidrestore[ray]"'
         ) from None
     if not ray.is_initialized():
         try:

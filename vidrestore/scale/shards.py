@@ -84,12 +84,12 @@ def check_options(options: RestoreOptions) -> None:
     """Refuse what shards can't do together. Raises OptionError."""
     if options.overwrite:
         raise OptionError(
-            "--overwrite would let a shard that comes late begin anew what the others finished; remove the "
+            "`overwrite` would let a shard that comes late begin anew what the others finished; remove the "
             "output first"
         )
     if options.restart:
         raise OptionError(
-            "--restart would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
+            "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
             "they start"
         )
 

@@ -80,13 +80,13 @@ def recovering_model(source: str, measured: Measured, asked: str | None, device:
         raise (
             error
             if asked
-            else CheckpointError(f"{made}, which can't be loaded here; name its file with --model ({error})")
+            else CheckpointError(f"{made}, which can't be loaded here; name its file with `model` ({error})")
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
             f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
             "that measured can recover: "
-            "name their file with --model"
+            "name their file with `model`"
         )
     return model
 

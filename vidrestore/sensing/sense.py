@@ -75,8 +75,8 @@ def sense(
     check_output(output, source, overwrite=chosen.overwrite)
     if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
         raise MediaError(
-            f"{output}: the output is the weights that measure, without which nothing is recovered; give -o "
-            "another name"
+            f"{output}: the output is the weights that measure, without which nothing is recovered; "
+            "give `output` another name"
         )
     device = torch_device(chosen.device)
     model = sensing_model(chosen, device)
@@ -97,7 +97,7 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: dict[s
 def _check_measurements_name(output: str) -> None:
     if not output.endswith(SUFFIX):
         raise MediaError(
-            f"{output}: measurements are written as {SUFFIX}; give -o a name such as film{SUFFIX}"
+            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as film{SUFFIX}"
         )
 
 
@@ -122,7 +122,7 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
         if rate not in cards:
             known = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
             raise OptionError(
-                f"no weights for a rate of {options.rate:g}; there are: {known}. --model takes a file of "
+                f"no weights for a rate of {options.rate:g}; there are: {known}. `model` takes a file of "
                 "your own"
             )
         return load_model(cards[rate].name, str(device))
@@ -138,7 +138,7 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
     if options.rate is not None and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}":
         raise OptionError(
             f"{options.model} measures at a rate of {measurements / pixels:.2g}, not {options.rate:g}; "
-            "leave --rate out"
+            "leave `rate` out"
         )
     return model
 

@@ -112,14 +112,14 @@ def _go(
         resumes = run.checkpoint.exists()
         if resumes and not resume:
             raise ConfigError(
-                f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or "
+                f"{run.checkpoint}: holds an earlier run; go on with `resume`, choose another `output`, or "
                 "remove it"
             )
         if resumes:
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(
-                f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, "
+                f"{run.weights_path}: exists, without the checkpoint of its run; choose another `output`, "
                 "or move it away"
             )
         else:
@@ -192,7 +192,7 @@ class Run:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{output}: can't be made a folder ({error.strerror}); choose another --output"
+                f"{output}: can't be made a folder ({error.strerror}); choose another `output`"
             ) from error
 
     @property
@@ -408,7 +408,7 @@ class Run:
             self.init = [str(source) for source in sources_of(state.get("init"))]
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"{self.checkpoint}: is of another network than [model] describes; choose another --output"
+                f"{self.checkpoint}: is of another network than [model] describes; choose another `output`"
             ) from error
 
     def _check_same(self, earlier: dict[str, Any]) -> None:
@@ -427,7 +427,7 @@ class Run:
                 f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
             )
             raise ConfigError(
-                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output"
+                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another `output`"
             )
 
     def _is_default(self, name: str) -> bool:

@@ -152,5 +152,5 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         told = error.strerror or error
         raise CheckpointError(
-            f"{path}: can't be written ({told}); free some space or remove it, and go on with --resume"
+            f"{path}: can't be written ({told}); free some space or remove it, and go on with `resume`"
         ) from error

@@ -57,14 +57,14 @@ def with_settings(
         key, equals, text = setting.partition("=")
         section, dot, name = key.strip().rpartition(".")
         if not equals or not name:
-            raise OptionError(f"--set {setting}: expected KEY=VALUE, as in training.steps=1000")
+            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in training.steps=1000")
         if dot and section not in sections:
             raise OptionError(
-                f"--set {setting}: no section {section!r}; there are: {known_names(section, sections)}"
+                f"`settings={setting}`: no section {section!r}; there are: {known_names(section, sections)}"
             )
         if not dot and name in sections:
             raise OptionError(
-                f"--set {setting}: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
+                f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
             )
         table = content.setdefault(section, {}) if dot else content
         if isinstance(table, dict):  # else the file is wrong, which is said when it is checked
@@ -112,7 +112,7 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     if isinstance(kind, UnionType) and str in get_args(kind):  # one, or a list of several
         kind = next(each for each in get_args(kind) if (each is str) != _listed(value))
     if isinstance(value, Typed):
-        value, where = _meant(value, kind), f"--set {value.key}"
+        value, where = _meant(value, kind), f"`settings={value.key}`"
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where} must be a list, found {value!r}")

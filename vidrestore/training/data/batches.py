@@ -135,6 +135,6 @@ def workers_watched() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
             raise
         raise WorkerError(
-            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers "
+            f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
             "where memory ran out"
         ) from error

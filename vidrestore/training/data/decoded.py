@@ -72,7 +72,7 @@ class DecodedFiles:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{folder}: can't be made a folder ({error.strerror}); choose another --cache"
+                f"{folder}: can't be made a folder ({error.strerror}); choose another `cache`"
             ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
@@ -89,7 +89,7 @@ class DecodedFiles:
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
-                f"{self.folder}: lies within the data in {source.parent}; choose another --cache"
+                f"{self.folder}: lies within the data in {source.parent}; choose another `cache`"
             )
         path = (
             self.folder

@@ -263,7 +263,7 @@ def decode_clip(path: Path) -> Window:
     if reader.damage.found:
         raise MediaError(
             f"{path}: {reader.damage.summary()}; take the clip out of the folder, or out of a training with "
-            "--skip-bad"
+            "`skip_bad`"
         )
     if not frames:
         raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")
