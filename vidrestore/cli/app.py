@@ -24,12 +24,26 @@ from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
+from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
+
+MEMORY_ADVICE = (
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller --tile, "
+    "fewer --threads or a smaller video"
+)
+_NO_MEMORY = (
+    "can't allocate memory",
+    "annot allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "failed to map segment",
+    "bad_alloc",
+)
 
 app = typer.Typer(
     cls=GroupHelp,
@@ -45,7 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
-    RESTORE: RESTORE_COMMANDS,
+    RESTORE: [*RESTORE_COMMANDS, run],
     OTHER: [inspect, bench, train],
     RESEARCH: [sense, recover],
 }
@@ -93,8 +107,18 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
+        sys.exit(1)
     finally:
         _finish_stdout()  # an error that came of it is told by this instead
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return True for the errors of Python, torch, FFmpeg and the system that mean it."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def _finish_stdout() -> None:

@@ -25,6 +25,7 @@ from vidrestore.media.span import Span
 from vidrestore.media.streams import check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
+from vidrestore.pipeline.pipelines import output_scale
 from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
 from vidrestore.restorers.base import SCALES, Restorer
 
@@ -33,7 +34,7 @@ FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 # Options that alter neither pixels nor bits.
 IMMATERIAL = frozenset(
-    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"}
+    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart", "trust_group"}
 )
 
 
@@ -51,7 +52,7 @@ class Request:
         return PIPE in (self.source, self.output)
 
     def work_folder(self) -> WorkFolder:
-        return WorkFolder(self.output, self.options.work_dir)
+        return WorkFolder(self.output, self.options.work_dir, trust_group=self.options.trust_group)
 
     def values(self) -> dict[str, Any]:
         """Return the options that alter pixels or bits, as JSON values."""
@@ -77,7 +78,8 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
-        encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(request.task, 1))
+        scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
+        encoder = choose_encoder(info, output, options.encoder, scale=scale)
         warnings = check_side_data(info, encoder, strict=options.strict)
         restorer = loader()
         warnings += restorer.facts.doubts
