@@ -195,3 +195,25 @@ def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
         torch_device("mps")
     with pytest.raises(OptionError, match="expected auto, cpu, cuda, cuda:N or mps"):
         torch_device("meta")
+
+
+# in both clips: what camera motion and matching decide by, and one look for NaN per clip
+WAITS = {
+    "denoise": {"values read": 45, "sized by values": 10},
+    "denoise, fast": {"values read": 45, "sized by values": 10},
+    "derain, by three frames": {"values read": 2, "sized by values": 0},
+    "derain, in tiles": {"values read": 2, "sized by values": 0},
+    "derain, steady": {"values read": 2, "sized by values": 0},
+    "sr": {"values read": 2, "sized by values": 0},
+    "sr, released form": {"values read": 2, "sized by values": 0},
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_the_host_seldom_waits_for_the_device(weights: dict[str, str], name: str) -> None:
+    task, model, options = CASES[name]
+    with Rehearsal() as device:
+        restored(task, "cuda", EIGHT, (40, 80) if "tile" in options else (), model=weights[model], **options)
+        for what, most in WAITS[name].items():
+            assert device.counts[what] <= most, dict(device.counts)
+        assert device.counts["to host"] <= 3 * 2 + 3 * 2, "one copy per plane and clip, and for shared frames"
