@@ -12,9 +12,10 @@ from typing import Any
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
 from vidrestore.restorers.task_weights import ANY_TASK
-from vidrestore.training.config import RunConfig, SetConfig, parse_config
+from vidrestore.training.config import RunConfig, parse_config
 from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
+from vidrestore.training.data_config import SetConfig
 from vidrestore.training.objective import objective_of
 from vidrestore.training.training_events import noted
 from vidrestore.weights import Model, weights_folder

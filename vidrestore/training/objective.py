@@ -17,16 +17,11 @@ from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import (
-    ClipTrainingConfig,
-    FlowDataConfig,
-    PairTrainingConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from vidrestore.training.config import ClipTrainingConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.data_config import FlowDataConfig
 from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 

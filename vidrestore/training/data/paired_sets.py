@@ -16,10 +16,10 @@ from torch import Tensor
 
 from vidrestore import datasets
 from vidrestore.datasets import PairedImages
-from vidrestore.training.config import PairSetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, turned
+from vidrestore.training.data_config import PairSetConfig
 
 T = TypeVar("T")
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures

@@ -10,16 +10,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
-from vidrestore.training.config import (
-    ClipDataConfig,
-    ClipSetConfig,
-    DataConfig,
-    FlowDataConfig,
-    PairDataConfig,
-    PairSetConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.data.batches import Source
 from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
@@ -34,6 +25,14 @@ from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.paired_sets import pair_set_data
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
+from vidrestore.training.data_config import (
+    ClipDataConfig,
+    ClipSetConfig,
+    DataConfig,
+    FlowDataConfig,
+    PairDataConfig,
+    PairSetConfig,
+)
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 VALIDATION_GROUPS = 1200
