@@ -132,7 +132,7 @@ def bench(
         whole = _whole(request, restorer)
         memory = peak_memory()
         with open_job(request, lambda: restorer) as job:
-            stages = _stages(job, frames)
+            stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
@@ -154,7 +154,8 @@ def _whole(request: Request, restorer: Restorer) -> Stage:
     return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
 
 
-def _stages(job: Job, limit: int) -> tuple[Stage, ...]:
+def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
+    """Run each stage of a job alone, on its first `limit` frames."""
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.frames(), limit)))
     count = len(frames)  # a video may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)

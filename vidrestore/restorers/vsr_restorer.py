@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vidrestore.options import Input, RestoreOptions
 
 TASK, FAMILY = "sr", "vsr-transformer"
-DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-t-practical-x4", "clean": "vsr-transformer-c-x4"}
+DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-c-practical-x4", "clean": "vsr-transformer-c-x4"}
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
