@@ -116,7 +116,7 @@ def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
 
 
 def agree(measured: Values, expected: Values) -> bool:
-    """Whether every figure expected was measured, to `AGREEMENT`."""
+    """Return True if every expected metric was measured, to `AGREEMENT`."""
     return all(
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
@@ -127,7 +127,7 @@ def _listed(card: Card) -> Mapping[str, Any]:
 
 
 def _is_recipe(config: RunConfig, card: Card) -> bool:
-    """Whether the data and the training of a recipe are those of the weights."""
+    """Return True if a recipe's data and training are those of the weights."""
     if "configuration" not in card.training:
         return False
     own = recipe_of(card)

@@ -150,12 +150,12 @@ def heartbeat(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def this_process() -> dict[str, Any]:
-    """What names this process to others, on other machines too."""
+    """Return the name of this process for others, on other machines too."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot()}
 
 
 def holder_of(descriptor: int) -> dict[str, Any]:
-    """What an open lock or claim says of its holder; nothing if it says nothing."""
+    """Return the holder that an open lock or claim names; an empty one if none."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         found = parse_object(os.read(descriptor, LONGEST), _NAMES)
@@ -203,7 +203,7 @@ def _here() -> set[str | None]:
 
 
 def _boot() -> str | None:
-    """What names this start of this machine, in containers too."""
+    """Return the name of this start of this machine, in containers too."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -216,7 +216,7 @@ def _now(beside: Path) -> float:
 
 
 def probe(folder: Path) -> os.stat_result:
-    """What the system says of a file that this process creates in a folder."""
+    """Return the status of a file that this process creates in a folder."""
     path = folder / f".{secrets.token_hex(8)}.partial"
     descriptor = create_new(path)
     try:

@@ -40,14 +40,14 @@ def torch_device(name: str) -> torch.device:
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
-    """Whether products are done in bf16: "auto" takes it where the device multiplies it faster than fp32."""
+    """Return True for products in bf16: "auto" takes it if the device multiplies it faster than fp32."""
     if precision != "auto":
         return precision == "bf16"
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else processor_has("avx512_bf16")
 
 
 def halves(precision: str, device: torch.device) -> bool:
-    """Whether networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has
+    """Return True if networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has
     measured what it costs in quality.
     """
     return uses_bf16(precision, device) and (precision != "auto" or device.type != "cpu")

@@ -212,7 +212,7 @@ class RunConfig:
 
     @property
     def folder(self) -> Path:
-        """What the data's paths are relative to."""
+        """The folder that the data's paths are relative to."""
         return self.path.resolve().parent
 
     def command(self, init: Iterable[str] = ()) -> str:
@@ -223,7 +223,7 @@ class RunConfig:
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read one run; `settings` ("training.steps=1000", "data.clips=films") stand in place of what the file
+    """Read one run; `settings` ("training.steps=1000", "data.clips=videos") stand in place of what the file
     says.
 
     Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what

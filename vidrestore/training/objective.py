@@ -1,4 +1,4 @@
-"""What networks are trained for and judged by: groups of patches, measured and made noisy, or degraded
+"""Objectives: how networks are trained and judged: groups of patches, measured and made noisy, or degraded
 pictures, to be given back.
 """
 
@@ -298,7 +298,7 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 
 
 class GroupNetwork(Protocol):
-    """What training asks of a network, which is an nn.Module besides."""
+    """The methods that training needs of a network, beside those of nn.Module."""
 
     config: Any  # a dataclass with at least `patch`, the side of its patches
 

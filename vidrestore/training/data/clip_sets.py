@@ -114,7 +114,7 @@ def _made_small(large: Tensor, top: int, left: int, side: int) -> Tensor:
 def clip_set_data(
     config: ClipSetConfig, folder: Path, seed: int, count: int
 ) -> tuple[ClipSetSource, HeldOutClips]:
-    """What to train on, and `count` held-out clips of what is judged, the same for every run. Raises
+    """Return training data, and `count` held-out clips of what is judged, the same for every run. Raises
     DatasetError.
     """
     root = folder / config.folder

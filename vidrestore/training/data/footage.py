@@ -118,7 +118,7 @@ class Footage:
         return self._codings[path]
 
     def _chosen(self, draw: np.random.Generator) -> tuple[bool, Path]:
-        """Whether it is a photo, and the file."""
+        """Return if it is a photo, and the file."""
         still = bool(draw.random() < self.still_share)
         paths = self.stills if still else self.clips
         return still, paths[draw.integers(len(paths))]
@@ -197,7 +197,7 @@ def drawn_place(size: Sequence[int], format: PixelFormat, side: int, draw: np.ra
 
 
 def parts(planes: Window, format: PixelFormat, place: Place) -> Window:
-    """What all frames of a clip have at a place."""
+    """Return the part of all frames of a clip at a place."""
     cut = []
     for plane in planes:
         down, right = (

@@ -61,8 +61,8 @@ def drawn_set_pair(pairs: PairedImages, side: int, draw: np.random.Generator) ->
 def pair_set_data(
     config: PairSetConfig, folder: Path, seed: int, count: int
 ) -> tuple[PairSetSource, HeldOutPairs]:
-    """What to train on, and `count` held-out crops of every dataset that is judged, the same for every run.
-    Raises DatasetError.
+    """Return training data, and `count` held-out crops of every dataset that is judged, the same for every
+    run. Raises DatasetError.
     """
     root = folder / config.folder
     trained = _found(config.dataset, root, config.split)

@@ -1,4 +1,4 @@
-"""What a run is trained on and judged by, made from what its configuration names."""
+"""Training and held-out data of a run, from its configuration."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ IN_MEMORY = Reading()
 
 
 def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
-    """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
+    """Return training data, and held-out data for the run's objective, the same for every run of a
+    configuration.
 
     What `data.validation` names is held out; without any, the network is judged on what it is trained on.
     Raises ConfigError, and DatasetError for one of the papers' datasets that isn't there; MediaError for a
