@@ -145,11 +145,14 @@ class RestoreOptions:
     )
     scale: int = option(
         4,
-        "How many times larger, in both directions: 4.",
+        "How many times larger, in both directions: 2, 3 or 4.",
         QUALITY,
         flags=("--scale", "-x"),
         metavar="N",
         tasks=ENLARGE,
+    )
+    height: int | None = option(
+        None, "Lines of the output instead, such as 1080.", QUALITY, metavar="LINES", tasks=ENLARGE
     )
     input: Input = option(
         "compressed",
@@ -246,8 +249,12 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
-        if self.scale != 4:
-            raise OptionError(f"scale must be 4, the networks' own, got {self.scale}")
+        if self.scale not in (2, 3, 4):
+            raise OptionError(f"scale must be 2, 3 or 4 (-x4), got {self.scale}")
+        if self.height is not None and (self.height < 2 or self.height % 2):
+            raise OptionError(f"height must be an even number of lines, got {self.height}")
+        if self.height is not None and self.scale != 4:
+            raise OptionError("scale and height both say how large the output is; leave one out")
         _check_tiles(self.tile, self.tile_overlap)
         if self.segment_frames is not None and self.segment_frames < 1:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")

@@ -24,6 +24,7 @@ from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
+from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
@@ -45,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
-    RESTORE: RESTORE_COMMANDS,
+    RESTORE: [*RESTORE_COMMANDS, run],
     OTHER: [inspect, bench, train],
     RESEARCH: [sense, recover],
 }
