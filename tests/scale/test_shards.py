@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
-from long_films import film as long_film
+from long_videos import film as long_film
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
