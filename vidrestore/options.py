@@ -210,6 +210,7 @@ class RestoreOptions:
     work_dir: str | None = option(
         None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT"
     )
+    trust_group: bool = option(False, "Let the group of the folder share unfinished work.", RESUME)
     segment_frames: int | None = option(
         None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
     )

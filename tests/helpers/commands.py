@@ -70,6 +70,10 @@ def child(order):
     slowed(work_folder.WorkFolder, "remove", order["slow_name"])
     marked(segmented.SegmentedWork, "run")
     marked(segmented.SegmentedWork, "join")
+    if order["memory"]:
+        pages = int(open("/proc/self/statm").read().split()[0])
+        room = pages * resource.getpagesize() + order["memory"]
+        resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
     main(order["arguments"])
@@ -169,13 +173,15 @@ class Commands:
         largest_file: int = 0,
         machine: str | None = None,
         lease: float = 0,
+        memory: int = 0,
         journal: float = 0,
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the film its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
-        in seconds. `journal`: seconds after which frames are stored.
+        in seconds. `journal`: seconds after which frames are stored. `memory`: bytes that it may take more
+        than it has.
         """
         self.count += 1
         folder = self.folder / str(self.count)
@@ -191,6 +197,7 @@ class Commands:
             "machine": machine,
             "lease": lease,
             "journal": journal,
+            "memory": memory,
         }
         pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
         wait_for(lambda: (folder / "errors").exists())

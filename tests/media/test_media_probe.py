@@ -372,6 +372,23 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
         np.testing.assert_array_equal(plane, expected)
 
 
+def test_a_flood_of_tags_is_refused(tmp_path):
+    """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
+    for count, fine in ((500, True), (5000, False)):
+        path = tmp_path / f"{count}.mkv"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 16, 16, "yuv420p"
+            container.metadata.update({f"TAG{number}": "x" for number in range(count)})
+            container.mux(stream.encode(av.VideoFrame(16, 16, "yuv420p")))
+            container.mux(stream.encode(None))
+        if fine:
+            assert len(probe(str(path)).metadata) > count
+        else:
+            with pytest.raises(MediaError, match="titles and other tags, more than the 4096 that are taken"):
+                probe(str(path))
+
+
 def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
     path = tmp_path / "pipe.mkv"
     if not hasattr(os, "mkfifo"):
@@ -410,4 +427,48 @@ def test_pictures_of_impossible_size_are_refused_before_they_are_decoded(tmp_pat
     at = data.index(b"strf") + 12
     path.write_bytes(data[:at] + (16000).to_bytes(4, "little") * 2 + data[at + 8 :])
     with pytest.raises(MediaError, match=r"large\.avi: pictures of 16000x16000, more than"):
+        probe(str(path))
+
+
+# Files that lead elsewhere
+
+
+def with_reference(data: bytes, path: Path) -> bytes:
+    """A QuickTime file whose samples are said to lie in another file, as an alias record has it."""
+    place = os.fsencode(path)
+    place += b"\0" * (len(place) % 2)
+    alias = bytes(10) + b"\x01v".ljust(28, b"\0") + bytes(12) + b"\x01f".ljust(64, b"\0") + bytes(16)
+    alias += struct.pack(">HH", 1, 1) + bytes(16) + struct.pack(">HH", 2, len(place)) + place
+    alias += struct.pack(">HH", 0xFFFF, 0)
+    entry = struct.pack(">I4sI", 12 + len(alias), b"alis", 0) + alias
+    own = struct.pack(">I4sI", 12, b"url ", 1)
+    at = data.index(b"dref")
+    assert data.index(own, at) - at < 16 and data.count(own) == 1 and data.index(b"mdat") < at
+    changed = bytearray(data.replace(own, entry))
+    for name in (b"moov", b"trak", b"mdia", b"minf", b"dinf", b"dref"):
+        start = data.index(name, data.index(b"moov")) - 4
+        (size,) = struct.unpack_from(">I", data, start)
+        struct.pack_into(">I", changed, start, size + len(entry) - len(own))
+    return bytes(changed)
+
+
+def pictures(container: av.container.InputContainer) -> list[bytes]:
+    return [frame.to_ndarray().tobytes() for frame in container.decode(video=0)]
+
+
+def test_a_quicktime_file_can_not_reach_another_file(tmp_path):
+    own, other = tmp_path / "own.mov", tmp_path / "other.mov"
+    write_video(own, 2, "mjpeg", pix_fmt="yuvj420p")
+    data = bytearray(own.read_bytes())
+    data[data.index(b"mdat") + 1500] ^= 0x10  # within the first picture
+    other.write_bytes(data)
+    with open_input(str(own)) as container:
+        wanted = pictures(container)
+    path = tmp_path / "leads.mov"
+    path.write_bytes(with_reference(own.read_bytes(), other))
+    reaching = {"enable_drefs": "1", "use_absolute_path": "1"}
+    with av.open(str(path), container_options=reaching) as container:
+        reached = container.decode(video=0)
+        assert next(reached).to_ndarray().tobytes() != wanted[0]  # the reference works where it is followed
+    with pytest.raises(MediaError, match="0 frames that can be decoded"):
         probe(str(path))

@@ -4,6 +4,7 @@ however it is done.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from training_runs import tiny_run, write_clips, write_config
 from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.data import decoded, footage, sources
-from vidrestore.training.data.batches import Share, _ending, in_order
+from vidrestore.training.data.batches import Share, WorkerError, _ending, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -58,6 +59,17 @@ def equal(one: Any, other: Any) -> bool:
 
 
 # Decoded files
+
+
+def test_without_shared_memory_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system without /dev/shm, where semaphores lie."""
+
+    def refused(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refused)
+    with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or give `workers=0`"):
+        in_order(abs, range(4), 1)
 
 
 def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:

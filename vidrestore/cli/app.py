@@ -32,6 +32,19 @@ from vidrestore.errors import VidRestoreError
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
+MEMORY_ADVICE = (
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller --tile, "
+    "fewer --threads or a smaller video"
+)
+_NO_MEMORY = (
+    "can't allocate memory",
+    "annot allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "failed to map segment",
+    "bad_alloc",
+)
+
 app = typer.Typer(
     cls=GroupHelp,
     help="""Restore video files with transformers: better pixels, everything else unchanged.
@@ -92,8 +105,18 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
+        sys.exit(1)
     finally:
         _finish_stdout()  # an error that came of it is told by this instead
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return True for the errors of Python, torch, FFmpeg and the system that mean it."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def _finish_stdout() -> None:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import this_process, try_lock
-from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
+from vidrestore.files.lease import is_own, this_process, try_lock
+from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
@@ -49,6 +49,11 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give `output` a name in it")
     refuse_existing(target, overwrite=overwrite)
+    if target.is_symlink():
+        raise MediaError(
+            f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
+            "`output` that name, or remove the link"
+        )
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
@@ -77,12 +82,12 @@ class Partial:
     behind.
 
     `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its
-    owner can read a `private` file. Raises OSError.
+    owner can read a `private` file, and the group of a folder that it may write to. Raises OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         self.target = target
-        self.path, descriptor = _created(target, 0o600 if private else 0o666)
+        self.path, descriptor = _created(target, private_mode(target.parent) if private else 0o666)
         self.file: BinaryIO = os.fdopen(descriptor, "w+b")
 
     @property
@@ -153,7 +158,8 @@ def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
     try:
         free = try_lock(descriptor)  # None if the file system has no locks
         old = time.time() - os.fstat(descriptor).st_mtime > ABANDONED
-        if free is not False and (alone or old or (free and here)):
+        dead = free is not False and (alone or old or (free and here))
+        if dead and is_own(os.fstat(descriptor), path.parent):
             path.unlink()
     finally:
         os.close(descriptor)

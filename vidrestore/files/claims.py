@@ -26,7 +26,7 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.files.checked_json import read_object
 from vidrestore.files.lease import LONGEST, heartbeat, holder_of, this_process, touch, try_lock, write_holder
-from vidrestore.files.regular import create_new, open_descriptor
+from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
@@ -71,7 +71,7 @@ class Claims:
         generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
         path = self.folder / f"{name}.{generation}.claim"
         try:
-            descriptor = create_new(path)
+            descriptor = create_new(path, private_mode(self.folder))
         except FileExistsError:
             return False
         except FileNotFoundError:

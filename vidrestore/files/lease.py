@@ -21,7 +21,7 @@ from typing import Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.checked_json import parse_object
-from vidrestore.files.regular import create_new, open_descriptor
+from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 try:
     import fcntl
@@ -62,7 +62,9 @@ class Lock:
 
     def _open(self) -> int:
         while True:
-            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT)
+            descriptor = open_descriptor(
+                self.path, os.O_RDWR | os.O_CREAT, mode=private_mode(self.path.parent)
+            )
             try:
                 if fcntl is not None:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -213,6 +215,17 @@ def _boot() -> str | None:
 def _now(beside: Path) -> float:
     """The time by the clock of the file system that a file lies on."""
     return probe(beside.parent).st_mtime
+
+
+def is_own(status: os.stat_result, folder: Path) -> bool:
+    """Does what is in a folder belong to the user of this process, or to the one that owns all that is made
+    there, as on some file systems?
+    """
+    if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+        return True
+    with suppress(OSError):
+        return probe(folder).st_uid == status.st_uid
+    return False
 
 
 def probe(folder: Path) -> os.stat_result:

@@ -8,6 +8,7 @@ import errno
 import io
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 MEGABYTE = 1 << 20
@@ -32,11 +33,25 @@ class UnexpectedFileError(OSError):
     """Not a regular file, or too large; `filename` names it, `strerror` gives the reason."""
 
 
+def private_mode(folder: Path) -> int:
+    """The mode of files for their owner alone, or also for the group of a folder that it may write to."""
+    return 0o660 if os.stat(folder).st_mode & stat.S_IWGRP else 0o600
+
+
 def create_new(path: Path, mode: int = 0o600) -> int:
     """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling
     link.
     """
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
+    _let_group_in(descriptor, mode)
+    return descriptor
+
+
+def _let_group_in(descriptor: int, mode: int) -> None:
+    """A file for a group is for it whatever the umask says."""
+    if mode == 0o660 and hasattr(os, "fchmod"):
+        with suppress(OSError):  # of another user, who did so
+            os.fchmod(descriptor, mode)
 
 
 def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, mode: int = 0o600) -> int:
@@ -49,6 +64,7 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = Fals
         raise
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
+        _let_group_in(descriptor, mode)
         return descriptor
     os.close(descriptor)
     raise _wrong_kind(path, status)

@@ -24,7 +24,7 @@ from vidrestore.restorers.base import load_restorer
 
 OF_FILES = frozenset(
     {"start", "duration", "deinterlace", "strict", "drop", "overwrite", "encoder", "cfr"}
-    | {"skip_existing", "restart", "work_dir", "segment_frames"}
+    | {"skip_existing", "restart", "work_dir", "trust_group", "segment_frames"}
 )
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 

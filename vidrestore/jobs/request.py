@@ -34,7 +34,7 @@ FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 # Options that alter neither pixels nor bits.
 IMMATERIAL = frozenset(
-    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"}
+    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart", "trust_group"}
 )
 
 
@@ -52,7 +52,7 @@ class Request:
         return PIPE in (self.source, self.output)
 
     def work_folder(self) -> WorkFolder:
-        return WorkFolder(self.output, self.options.work_dir)
+        return WorkFolder(self.output, self.options.work_dir, trust_group=self.options.trust_group)
 
     def values(self) -> dict[str, Any]:
         """Return the options that alter pixels or bits, as JSON values."""

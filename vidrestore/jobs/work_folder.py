@@ -30,7 +30,7 @@ from typing import Any
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
 from vidrestore.files.checked_json import COUNT, Types, read_object
-from vidrestore.files.lease import Lock, probe
+from vidrestore.files.lease import Lock, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
@@ -64,14 +64,14 @@ class WorkFolder:
     on.
     """
 
-    def __init__(self, output: str, work_dir: str | None = None) -> None:
+    def __init__(self, output: str, work_dir: str | None = None, *, trust_group: bool = False) -> None:
         self.output = Path(output)
         if work_dir is not None and not os.path.isdir(work_dir):
             raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
         self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
-        self._is_apart = work_dir is not None
+        self._is_apart, self._trust_group = work_dir is not None, trust_group
         self._lock: Lock | None = None
         self.warnings: list[str] = []  # files that hold something else than they should
 
@@ -127,10 +127,10 @@ class WorkFolder:
 
     def _locked(self, *, shared: bool) -> Lock:
         """Make the folders and take the lock; a failure leaves no empty folder."""
-        lock, made = None, _make_own(self._locks)
+        lock, made = None, _make_own(self._locks, trust_group=self._trust_group)
         try:
             lock = Lock(self._locks / "lock", shared=shared)
-            _make_own(self.path)
+            _make_own(self.path, trust_group=self._trust_group)
             return lock
         except BaseException:
             if lock is not None:
@@ -249,14 +249,16 @@ class WorkFolder:
                     path.unlink(missing_ok=True)
 
 
-def _make_own(folder: Path) -> bool:
-    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is
-    new.
+def _make_own(folder: Path, *, trust_group: bool) -> bool:
+    """Make a folder that only its owner can use, and its group if that is to be trusted, or take one that is
+    there and the user's own, or the group's; True if it is new.
 
     Raises MediaError for any other.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+        if trust_group:
+            folder.chmod(0o2770)
         return True
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
@@ -264,20 +266,18 @@ def _make_own(folder: Path) -> bool:
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
             "another `work_dir`"
         )
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
+    if not (is_own(found, folder) or (trust_group and _is_of_group(found))):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
-            "remove it, or "
-            "give `output` another name"
+            "remove it, give `output` another name, or share it by `trust_group`"
         )
     return False
 
 
-def _owner_of_new(folder: Path) -> int | None:
-    """Who owns what this process makes there: on some file systems one user owns everything."""
-    with suppress(PermissionError):
-        return probe(folder).st_uid
-    return None
+def _is_of_group(found: os.stat_result) -> bool:
+    """Is it shared with a group of this process, and with nobody else?"""
+    shared = found.st_mode & 0o072 == 0o070
+    return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -307,7 +307,8 @@ def explained(output: str, error: BaseException) -> BaseException:
     """
     import av
 
-    if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
+    known = isinstance(error, (OSError, ValueError, av.error.FFmpegError))
+    if isinstance(error, MediaError | MemoryError) or not known:
         return error
     return (
         write_problem(output, error)

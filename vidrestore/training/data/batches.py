@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
@@ -61,20 +62,30 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
     """
     if not workers:
         return (make(number) for number in numbers)
-    results = iter(
-        DataLoader(
-            _Made(make),
-            batch_size=None,
-            sampler=numbers,
-            num_workers=workers,
-            prefetch_factor=WAITING,
-            collate_fn=_as_it_is,
-            worker_init_fn=_leave_signals,
-            # a fork would carry over locks of threads that are not there any more
-            multiprocessing_context="spawn",
-        )
+    _check_shared_memory()
+    loader = DataLoader(
+        _Made(make),
+        batch_size=None,
+        sampler=numbers,
+        num_workers=workers,
+        prefetch_factor=WAITING,
+        collate_fn=_as_it_is,
+        worker_init_fn=_leave_signals,
+        # a fork would carry over locks of threads that are not there any more
+        multiprocessing_context="spawn",
     )
-    return _ending(results)
+    return _ending(iter(loader))
+
+
+def _check_shared_memory() -> None:
+    """Processes need semaphores, which lie there; DataLoader without them leaves half an object behind."""
+    try:
+        multiprocessing.get_context("spawn").Lock()
+    except OSError as error:
+        raise WorkerError(
+            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
+            "/dev/shm on Linux: have it mounted, or give `workers=0`"
+        ) from error
 
 
 def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:

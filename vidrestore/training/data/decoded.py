@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import ABANDONED, replacing
 from vidrestore.files.checked_json import parse_json
+from vidrestore.files.lease import is_own
 from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]
@@ -46,9 +48,11 @@ class Decoded:
         """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
         process only.
 
-        Raises FileNotFoundError where another run has made room for files of its own meanwhile.
+        Raises FileNotFoundError where another run has made room for files of its own meanwhile, or another
+        user has put a file there.
         """
-        mapped = torch.from_numpy(np.memmap(self.path, np.uint8, "c", offset=HEADER))
+        with _own(self.path) as stream:
+            mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
         parts = mapped.split([math.prod(shape) for shape in self.shapes])
         return tuple(part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
 
@@ -170,7 +174,7 @@ class DecodedFiles:
 def _opened(path: Path) -> Decoded | None:
     """A file that is there and whole; it counts as used now."""
     try:
-        with open_regular(path) as stream:
+        with _own(path) as stream:
             header = parse_json(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
@@ -181,6 +185,15 @@ def _opened(path: Path) -> Decoded | None:
     with suppress(OSError):
         os.utime(path)
     return Decoded(path, shapes)
+
+
+def _own(path: Path) -> BinaryIO:
+    """Open a file of this user: what others put into the folder has a hash, too, but of other pictures."""
+    stream = open_regular(path)
+    if is_own(os.fstat(stream.fileno()), path.parent):
+        return stream
+    stream.close()
+    raise FileNotFoundError(f"{path}: belongs to another user")
 
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
