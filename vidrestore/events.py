@@ -1,4 +1,4 @@
-"""What a running job tells its caller: a handful of events, and the same events as newline-delimited JSON.
+"""Events of a running job: a handful of events, and the same events as newline-delimited JSON.
 
 A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
 progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1; every
@@ -90,7 +90,7 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """What will be done is known. `reused` frames of it were restored by an earlier run. `details` holds the
+    """The plan is known. `reused` frames of it were restored by an earlier run. `details` holds the
     plan in JSON-able values.
     """
 

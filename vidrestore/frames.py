@@ -1,4 +1,4 @@
-"""What a picture is between decoder and encoder: native planes, their pixel format, their colour tags. Plain
+"""Pictures between decoder and encoder: native planes, their pixel format, their colour tags. Plain
 data, no codec, no model.
 """
 

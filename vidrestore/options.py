@@ -78,7 +78,7 @@ SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """What the encoder is asked for. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in
+    """Options of the encoder. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in
     the encoder's own scale; `options` are handed to it as they are; `threads` 0 is the fixed default (another
     number is another, equally repeatable, file).
     """

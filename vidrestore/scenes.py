@@ -32,7 +32,7 @@ FLAT = 2.0  # variance in grey levels squared: blocks with less have no picture 
 
 
 class SceneDetector:
-    """Finds the first frame of every scene but the first. Holds 8 thumbnails, however long the film."""
+    """Finds the first frame of every scene but the first. Holds 8 thumbnails, however long the video."""
 
     lag = 3
     """After n frames were added, `cuts()` is final for every frame up to n - 1 - lag."""
@@ -58,7 +58,7 @@ class SceneDetector:
             self._decide(self._seen - 1 - self.lag)
 
     def finish(self) -> None:
-        """The film has ended: decide the last frames."""
+        """The video has ended: decide the last frames."""
         for frame in range(self._decided, self._seen):
             self._decide(frame)
 
@@ -74,7 +74,7 @@ class SceneDetector:
             self._cuts.append(frame)
 
     def _jump(self, at: int) -> float:
-        """How many times larger the change is than any within `lag` frames: a film that shows each picture
+        """How many times larger the change is than any within `lag` frames: a video that shows each picture
         thrice thus moves steadily.
         """
         changes = list(self._changes)
@@ -82,7 +82,7 @@ class SceneDetector:
         return changes[at] / (max(around, default=0.0) + SAME_LEVEL)
 
     def _is_new(self, at: int, least: float) -> bool:
-        """Whether the picture at a jump is new, and the old one doesn't come back, as after a flash."""
+        """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""
         held = list(self._thumbnails)
         found = novelty(held[at - 1], held[at])
         if found <= least:

@@ -173,7 +173,7 @@ def apply_by_centres(
 
 
 def _centres(spans: Sequence[Side], overlap: int) -> list[Side]:
-    """What each of the overlapping spans gives."""
+    """Return the part that each of the overlapping spans contributes."""
     cuts = [start + overlap // 2 for start, _ in spans[1:]]
     return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
 

@@ -87,7 +87,7 @@ def test_sr_makes_a_film_as_large_as_asked_for(
     [
         (("-x5",), "scale must be 2, 3 or 4 (-x4), got 5"),
         (("--height", "111"), "height must be an even number of lines, got 111"),
-        (("--height", "48"), "height 48: the video has 48 lines, and sr makes more of them, up to 192"),
+        (("--height", "48"), "--height 48: the video has 48 lines, and sr makes more of them, up to 192"),
         (("--height", "194"), "and sr makes more of them, up to 192"),
         (("--height", "96", "-x2"), "scale and height both say how large the output is"),
     ],

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 from sample_videos import write_video
+from vidrestore.scale.claims import Claims
 
 import vidrestore
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.scale.claims import Claims
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 
 NOBODY = 65534

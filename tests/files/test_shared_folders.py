@@ -15,10 +15,10 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
+from vidrestore.files.claims import Claims
 from vidrestore.files.lease import BusyError
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.work_folder import VERSION, WorkFolder
-from vidrestore.scale.claims import Claims
 from vidrestore.training.checkpoints import no_other, read_checkpoint
 from vidrestore.training.config import read_config
 from vidrestore.weights import load_model

@@ -26,7 +26,8 @@ from vidrestore.files import lease
 from vidrestore.jobs import batch, frame_journal, segmented, work_folder
 from vidrestore.media import encoders, joining, reader
 from vidrestore.restorers import base, no_change
-from vidrestore.scale import claims, shards, shared_batch
+from vidrestore.files import claims
+from vidrestore.scale import shards, shared_batch
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
 from faults import COUNTS
-from long_films import film as long_film
+from long_videos import film as long_film
 from sample_videos import write_video
 from written_videos import packets
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command, Commands
-from long_films import film as long_film
+from long_videos import film as long_film
 from sample_videos import write_video
 from written_videos import packets
 

@@ -18,7 +18,7 @@ import av
 import numpy as np
 import pytest
 from fake_restorer import Fake
-from long_films import film as long_film
+from long_videos import film as long_film
 from rgb_networks import write_weights
 from sample_videos import write_video
 from scenes_of_noise import film as frames_of_scenes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import av
 import pytest
-from odd_films import Film, write_film
+from odd_videos import Film, write_film
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError

@@ -9,7 +9,7 @@ from typing import Any
 
 import av
 import pytest
-from long_films import film
+from long_videos import film
 from sample_videos import sample_planes, video_frame, write_video
 from written_videos import described
 

@@ -14,7 +14,7 @@ import av
 import numpy as np
 import pytest
 from av.stream import Disposition
-from long_films import film
+from long_videos import film
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore

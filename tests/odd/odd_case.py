@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odd_files import KINDS, clip, made
-from odd_films import Film, write_film
+from odd_videos import Film, write_film
 
 Bytes = Callable[[], bytes]
 

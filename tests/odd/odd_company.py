@@ -13,7 +13,7 @@ import av
 import odd_files as files
 from odd_case import Case, damaged, kept, of_bytes, of_clip, of_film, refused
 from odd_files import clip, joined
-from odd_films import ASS, Film, Sound
+from odd_videos import ASS, Film, Sound
 
 HALF = Fraction(1, 2)
 

@@ -15,8 +15,8 @@ import av
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odd_films import Film, Sound, write_film
 from odd_inputs import tags_differ
+from odd_videos import Film, Sound, write_film
 
 import vidrestore
 from vidrestore.media.reader import VideoReader

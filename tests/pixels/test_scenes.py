@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cut_films import EVAL, KINDS, Pictures, Score, make_film, scenes_of, score, whip_pans
+from cut_videos import EVAL, KINDS, Pictures, Score, make_film, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
 from vidrestore.scenes import SceneDetector, novelty, thumbnail
@@ -129,7 +129,7 @@ def test_a_shifted_picture_holds_nothing_new() -> None:
     )
 
 
-# The shared clips: pytest -m data. The full table is printed by cut_films.py.
+# The shared clips: pytest -m data. The full table is printed by cut_videos.py.
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from long_films import film as long_film
+from long_videos import film as long_film
 from sample_videos import write_video
 from typer.testing import CliRunner
 

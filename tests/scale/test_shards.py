@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
-from long_films import film as long_film
+from long_videos import film as long_film
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files import lease
+from vidrestore.files import claims, lease
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.segments import Segment
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
-from vidrestore.scale import claims
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.shared_batch import ShardedBatch

@@ -19,7 +19,6 @@ from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
-from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.compressed import encoded
 from vidrestore.training.data.super_resolution import (
@@ -31,6 +30,7 @@ from vidrestore.training.data.super_resolution import (
     drawn_resizing,
     practical_small,
 )
+from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import charbonnier, flow_distance, see_differences
 from vidrestore.weights import load_model, read_card

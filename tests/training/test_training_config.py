@@ -11,7 +11,8 @@ import pytest
 from training_runs import CONFIG, write_config
 
 from vidrestore.errors import ConfigError, OptionError, VidRestoreError
-from vidrestore.training.config import DataConfig, PairDataConfig, TrainingConfig, read_config, written_config
+from vidrestore.training.config import TrainingConfig, read_config, written_config
+from vidrestore.training.data_config import DataConfig, PairDataConfig
 from vidrestore.training.networks import complete, new_network
 from vidrestore.training.tables import toml
 

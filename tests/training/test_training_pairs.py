@@ -24,11 +24,12 @@ from vidrestore.degrade import DEGRADATIONS, mean_light
 from vidrestore.errors import CheckpointError, ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
-from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
+from vidrestore.training.config import PairTrainingConfig, read_config
 from vidrestore.training.data import pairs, sources
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.mixed import Shares, degraded
 from vidrestore.training.data.pairs import PairSource, drawn_clips, drawn_pair, held_out_pairs, turned
+from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Validated

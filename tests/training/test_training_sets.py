@@ -21,12 +21,13 @@ from vidrestore.cli import main
 from vidrestore.datasets import DatasetError
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError
-from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
+from vidrestore.training.config import read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.clip_sets import ClipSetSource, drawn_set_clip
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.paired_sets import PairSetSource, drawn_set_pair
 from vidrestore.training.data.sources import make_data
+from vidrestore.training.data_config import ClipSetConfig, PairSetConfig
 from vidrestore.weights import read_card
 
 

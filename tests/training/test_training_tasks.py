@@ -15,9 +15,10 @@ from training_runs import Told
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.task_vectors import TaskVectors
-from vidrestore.training.config import PairDataConfig, PairTrainingConfig
+from vidrestore.training.config import PairTrainingConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
+from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import PairObjective
 from vidrestore.weights import load_model, read_card

@@ -48,7 +48,7 @@ def _dataset(name: str) -> Dataset:
 
 
 def _found(name: str, root: Path, split: str, layouts: Split) -> PairedImages | Sequences | None:
-    """What lies below `root` in the first layout that is there; None where none is."""
+    """Return the files below `root` by the first layout that fits; None if none does."""
     for pairs in layouts.pairs:
         if files := paired_files(root, pairs):
             return PairedImages(name, split, root, tuple(files), pairs.centred)
@@ -59,7 +59,7 @@ def _found(name: str, root: Path, split: str, layouts: Split) -> PairedImages | 
 
 
 def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError:
-    """What was looked for, what is there, what should be, and what to do."""
+    """Return a message: the place, the files found, those expected, and the way out."""
     if not root.is_dir():
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.layout}")
     for pattern, advice in dataset.refused:

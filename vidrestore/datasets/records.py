@@ -1,4 +1,4 @@
-"""What is found of a dataset: pairs of pictures, or sequences of frames, as paths."""
+"""The files of a dataset: pairs of pictures, or sequences of frames, as paths."""
 
 from __future__ import annotations
 

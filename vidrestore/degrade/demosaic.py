@@ -1,4 +1,4 @@
-"""What a sensor behind a Bayer filter and the interpolation after it make of a picture.
+"""Pictures as a sensor behind a Bayer filter sees them, after interpolation.
 
 Green is interpolated along edges and gets its bends from the colour measured there (J. Hamilton and J. Adams,
 US patent 5,629,734, 1997); red and blue follow green by their differences (D. Cok, US patent 4,642,678,

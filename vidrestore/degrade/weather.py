@@ -178,7 +178,7 @@ def _flake(radius: float, draw: np.random.Generator) -> Tensor:
 
 
 def _seen(maps: Tensor, clip: Tensor, largest: float = 1.0) -> Tensor:
-    """What of a room's maps lies on the picture."""
+    """Cut the picture out of the maps of a larger room."""
     height, width = clip.shape[2:]
     return maps[..., :height, :width].clamp(max=largest)
 

@@ -23,7 +23,7 @@ __all__ = ["ClipFigures", "Result", "Row", "evaluate", "suite_names"]
 
 
 def suite_names() -> tuple[str, ...]:
-    """What `evaluate` takes as a suite."""
+    """Return the names of the suites."""
     return ("bundled", "quick", *table_names())
 
 

@@ -137,7 +137,7 @@ def system_of(model: Model) -> str:
 
 
 def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
-    """What tells the ablations of MB-TaylorFormer V2 (Tables VIII to XII) from the released network."""
+    """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
     usual = mb_taylorformer.B
     fixed = config.embedding != usual.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"

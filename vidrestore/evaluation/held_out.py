@@ -12,9 +12,10 @@ from typing import Any
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Row, Values, Verdict
 from vidrestore.restorers.task_weights import ANY_TASK
-from vidrestore.training.config import RunConfig, SetConfig, parse_config
+from vidrestore.training.config import RunConfig, parse_config
 from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
+from vidrestore.training.data_config import SetConfig
 from vidrestore.training.objective import objective_of
 from vidrestore.training.training_events import noted
 from vidrestore.weights import Model, weights_folder
@@ -115,7 +116,7 @@ def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
 
 
 def agree(measured: Values, expected: Values) -> bool:
-    """Whether every figure expected was measured, to `AGREEMENT`."""
+    """Return True if every expected metric was measured, to `AGREEMENT`."""
     return all(
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
@@ -126,7 +127,7 @@ def _listed(card: Card) -> Mapping[str, Any]:
 
 
 def _is_recipe(config: RunConfig, card: Card) -> bool:
-    """Whether the data and the training of a recipe are those of the weights."""
+    """Return True if a recipe's data and training are those of the weights."""
     if "configuration" not in card.training:
         return False
     own = recipe_of(card)

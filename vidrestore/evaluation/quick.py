@@ -1,8 +1,8 @@
-"""The suite `quick`: any film, without anything to compare it with. How noisy it is before and after
+"""The suite `quick`: any video, without anything to compare it with. How noisy it is before and after
 restoration, and how it flickers.
 
 Flicker: what the mean of a patch of 16x16 that follows the motion changes from frame to frame. Motion is
-found in the source, for both films. Per frame it is the median over the patches, so that those that were lost
+found in the source, for both videos. Per frame it is the median over the patches, so that those that got lost
 don't count, over 0.6745, which makes it the standard deviation where the changes are Gaussian; on the 0-255
 scale, of luma (or of the first plane). Fine noise averages out in a patch; what is left is what one sees
 pulsing.
@@ -42,7 +42,7 @@ from vidrestore.options import DROPPABLE, EncoderOptions, RestoreOptions
 from vidrestore.weights import load_model
 
 Tell = Callable[[str], None]
-SECONDS = 10.0  # of a film, from its beginning
+SECONDS = 10.0  # of a video, from its beginning
 MODEL = "dust-denoise"
 PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # of the magnitudes of a normal distribution of standard deviation 1
@@ -50,7 +50,7 @@ MEDIAN_OF_NORMAL = 0.6745  # of the magnitudes of a normal distribution of stand
 
 @dataclass
 class Side:
-    """What is found of one film: its noise, its flicker frame by frame, and the frame in its middle."""
+    """The measurements of one video: its noise, its flicker frame by frame, and the frame in its middle."""
 
     estimator: NoiseEstimator
     flicker: list[float] = field(default_factory=list)
@@ -64,10 +64,10 @@ class Side:
 def evaluate_films(
     films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0
 ) -> Result:
-    """Restore the first `seconds` of each film with each of the weights, `dust-denoise` unless some are
+    """Restore the first `seconds` of each video with each of the weights, `dust-denoise` unless some are
     named, and measure both.
 
-    Raises OptionError without a film, and for weights that change its size; MediaError, CheckpointError.
+    Raises OptionError without a video, and for weights that change its size; MediaError, CheckpointError.
     """
     if not films:
         raise OptionError("quick: name at least one video: `vidrestore eval --suite quick video.mp4`")
@@ -105,7 +105,7 @@ def evaluate_films(
 
 
 def titles(films: Sequence[Path]) -> list[str]:
-    """What films are called: their names, and their paths where names repeat."""
+    """Return titles of videos: their names, or their paths if names repeat."""
     names = [film.name for film in films]
     return [name if names.count(name) == 1 else str(film) for film, name in zip(films, names, strict=True)]
 
@@ -122,7 +122,7 @@ def _contestant(name: str, device: str) -> Contestant:
 def _film(
     film: Path, title: str, contestant: Contestant, seconds: float, threads: int
 ) -> tuple[Row, list[ClipFigures], str | None]:
-    """Figures of one film, before and after, and what is wrong with it."""
+    """Figures of one video, before and after, and what is wrong with it."""
     task = contestant.system
     with TemporaryDirectory(prefix="vidrestore-") as folder:
         restored = Path(folder) / "restored.mkv"
@@ -152,7 +152,7 @@ def _film(
 
 
 def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tuple[Side, Side]:
-    """Both films measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't
+    """Both videos measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't
     flicker.
     """
     with (

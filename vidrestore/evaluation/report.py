@@ -57,7 +57,7 @@ def write_report(path: str, summary: Summary, task: str, options: RestoreOptions
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
-    """What the page shows. Both videos are decoded up to the last place that is shown."""
+    """The content of the page. Both videos are decoded up to the last place that is shown."""
     places = chosen_places(summary)
     looks = list(_looks(summary, places, options))
     title = os.path.basename(summary.source)

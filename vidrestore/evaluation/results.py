@@ -1,4 +1,4 @@
-"""What an evaluation found: one row per system and test set, beside what the paper or the manifest says."""
+"""Results of an evaluation: one row per system and test set, beside the value of the paper or manifest."""
 
 from __future__ import annotations
 

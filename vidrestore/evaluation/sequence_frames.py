@@ -1,4 +1,4 @@
-"""Frames of test sequences, from pictures or from a film."""
+"""Frames of test sequences, from pictures or from a video."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
 
 
 def film_frames(path: str) -> Iterator[Tensor]:
-    """Frames of a film by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows
-    that the film is damaged.
+    """Frames of a video by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows
+    that the video is damaged.
     """
     with VideoReader(path) as reader:
         video = reader.info.video

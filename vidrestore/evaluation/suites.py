@@ -284,7 +284,7 @@ Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictur
 def _measured_values(
     table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool
 ) -> Iterator[Entry]:
-    """What each system came to in one column: a setting, a clip's name, or the mean of all clips."""
+    """Return the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
     here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
         own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
@@ -292,8 +292,8 @@ def _measured_values(
 
 
 def belongs(table: Table, column: str, clip: ClipFigures) -> bool:
-    """Whether a column is of what was measured: of its clip, in a table by clips, or else of its setting; the
-    average is of all.
+    """Return True if a column belongs to a measurement: by its clip, in a table by clips, or else of its
+    setting; the average is of all.
     """
     return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
 

@@ -62,7 +62,7 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
 
 
 def same_file(first: Path, second: Path) -> bool:
-    """Do two names lead to one file, through links of both kinds? A name that leads nowhere is no file."""
+    """Return True if two names lead to one file, through links of both kinds."""
     try:
         return os.path.samefile(first, second)
     except OSError:

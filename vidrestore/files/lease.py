@@ -2,7 +2,7 @@
 
 The lock is the system's own on an open file (flock), which is gone with its process however that ends. What
 the file says is for messages, and for machines that share the folder but not the lock: they go by how long
-ago its holder touched it. Jobs (`jobs.work_folder`), shards (`scale.claims`) and training runs
+ago its holder touched it. Jobs (`jobs.work_folder`), shards (`files.claims`) and training runs
 (`training.checkpoints`) all use what is here.
 """
 
@@ -30,7 +30,8 @@ except ImportError:  # Windows: only what the file says counts
 
 LEASE = 600.0  # seconds without a sign of life after which a process on another machine counts as dead
 BEAT = 30.0  # seconds between two signs of life
-LONGEST = 4096  # bytes of a lock; ours have 120
+LONGEST = 4096  # bytes of a lock or claim
+WIDTH = 256  # bytes that ours have: what is written over one hides what was there
 _NAMES = {"host": str, "pid": range(1, 1 << 31)}
 
 
@@ -113,9 +114,7 @@ class Lock:
         )
 
     def _write(self) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        os.write(self._descriptor, json.dumps(this_process() | {"shared": self.shared}).encode())
+        write_holder(self._descriptor, shared=self.shared)
 
     def beat(self) -> None:
         """Show a sign of life, if it is time for one."""
@@ -153,18 +152,24 @@ def heartbeat(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def this_process() -> dict[str, Any]:
-    """What names this process to others, on other machines too."""
+    """Return the name of this process for others, on other machines too."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot()}
 
 
 def holder_of(descriptor: int) -> dict[str, Any]:
-    """What an open lock or claim says of its holder; nothing if it says nothing."""
+    """Return the holder that an open lock or claim names; an empty one if none."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         found = parse_object(os.read(descriptor, LONGEST), _NAMES)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found.get("boot"), str | None) else {}
+
+
+def write_holder(descriptor: int, **more: Any) -> None:
+    """Write this process into an open lock or claim, in one step over what was there."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, json.dumps(this_process() | more).ljust(WIDTH).encode())
 
 
 def touch(descriptor: int, path: Path) -> None:
@@ -200,7 +205,7 @@ def _here() -> set[str | None]:
 
 
 def _boot() -> str | None:
-    """What names this start of this machine, in containers too."""
+    """Return the name of this start of this machine, in containers too."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -224,7 +229,7 @@ def is_own(status: os.stat_result, folder: Path) -> bool:
 
 
 def probe(folder: Path) -> os.stat_result:
-    """What the system says of a file that this process creates in a folder."""
+    """Return the status of a file that this process creates in a folder."""
     path = folder / f".{secrets.token_hex(8)}.partial"
     descriptor = create_new(path)
     try:

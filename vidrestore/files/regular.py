@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class UnexpectedFileError(OSError):
-    """What is there is no regular file, or too large; `filename` names it, `strerror` says what it is."""
+    """Not a regular file, or too large; `filename` names it, `strerror` gives the reason."""
 
 
 def private_mode(folder: Path) -> int:

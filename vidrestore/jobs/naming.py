@@ -143,7 +143,7 @@ def listed_sources(path: str) -> list[str]:
 
 
 def are_many(sources: Sequence[str]) -> bool:
-    """Whether what is given stands for any number of films, not for one that is named."""
+    """Return True if sources stand for any number of videos, not for one that is named."""
     return len(sources) != 1 or _is_many(sources[0])
 
 

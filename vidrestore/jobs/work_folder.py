@@ -7,7 +7,7 @@ run goes on from there.
     000000.segment  each finished segment (`media.segment_file`)
     000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
     named.json      the film is whole and about to get its name
-    *.claim         who of several shards works on what (`scale.claims`)
+    *.claim         who of several shards works on what (`files.claims`)
 
 Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies
 in the folder beside that even if the rest lies in another, so that there is one job at a time for one output.

@@ -29,7 +29,7 @@ class Encoder:
     device: str | None = None  # the hardware that it needs; never chosen unless asked for
 
     def is_built(self) -> bool:
-        """Does this FFmpeg have the encoder? Those that need no device are in all of PyAV's wheels."""
+        """Return True if this FFmpeg has the encoder; PyAV's wheels have all that need no device."""
         if self.device is None:
             return True
         import av

@@ -280,7 +280,7 @@ def _check_own_settings(options: EncoderOptions) -> None:
 
 
 def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
-    """What an encoder needs, besides its number of threads, to give the same bits in every run."""
+    """Return the settings with which an encoder repeats its bits, for a number of threads."""
     if encoder in ("libx264", "libx264rgb"):
         return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
     if encoder == "libx265":

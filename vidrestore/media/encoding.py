@@ -252,7 +252,7 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Sca
 
 
 def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
-    """Does an encoder take pictures of this size with these options?"""
+    """Return True if an encoder takes pictures of this size with these options."""
     import av
 
     context: Any = av.CodecContext.create(encoder, "w")

@@ -1,4 +1,4 @@
-"""Segments become one film: their packets get the plan's times, the other streams come beside them, nothing
+"""Segments become one video: their packets get the plan's times, the other streams come beside them, nothing
 is encoded.
 
 Decoding times follow from the times of showing alone: packet n is decoded when picture n - d is shown, where
@@ -39,7 +39,7 @@ class JoinedFile:
         self._delay = min(delay, len(pts) - 1)
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Raise MediaError where a segment was encoded in another way than this film says."""
+        """Raise MediaError where a segment was encoded in another way than this video says."""
         if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
             raise MediaError(
                 f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "

@@ -34,7 +34,7 @@ _LARGEST_TIMESCALE = 2**31 - 1
 
 @dataclass
 class Times:
-    """What a file says about its frames, in ticks of its own time base."""
+    """Frame times of a file, in ticks of its own time base."""
 
     count: int = 0
     total: int = 0  # the sum of all pts: any one that differs shows
@@ -174,7 +174,7 @@ class Muxer:
             self.copier.start()
 
     def _still_true(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Without the time code of the film's first frame, where that is left out."""
+        """Without the time code of the video's first frame, where that is left out."""
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata

@@ -62,7 +62,7 @@ def png(picture: NDArray[np.uint8]) -> bytes:
 
 
 def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
-    """What `taken` takes of the picture in a file, which is decoded while the file is open."""
+    """Return the result of `taken` for the picture in a file, decoded while the file is open."""
     demuxer = _DEMUXERS.get(path.suffix.lower())
     if demuxer is None:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")

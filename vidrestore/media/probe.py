@@ -1,4 +1,4 @@
-"""What is in a video file: opened safely, described completely, the first frames decoded where the header
+"""The content of a video file: opened safely, described completely, the first frames decoded where the header
 doesn't say.
 """
 

@@ -55,10 +55,10 @@ class StoredPacket(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """What a finished segment says of itself.
+    """The facts that a finished segment records.
 
     `delay`: by how many pictures decoding must run ahead of showing. `head`: digest of the encoder's
-    extradata, the same in all segments of a film. `label`: what the writer was given to tell this segment
+    extradata, the same in all segments of a video. `label`: what the writer was given to tell this segment
     from others.
     """
 
@@ -79,7 +79,7 @@ class SegmentWriter:
     def __init__(
         self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: Scale = 1, first: int = 0
     ) -> None:
-        """`first` is the number of the segment's first frame in the film, for messages."""
+        """`first` is the number of the segment's first frame in the video, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
         self.frames = 0
         self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None

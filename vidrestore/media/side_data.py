@@ -1,4 +1,4 @@
-"""What rides on a source's frames and is lost when they are encoded anew, in words."""
+"""Side data of frames that is lost when they are encoded again, in words."""
 
 from __future__ import annotations
 

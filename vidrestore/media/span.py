@@ -1,4 +1,4 @@
-"""A part of a film: which frames are meant, and what of its other streams and chapters goes with them."""
+"""A part of a video: which frames are meant, and what of its other streams and chapters goes with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APART = 10  # seconds: further than streams of one moment lie apart in a file, o
 
 @dataclass(frozen=True)
 class Span:
-    """The frames with start <= pts < stop, in ticks of the video stream; None is the film's own beginning or
+    """The frames with start <= pts < stop, in ticks of the video stream; None is the video's own beginning or
     end.
 
     An output that has a `start` begins there at time 0.
@@ -29,7 +29,7 @@ WHOLE = Span()
 
 
 class Cut:
-    """What lies in a span, in seconds of the source's clock: packets that begin in it, each to be asked for
+    """The content of a span, in seconds of the source's clock: packets that begin in it, each to be asked for
     in the file's order.
 
     Subtitles that are on screen when the span begins are kept from there on. A further video stream begins at
@@ -42,7 +42,7 @@ class Cut:
         self._keys: dict[int, Fraction] = {}  # the time at which each further video stream begins
 
     def keeps(self, packet: Packet[Any]) -> bool:
-        """Does the packet belong to the span? A subtitle that reaches beyond it is shortened."""
+        """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
         from av.stream import Disposition
 
         begins = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
@@ -82,7 +82,7 @@ class Cut:
         return self.stop is None or decoded < self.stop
 
     def passed(self, packet: Packet[Any]) -> bool:
-        """Is everything that the span holds certainly before this packet?"""
+        """Return True if all packets of the span certainly come before this one."""
         time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
         return self.stop is not None and time is not None and time >= self.stop + APART
 

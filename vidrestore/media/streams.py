@@ -141,7 +141,7 @@ def pipe_warning(source: SourceInfo) -> str | None:
 
 
 def other_kinds(source: SourceInfo) -> list[str]:
-    """What a source has besides the video: "audio", "subtitles", "chapters" and so on, sorted."""
+    """Return the kinds of streams beside the video: "audio", "subtitles", "chapters" and so on, sorted."""
     return sorted(
         {DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set())
     )

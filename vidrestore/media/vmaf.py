@@ -1,4 +1,4 @@
-"""VMAF of a film, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of
+"""VMAF of a video, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of
 video, 16 to 235, in 8 bits.
 """
 
@@ -27,7 +27,7 @@ INSTALL = 'pip install "vidrestore[metrics]"'
 
 
 class Vmaf:
-    """VMAF of one clip, in an FFmpeg of its own; a context that holds both films, stored without loss in a
+    """VMAF of one clip, in an FFmpeg of its own; a context that holds both videos, stored without loss in a
     temporary folder.
     """
 
@@ -102,7 +102,7 @@ def _scores(log: Mapping[str, Any]) -> Iterator[float]:
 
 
 class LosslessFilm:
-    """A film of gray levels as luma in the range of video, in 8 bits (FFV1)."""
+    """A video of gray levels as luma in the range of video, in 8 bits (FFV1)."""
 
     def __init__(self, path: Path, height: int, width: int) -> None:
         self._container = av.open(str(path), "w")

@@ -20,6 +20,6 @@ def build(config: dict[str, Any]) -> Dust | SigmaDust:
 
 
 def config_of(network: Dust | SigmaDust) -> dict[str, Any]:
-    """What `build` takes to make the network again."""
+    """Return the settings from which `build` makes the network again."""
     kind = "printed" if isinstance(network, Dust) else "sigma"
     return {"kind": kind, **asdict(network.config)}

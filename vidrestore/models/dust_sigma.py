@@ -101,7 +101,7 @@ class SigmaDust(nn.Module):
         return nn.Parameter(coefficients)
 
     def measure(self, patches: Tensor) -> Tensor:
-        """What the network is given of clean patches, as `Dust.measure`: here the patches themselves."""
+        """Return the network's input for clean patches, as `Dust.measure`: here the patches themselves."""
         return patches
 
     def _number(self, blocks: int, start: float) -> nn.Parameter:

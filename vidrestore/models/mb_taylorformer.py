@@ -137,7 +137,7 @@ SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
 def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
-    """What makes the map of a branch, counted from 0."""
+    """Return the embedding that makes the map of a branch, counted from 0."""
     if config.embedding == "deformable":
         return DeformableEmbedding(channels, config.offset_limit)
     return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)

@@ -31,5 +31,5 @@ def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
 
 
 def settings_of(config: MBTaylorFormerConfig) -> dict[str, Any]:
-    """What `build` takes to make the network again, whatever becomes of SIZES, as JSON has it."""
+    """Return the settings from which `build` makes the network, as JSON values, independent of SIZES."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}

@@ -27,8 +27,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """What paper and released code do differently; the defaults are the code's, which its weights need. The
-    paper's value after `paper`.
+    """Differences of the paper and the released code; the defaults are the code's, which its weights need.
+    The paper's value after `paper`.
     """
 
     focus_power: int = 8  # p of phi(x) = relu(x)^p, scaled; paper 4
@@ -145,8 +145,8 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the pixels of a map tell each other: sums over keys of their features, with and without the values
-    beside them.
+    """The sums through which the pixels of a map attend to each other: sums over keys of their features, with
+    and without the values beside them.
 
     (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. They
     add over the strips of a map.

@@ -20,8 +20,8 @@ SIDE = 64  # pixels along the side of the only input that the released networks 
 
 @dataclass(frozen=True)
 class Locality:
-    """What a token of a compact network sees: `window` patches along the side of a window, `reach` frames
-    before and after its own.
+    """The neighbourhood of a token in a compact network: `window` patches along the side of a window, `reach`
+    frames before and after its own.
     """
 
     window: int = 4
@@ -63,8 +63,8 @@ def frequencies(frames: int) -> Tensor:
 
 
 def positional_encoding(frames: int, channels: int, height: int, width: int) -> list[Tensor]:
-    """What the released networks add to the features (C, H, W) of each frame: a wave along one axis,
-    spreading over the others, in float64.
+    """Return the waves that released networks add to the features (C, H, W) of each frame: a wave along one
+    axis, spreading over the others, in float64.
 
     The paper (Eq. 10) encodes time, row and column along the channels. The release hands frames to its
     library where that expects channels: the waves run along channel, row and column, and the frame picks the
@@ -205,7 +205,7 @@ class Attention(nn.Module):
         return normalised(maps, self.norm)
 
     def prepare(self, normal: Tensor) -> Prepared:
-        """What frames that attend to normalised maps (B, C, H, W) need of them."""
+        """Return the part of normalised maps (B, C, H, W) that attending frames need."""
         # both before either is cut, which leaves fewer gaps in memory
         key, value = (self.key(normal), self.value(normal))
         return Prepared(self.grid.cut(key), self.grid.cut(value))

@@ -106,7 +106,7 @@ class Window:
         self._fed = [Recent[Tensor](sight) for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:
-        """What enters block `depth` for a frame; behind the last block, what it gives."""
+        """Return the input of block `depth` for a frame; for one past the last block, its output."""
         if depth:
             return self._fed[depth - 1].get(frame, lambda: self._feed(depth - 1, frame))
         features = self.clip.features(self.indices[frame])
@@ -139,7 +139,7 @@ class Window:
         return attention.finish(self.maps(depth, frame), normal, tokens)
 
     def _prepare(self, depth: int, frame: int, attention: Attention) -> Prepared:
-        """What a block's attention needs of a frame."""
+        """Return the part of a frame that a block's attention needs."""
         return attention.prepare(attention.normal(self.maps(depth, frame)))
 
     def _forget(self, depth: int) -> None:

@@ -162,8 +162,8 @@ class FeedForward(nn.Module):
             near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """What neighbours are given of maps (B, C, H, W): normalised maps, in compact networks the maps
-        themselves.
+        """Return the part of maps (B, C, H, W) that neighbours see: normalised maps, in compact networks the
+        maps themselves.
         """
         return normalised(maps, self.norm) if self.norm else maps
 
@@ -186,7 +186,7 @@ class JointFeedForward(nn.Module):
         near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """What neighbours are given of maps (B, C, H, W)."""
+        """Return the part of maps (B, C, H, W) that neighbours see."""
         squeezed: Tensor = self.squeeze(maps)
         return squeezed
 
@@ -217,7 +217,7 @@ class Block(nn.Module):
             self.alone = residual_blocks(2 * config.propagation, config.features)
 
     def feed_alone(self, maps: Tensor) -> Tensor:
-        """What frames of maps (B, C, H, W) become, each for itself."""
+        """Transform frames of maps (B, C, H, W), each for itself."""
         fed: Tensor = self.alone(maps)
         return fed
 
@@ -321,7 +321,7 @@ class VsrTransformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What features are computed in; flow and frames stay in float32 or better."""
+        """The type of features; flow and frames stay in float32 or better."""
         return next(self.extractor.parameters()).dtype
 
     def extract(self, pictures: Tensor) -> Tensor:

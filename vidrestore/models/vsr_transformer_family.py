@@ -62,5 +62,5 @@ def build_flow(config: dict[str, Any]) -> Spynet:
 
 
 def config_of(network: VsrTransformer) -> dict[str, Any]:
-    """What `build` takes to make the network again, whatever becomes of SIZES."""
+    """Return the settings from which `build` makes the network again, independent of SIZES."""
     return asdict(network.config)

@@ -43,7 +43,7 @@ def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:
     scale = Fraction(options.height, height)
     if not 1 < scale <= native:
         raise OptionError(
-            f"height {options.height}: the video has {height} lines, and sr makes more of them, up to "
+            f"`height={options.height}`: the video has {height} lines, and sr makes more of them, up to "
             f"{native * height}"
         )
     return int(scale) if scale.denominator == 1 else scale

@@ -52,8 +52,8 @@ class RgbClipRestorer(ClipRestorer):
 
     Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
     `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
-    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output, by default the network's;
-    what a network enlarges further is made smaller again, antialiased.
+    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output, by default the network's; a
+    larger result is downscaled, antialiased.
     """
 
     def __init__(

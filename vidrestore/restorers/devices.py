@@ -52,9 +52,7 @@ def device_name(device: torch.device | str) -> str:
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
-    """Return True if products are done in bf16: "auto" takes it if the device multiplies it faster than
-    fp32.
-    """
+    """Return True for products in bf16: "auto" takes it if the device multiplies it faster than fp32."""
     if precision != "auto":
         return precision == "bf16"
     return (

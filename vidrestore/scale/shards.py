@@ -16,7 +16,9 @@ from itertools import islice
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener
+from vidrestore.files import claims as leases
 from vidrestore.files.atomic import remove_partials, write_problem
+from vidrestore.files.claims import Claims, claims_in
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
 from vidrestore.jobs.finished import (
@@ -35,8 +37,6 @@ from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.options import RestoreOptions
-from vidrestore.scale import claims as leases
-from vidrestore.scale.claims import Claims, claims_in
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
 # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one

@@ -16,13 +16,13 @@ from typing import Protocol
 
 from vidrestore.errors import PlanError, VidRestoreError
 from vidrestore.events import Warned
+from vidrestore.files.claims import Claims, bury, counts
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import ignore
 from vidrestore.jobs.request import Request, open_job
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.restorers.base import Restorer, load_restorer
-from vidrestore.scale.claims import Claims, bury, counts
 from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
 
 DEATHS = 3  # of workers at the same segment, after which it is not tried again

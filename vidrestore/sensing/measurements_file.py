@@ -1,8 +1,8 @@
-"""Measurements of a film in one `.safetensors` file: written frame by frame, read clip by clip, with all that
-makes it a film again.
+"""Measurements of a video in one `.safetensors` file: written frame by frame, read clip by clip, with all
+that makes it a video again.
 
-Three tensors, in this order, so that a film of unknown length can be written in one pass (the header of fixed
-size comes first and is filled in last):
+Three tensors, in this order, so that a video of unknown length can be written in one pass (the header of
+fixed size comes first and is filled in last):
 
     measurements  (F, P, M) F16 or F32: F frames, P patches, M measurements of each, on the 0-255 scale
     pts           (F,) I64: when each frame begins, in ticks of `video.time_base`
@@ -60,7 +60,7 @@ _PLAIN = ("index", "codec", "width", "height", "pix_fmt", "rotation", "interlace
 
 @dataclass(frozen=True)
 class Measured:
-    """What a file of measurements says about itself; the fields are explained above."""
+    """The header of a file of measurements; the fields are explained above."""
 
     model: str
     sha256: str

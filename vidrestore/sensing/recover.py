@@ -51,7 +51,7 @@ def recover(
     on_event: Listener | None = None,
     **overrides: Any,
 ) -> Summary:
-    """Make a film from the measurements in `source`, with the times, size, colour and rotation of the one
+    """Make a video from the measurements in `source`, with the times, size, colour and rotation of the one
     that was measured.
 
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
@@ -92,7 +92,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None, device:
 
 
 def recovered_info(measured: Measured) -> SourceInfo:
-    """The measured film as a source that has nothing but the video, and no file behind it."""
+    """The measured video as a source that has nothing but the video, and no file behind it."""
     return SourceInfo(path=PIPE, container="", video=measured.video, streams=())
 
 

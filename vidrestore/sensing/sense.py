@@ -1,5 +1,5 @@
-"""Compressed sensing of film: `sense` keeps a few measurements of every patch, `recover` makes the film again
-from those alone.
+"""Compressed sensing of video: `sense` keeps a few measurements of every patch, `recover` makes the video
+again from those alone.
 
 As in the DUST paper (Section IV): patches lie side by side, each is multiplied by the network's own sensing
 matrix, and a patch is recovered together with those at the same place in the other frames of a clip of 20.
@@ -63,9 +63,9 @@ def sense(
     on_event: Listener | None = None,
     **overrides: Any,
 ) -> Summary:
-    """Measure the film `source` into the `.safetensors` file `output`; done when it returns.
+    """Measure the video `source` into the `.safetensors` file `output`; done when it returns.
 
-    `source` is a path, or "-" for a y4m film on standard input. `overrides` are fields of SenseOptions
+    `source` is a path, or "-" for a y4m video on standard input. `overrides` are fields of SenseOptions
     (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
     then there is no output.
     """
@@ -191,7 +191,7 @@ def _description(info: SourceInfo, model: Model, options: SenseOptions) -> Measu
 class Sensor:
     """Takes the measurements of one frame after another, with noise of standard deviation `sigma` on them.
 
-    The noise follows from the seed and a frame's place in the film alone.
+    The noise follows from the seed and a frame's place in the video alone.
     """
 
     def __init__(

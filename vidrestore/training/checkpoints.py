@@ -59,7 +59,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What was written. Raises CheckpointError for a file that is damaged or no checkpoint."""
+    """Read a checkpoint. Raises CheckpointError for a file that is damaged or not a checkpoint."""
     try:
         check_regular(path)
         with zipfile.ZipFile(path) as archive:

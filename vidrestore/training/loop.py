@@ -264,7 +264,7 @@ class Run:
 
     @property
     def due(self) -> bool:
-        """Whether a validation is."""
+        """Return True if a validation is due."""
         settings, judged = self.config.training, self.curve[-1]["step"] if self.curve else 0
         return judged < self.step and (
             self.step % settings.validate_every == 0 or self.step >= settings.steps
@@ -431,7 +431,7 @@ class Run:
             )
 
     def _is_default(self, name: str) -> bool:
-        """Whether a value that an earlier version didn't have is left as it was then."""
+        """Return True if a value that an earlier version lacked has its default."""
         section, _, key = name.partition("] ")
         if section == "[model":
             return key not in self.config.model

@@ -15,8 +15,9 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.models.spynet import Spynet
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.training.config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig, RunConfig
+from vidrestore.training.config import RunConfig
 from vidrestore.training.data.pairs import task_indices
+from vidrestore.training.data_config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig
 from vidrestore.training.objective import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model

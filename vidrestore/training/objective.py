@@ -1,4 +1,4 @@
-"""What networks are trained for and judged by: groups of patches, measured and made noisy, or degraded
+"""Objectives: how networks are trained and judged: groups of patches, measured and made noisy, or degraded
 pictures, to be given back.
 """
 
@@ -17,16 +17,11 @@ from vidrestore.models.fast.linear import Linear, PlainLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import (
-    ClipTrainingConfig,
-    FlowDataConfig,
-    PairTrainingConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from vidrestore.training.config import ClipTrainingConfig, PairTrainingConfig, RunConfig, TrainingConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.data_config import FlowDataConfig
 from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 
@@ -303,7 +298,7 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 
 
 class GroupNetwork(Protocol):
-    """What training asks of a network, which is an nn.Module besides."""
+    """The methods that training needs of a network, beside those of nn.Module."""
 
     config: Any  # a dataclass with at least `patch`, the side of its patches
 

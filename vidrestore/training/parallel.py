@@ -39,7 +39,7 @@ class Together:
 
     @property
     def first(self) -> bool:
-        """Whether it is this process that judges, writes and tells."""
+        """True if this process validates, writes and reports."""
         return self.share.rank == 0
 
     @property
@@ -61,7 +61,7 @@ class Together:
             part.copy_(mean.view_as(part))
 
     def told(self, found: T) -> T:
-        """What the first process has found."""
+        """Return the value of the first process."""
         if self.alone:
             return found
         told: list[Any] = [found]
@@ -119,5 +119,5 @@ def processes(device: str) -> Iterator[tuple[Together, torch.device]]:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that prints."""
+    """Return True if this process is the one that prints."""
     return os.environ.get("RANK", "0") == "0"

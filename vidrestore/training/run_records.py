@@ -1,4 +1,4 @@
-"""What a run leaves beside its checkpoint: a log with a line per step, and a picture of the loss and the
+"""Records of a run beside its checkpoint: a log with a line per step, and a picture of the loss and the
 held-out figures.
 """
 
@@ -146,7 +146,7 @@ def _values(line: bytes) -> dict[str, Any] | None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """What goes wrong while a record is written, in words."""
+    """Put errors of writing a record into words."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a training run tells whoever listens."""
+"""Events of a training run."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found of one entry. "absent" are weights that were not pulled: nothing is wrong with
+    """The verdict of `verify` on one entry. "absent" are weights that were not pulled: nothing is wrong with
     them.
     """
 
@@ -134,7 +134,7 @@ def _is_absent(source: str, folder: Path | None) -> bool:
 
 
 def _is_place(source: str) -> bool:
-    """Whether weights are named by an address or a path, not by their name in the manifest."""
+    """Return True if weights are named by an address or a path, not by their name in the manifest."""
     return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
 
 

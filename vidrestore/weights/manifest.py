@@ -1,4 +1,4 @@
-"""What weights there are: `weights/manifest.json`, read and checked in full before any entry is believed.
+"""The list of weights: `weights/manifest.json`, read and checked in full before any entry is believed.
 
     {"version": 1, "weights": [{
       "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma":
@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Card:
-    """What one file of weights is: how to build its network, what it is for, where it came from.
+    """The card of one file of weights: how to build its network, what it is for, where it came from.
 
     `parameters` says what the task may ask of it ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4});
     `training` names data and command; `measured` holds held-out figures. `sha256` and `bytes` are those of

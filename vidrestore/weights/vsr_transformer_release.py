@@ -120,7 +120,7 @@ def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_constant(name: str, found: Tensor, expected: Tensor) -> None:
-    """What a network can't learn must be what ours computes with."""
+    """Raise an error if constants of the checkpoint differ from those of our network."""
     if found.shape != expected.shape or not torch.allclose(found.double(), expected.double(), rtol=1e-3):
         raise ValueError(
             f"{name} is {found.flatten().tolist()}, but this network computes with "

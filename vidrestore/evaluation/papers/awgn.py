@@ -42,8 +42,8 @@ Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the network is for a sigma: the planes' are others than that of R, G, B, so one that is for a
-    single sigma isn't.
+    """Return True if the network is for a sigma: the planes' are others than that of R, G, B, so one that is
+    for a single sigma isn't.
     """
     return contestant.model is None or not isinstance(contestant.network, Dust)
 
@@ -99,7 +99,7 @@ def _judged(
 
 
 def denoiser(contestant: Contestant) -> Denoiser:
-    """What a system makes of a noisy video."""
+    """Yield the frames of a noisy video restored by a system."""
     if contestant.system == GIVEN:
         return lambda noisy, sigma: iter(noisy)
     options = RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")

@@ -55,8 +55,8 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Whether the weights are for a column: by their patches and rate and, where the card tells it, their
-    noise (or that there is none).
+    """Return True if the weights are for a column: by their patches and rate and, where the card tells it,
+    their noise (or that there is none).
     """
     if contestant.system == GIVEN:
         return True

@@ -1,4 +1,4 @@
-"""What the systems that DUST is held against have in common: they recover groups of patches from
+"""The common part of the baselines of DUST: they recover groups of patches from
 measurements, and are called alike.
 """
 

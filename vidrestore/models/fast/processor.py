@@ -1,4 +1,4 @@
-"""What the processor can do."""
+"""Abilities of the processor."""
 
 from __future__ import annotations
 

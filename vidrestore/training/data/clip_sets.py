@@ -14,11 +14,11 @@ from vidrestore import datasets
 from vidrestore.datasets import DatasetError, FrameSequence, Sequences
 from vidrestore.degrade import imresize
 from vidrestore.models.vsr_transformer import SCALE
-from vidrestore.training.config import ClipSetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.paired_sets import at_once
 from vidrestore.training.data.pairs import as_stored
 from vidrestore.training.data.super_resolution import HeldOutClips, drawn_symmetry
+from vidrestore.training.data_config import ClipSetConfig
 
 MARGIN = 2  # small pixels around a crop that bicubic resizing sees
 
@@ -114,7 +114,7 @@ def _made_small(large: Tensor, top: int, left: int, side: int) -> Tensor:
 def clip_set_data(
     config: ClipSetConfig, folder: Path, seed: int, count: int
 ) -> tuple[ClipSetSource, HeldOutClips]:
-    """What to train on, and `count` held-out clips of what is judged, the same for every run. Raises
+    """Return training data, and `count` held-out clips of what is judged, the same for every run. Raises
     DatasetError.
     """
     root = folder / config.folder

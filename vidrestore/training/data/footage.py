@@ -22,8 +22,8 @@ from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
-from vidrestore.training.config import LARGEST_CROP
 from vidrestore.training.data.decoded import Decoded
+from vidrestore.training.data_config import LARGEST_CROP
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -118,7 +118,7 @@ class Footage:
         return self._codings[path]
 
     def _chosen(self, draw: np.random.Generator) -> tuple[bool, Path]:
-        """Whether it is a photo, and the file."""
+        """Return if it is a photo, and the file."""
         still = bool(draw.random() < self.still_share)
         paths = self.stills if still else self.clips
         return still, paths[draw.integers(len(paths))]
@@ -197,7 +197,7 @@ def drawn_place(size: Sequence[int], format: PixelFormat, side: int, draw: np.ra
 
 
 def parts(planes: Window, format: PixelFormat, place: Place) -> Window:
-    """What all frames of a clip have at a place."""
+    """Return the part of all frames of a clip at a place."""
     cut = []
     for plane in planes:
         down, right = (

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from vidrestore import datasets
 from vidrestore.datasets import PairedImages
-from vidrestore.training.config import PairSetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, turned
+from vidrestore.training.data_config import PairSetConfig
 
 T = TypeVar("T")
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
@@ -61,8 +61,8 @@ def drawn_set_pair(pairs: PairedImages, side: int, draw: np.random.Generator) ->
 def pair_set_data(
     config: PairSetConfig, folder: Path, seed: int, count: int
 ) -> tuple[PairSetSource, HeldOutPairs]:
-    """What to train on, and `count` held-out crops of every dataset that is judged, the same for every run.
-    Raises DatasetError.
+    """Return training data, and `count` held-out crops of every dataset that is judged, the same for every
+    run. Raises DatasetError.
     """
     root = folder / config.folder
     trained = _found(config.dataset, root, config.split)

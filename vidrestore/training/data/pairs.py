@@ -11,10 +11,11 @@ from torch import Tensor
 
 from vidrestore.degrade import means_of_light, motion
 from vidrestore.errors import ConfigError
-from vidrestore.training.config import TASK_OF, PairDataConfig
+from vidrestore.training.config import TASK_OF
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.mixed import Shares, degraded
+from vidrestore.training.data_config import PairDataConfig
 
 EXPOSURES = (3, 5, 7)  # frames that one blurred frame is the mean of
 MEAN_SHARE = 0.25  # of blurred crops, which are such means; the others are blurred along a drawn way

@@ -1,4 +1,4 @@
-"""What a run is trained on and judged by, made from what its configuration names."""
+"""Training and held-out data of a run, from its configuration."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
-from vidrestore.training.config import (
-    ClipDataConfig,
-    ClipSetConfig,
-    DataConfig,
-    FlowDataConfig,
-    PairDataConfig,
-    PairSetConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.data.batches import Source
 from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
@@ -34,6 +25,14 @@ from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.paired_sets import pair_set_data
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
+from vidrestore.training.data_config import (
+    ClipDataConfig,
+    ClipSetConfig,
+    DataConfig,
+    FlowDataConfig,
+    PairDataConfig,
+    PairSetConfig,
+)
 
 FRAMES = 20  # tokens of a group, the paper's clip length
 VALIDATION_GROUPS = 1200
@@ -69,7 +68,8 @@ IN_MEMORY = Reading()
 
 
 def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
-    """What to train on, and held-out data for the run's objective, the same for every run of a configuration.
+    """Return training data, and held-out data for the run's objective, the same for every run of a
+    configuration.
 
     What `data.validation` names is held out; without any, the network is judged on what it is trained on.
     Raises ConfigError, and DatasetError for one of the papers' datasets that isn't there; MediaError for a

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.scale import claims
-from vidrestore.scale.claims import Claims
+from vidrestore.files import claims
+from vidrestore.files.claims import Claims
 
 ELSEWHERE = {"host": "elsewhere", "pid": 1, "boot": "another"}
 
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("vidrestore.scale.claims.time", made)
+    monkeypatch.setattr("vidrestore.files.claims.time", made)
     return made
 
 

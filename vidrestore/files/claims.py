@@ -1,4 +1,4 @@
-"""Which of several processes does what: claims, as files in a folder that all of them see.
+"""Claims: the lease of a part of a job, as a file in a folder that all processes see.
 
 A claim is a file NAME.GENERATION.claim, made in one step in which only one can succeed. Its holder touches it
 every `BEAT` seconds; one that nobody has touched for `LEASE` seconds may be taken over, by making the file of
@@ -14,7 +14,6 @@ progress of all.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -26,14 +25,13 @@ from typing import Any
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.files.checked_json import read_object
-from vidrestore.files.lease import LONGEST, heartbeat, holder_of, this_process, touch, try_lock
+from vidrestore.files.lease import LONGEST, heartbeat, holder_of, this_process, touch, try_lock, write_holder
 from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
 POLL = 0.5  # seconds between two looks
 NOTE = 0.5  # seconds between two counts
-WIDTH = 256  # bytes of a claim: what is written over it hides what was there
 
 _CLAIM = re.compile(r"(\w+)\.(\d+)\.claim")
 
@@ -48,9 +46,8 @@ class Claims:
         self.folder, self.beat, self.owner = folder, beat, owner
         self._noted = 0.0
         self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
-        self._seen: dict[
-            Path, tuple[tuple[int, int], float]
-        ] = {}  # how a claim of others looked, and since when
+        # how a claim of others looked, and since when
+        self._seen: dict[Path, tuple[tuple[int, int], float]] = {}
         self._beating = ExitStack()
 
     def __enter__(self) -> Claims:
@@ -106,11 +103,7 @@ class Claims:
 
     def _write(self, descriptor: int, count: int) -> None:
         with suppress(OSError):  # nothing depends on it
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(
-                descriptor,
-                json.dumps(this_process() | {"owner": self.owner, "count": count}).ljust(WIDTH).encode(),
-            )
+            write_holder(descriptor, owner=self.owner, count=count)
 
     def release(self, name: str) -> None:
         """Give up a claim."""

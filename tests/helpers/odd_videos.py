@@ -13,7 +13,7 @@ from typing import Any
 
 import av
 import numpy as np
-from long_films import cover_packets
+from long_videos import cover_packets
 from sample_videos import sample_planes, video_frame
 
 ASS = """[Script Info]
