@@ -24,6 +24,7 @@ from long_films import film as long_film
 from sample_videos import write_video
 from written_videos import packets
 
+from vidrestore.files.atomic import Partial
 from vidrestore.media.reader import VideoReader
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
@@ -290,6 +291,33 @@ def test_too_little_memory_is_said_in_one_line_and_work_goes_on(
 
 
 # Others
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to give files away")
+@BOTH
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file", "work folder"])
+def test_what_another_user_has_planted_is_left_alone(
+    commands: Commands, noise: Path, tmp_path: Path, encoder: str, kind: str
+) -> None:
+    output, victim = tmp_path / "out.mkv", tmp_path / "victim"
+    victim.write_text("precious")
+    partial = Partial(output)
+    partial.discard()
+    planted = partial.path if kind != "work folder" else work_of(output)
+    if kind == "work folder":
+        planted.mkdir()
+        (planted / "lock").symlink_to(victim)
+    elif kind == "file":
+        planted.write_text("theirs")
+    else:
+        planted.symlink_to(victim if kind == "link" else tmp_path / "nowhere")
+    os.chown(planted, 12345, 12345, follow_symlinks=False)
+    before = sorted((path.name, os.lstat(path)[:9]) for path in (planted, victim))
+    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    assert code == (kind == "work folder") and "Traceback" not in said, said
+    after = sorted((path.name, os.lstat(path)[:9]) for path in (planted, victim))
+    untouched = before == after and victim.read_text() == "precious" and not (tmp_path / "nowhere").exists()
+    COUNTS.check_others(f"a {kind} planted by another user", untouched)
 
 
 @BOTH
