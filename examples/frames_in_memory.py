@@ -18,9 +18,10 @@ FRAMES = 20
 def main() -> None:
     source, target = sys.argv[1:]
     with av.open(source) as video:
+        # (T, H, W, 3)
         frames = np.stack(
             [frame.to_ndarray(format="rgb24") for frame in islice(video.decode(video=0), FRAMES)]
-        )  # (T, H, W, 3)
+        )
     restored = vidrestore.restore_frames(frames, task="denoise", sigma="auto")
     both = np.concatenate([frames[0], restored[0]], axis=1)
     with av.open(target, "w", format="image2") as picture:

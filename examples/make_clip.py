@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def make(output: Path, kept: Path | None, sigma: float, *, overwrite: bool) -> None:
-    """Write the noisy film, and the clean one where it is to be kept. Raises OutputExistsError before work."""
+    """Write the noisy video, and the clean one if `kept`. Raises OutputExistsError before any work."""
     with tempfile.TemporaryDirectory() as folder:
         clean = kept or Path(folder) / "clean.mp4"
         check_output(str(clean), str(output), overwrite=overwrite)

@@ -8,9 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # read when torch loads, here and in the commands that tests start
+# read when torch loads, here and in the commands that tests start
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from faults import COUNTS

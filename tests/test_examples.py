@@ -73,9 +73,8 @@ def test_the_film_is_what_its_script_makes(
     shipped = planes_of(repository / "examples" / "noisy.mp4")
     arguments = ("-o", tmp_path / "noisy.mp4", "--clean", tmp_path / "clean.mp4")
     assert script("make_clip")(*arguments) == (0, "")
-    assert (
-        np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1
-    )  # of another machine's mathematics and encoder
+    # of another machine's mathematics and encoder
+    assert np.abs(planes_of(tmp_path / "noisy.mp4") - shipped).mean() < 1
     noise = shipped - planes_of(tmp_path / "clean.mp4")
     assert 18 < noise.std() < 20.5
     assert abs((noise[1:] * noise[:-1]).mean() / noise.var()) < 0.05  # new in each frame
@@ -285,5 +284,5 @@ def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path
 
 def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
     (line,) = blocks(repository, "json")
-    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "auto", index=1, count=1)
+    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "cpu", index=1, count=1)
     assert line.strip() == event.to_json()

@@ -17,6 +17,7 @@ STYLE = (
     "stroke-width: 1.5 }"
 )
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24  # pixels around the curves
+# P. Tol's, told apart by everyone
 COLOURS = (
     "#4477aa",
     "#ee6677",
@@ -25,11 +26,11 @@ COLOURS = (
     "#66ccee",
     "#aa3377",
     "#bbbbbb",
-)  # P. Tol's, told apart by everyone
+)
 
 
 def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
-    """A plot with one curve per name over the frames, 0 at the left, and which colour is whose, for a page."""
+    """Return a plot with one curve per name over the frames, and a legend, for a page."""
     frames = max(map(len, curves.values()))
     return plot(
         title,

@@ -54,9 +54,8 @@ def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
     if isinstance(plane, Tensor):
         grey = plane.to(torch.float32, copy=True)
     else:
-        grey = torch.from_numpy(
-            np.array(plane, dtype=np.float32, order="C")
-        )  # the copy also takes read-only and strided views
+        # the copy also takes read-only and strided views
+        grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
     return grey if format.unit == 1 else grey.mul_(1 / format.unit)
 
 
@@ -71,12 +70,28 @@ def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArr
 
 
 def _grey_to_plane(plane: Tensor, format: PixelFormat) -> NDArray[Any]:
-    samples = plane.detach().to(torch.float32) * format.unit
+    samples = _rounded(plane, format)
     if format.depth != 32:
-        samples = samples.round_().clamp_(0, 2**format.depth - 1)
         samples = samples.to(torch.uint8 if format.depth <= 8 else torch.uint16)
     array: NDArray[Any] = samples.cpu().numpy()
     return array
+
+
+def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
+    samples = plane.detach().to(torch.float32) * format.unit
+    return samples if format.depth == 32 else samples.round_().clamp_(0, 2**format.depth - 1)
+
+
+def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
+    """As `grey_to_planes`, but the samples stay on the planes' device: uint8, or int16 for those of 16 bits
+    (unsigned ones of that size are little supported on devices), or float32.
+    """
+    rounded = [_rounded(plane, format) for plane in planes]
+    if format.depth == 32:
+        return tuple(rounded)
+    if format.depth <= 8:
+        return tuple(plane.to(torch.uint8) for plane in rounded)
+    return tuple(plane.to(torch.int32).to(torch.int16) for plane in rounded)
 
 
 def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:
@@ -130,17 +145,15 @@ def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matri
     0-255 scale.
     """
     matrix = matrix_of(format, tags, height)
-    coloured = (
-        matrix != IDENTITY
-    )  # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
+    # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
+    coloured = matrix != IDENTITY
     if _is_full_range(format, tags):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
         black, luma = 16.0, 219.0
-        chroma = (
-            224.0 if matrix in LUMA_WEIGHTS else luma
-        )  # H.273 makes Cg and Co from R, G, B that are limited already
+        # H.273 makes Cg and Co from R, G, B that are limited already
+        chroma = 224.0 if matrix in LUMA_WEIGHTS else luma
     centre = 128.0 if coloured else black
     return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
 

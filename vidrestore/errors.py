@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class VidRestoreError(Exception):
-    """Base of all errors with a message for the user: where, what was found, what was expected, what to do."""
+    """Base of all errors for users. Messages give the place, what was found and expected, and what to do."""
 
     exit_code = 1
 

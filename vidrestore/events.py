@@ -4,23 +4,26 @@ A job calls `on_event(event)` (a `Listener`) from one thread, in order. The comm
 progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1; every
 line is an object with
 
-    version   1; a new number when a field changes its meaning or goes away. New fields and events may come without one: ignore them
+    version   1; a new number when a field changes its meaning or goes away. New fields and events may come
+              without one: ignore them
     event     "start", "plan", "progress", "warning", "done" or "error"
-    source    the input the event is about, as it was given or found in a folder; "" where an error is about several together
+    source    the input the event is about, as it was given or found in a folder; "" if an error is about
+              several together
     index     its number among the inputs of a command, from 1, and
     count     how many inputs there are
 
 and, by event (`null` where not known):
 
     start     output, task, model, device
-    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an object (encoder, tile, sigma per
-              scene, ...)
-    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps, eta in
-              seconds, memory (peak resident bytes), settled (false as long as the speed says little: before
-              the first frames are done; then eta is null). Each stage begins with an event; one that counts
-              frames ends with done = total
+    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an
+              object (encoder, tile, sigma per scene, ...)
+    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps,
+              eta in seconds, memory (peak resident bytes), settled (false before the first frames are done;
+              then eta is null). Each stage begins with an event; one that counts frames ends with
+              done = total
     warning   message, frame (index, from 0)
-    done      output, frames, seconds, damage (a sentence where the source was damaged), exit_code; details: figures of the job
+    done      output, frames, seconds, damage (a sentence if the source was damaged), exit_code; details:
+              metrics of the job
     error     message, kind (the class of the error), exit_code
 
 A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event

@@ -47,9 +47,8 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
     Raises ValueError where the shapes differ or the picture is smaller than the window.
     """
     _difference(restored, reference, crop)
-    a, b = (
-        _cropped(picture, crop).movedim(-1, 0).unsqueeze(1) for picture in (restored, reference)
-    )  # (C, 1, H, W)
+    # (C, 1, H, W)
+    a, b = (_cropped(picture, crop).movedim(-1, 0).unsqueeze(1) for picture in (restored, reference))
     if min(a.shape[-2:]) < SSIM_WINDOW:
         raise ValueError(
             f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}"
@@ -63,7 +62,7 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
 
 
 def bgr_to_luma(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """8-bit B, G, R (H, W, 3) to the papers' Y (H, W, 1): BT.601 on the 16-235 scale, float32, not rounded."""
+    """8-bit B, G, R (H, W, 3) -> the papers' Y (H, W, 1): BT.601 on the 16-235 scale, float32, unrounded."""
     weights = np.array(BGR_TO_LUMA, dtype=np.float32)
     luma = (picture.astype(np.float32) / 255) @ weights[:, None] + 16
     return luma.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Every option of a restoration: its default, its meaning and how the command line offers it, in one place."""
+"""Every option of a restoration: its default, its meaning and its form on the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
-QUALITY, INPUT, OUTPUT, ENCODING = (
-    "Quality",
-    "Input",
-    "Output",
-    "Encoding",
-)  # panels of the help, in their order
+# panels of the help, in their order
+QUALITY, INPUT, OUTPUT, ENCODING = ("Quality", "Input", "Output", "Encoding")
 RESUME, MACHINE = "Resume and batches", "Machine"
 PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 
@@ -75,9 +71,8 @@ THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-SINGLE_FRAMES = frozenset(
-    {"denoise", "dehaze", "derain", "desnow", "deblur"}
-)  # some weights of denoise are such, too
+# some weights of denoise are such, too
+SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,11 @@ class EncoderOptions:
         None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source"
     )
     crf: float | None = option(
-        None, "Quality on the encoder's own scale, lower is better.", ENCODING, metavar="N", shown="16"
+        None,
+        "Quality on the encoder's scale, lower is better.",
+        ENCODING,
+        metavar="N",
+        shown="16 to 24",
     )
     preset: str | None = option(
         None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME"
@@ -146,11 +145,14 @@ class RestoreOptions:
     )
     scale: int = option(
         4,
-        "How many times larger, in both directions: 4.",
+        "How many times larger, in both directions: 2, 3 or 4.",
         QUALITY,
         flags=("--scale", "-x"),
         metavar="N",
         tasks=ENLARGE,
+    )
+    height: int | None = option(
+        None, "Lines of the output instead, such as 1080.", QUALITY, metavar="LINES", tasks=ENLARGE
     )
     input: Input = option(
         "compressed",
@@ -208,6 +210,7 @@ class RestoreOptions:
     work_dir: str | None = option(
         None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT"
     )
+    trust_group: bool = option(False, "Let the group of the folder share unfinished work.", RESUME)
     segment_frames: int | None = option(
         None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
     )
@@ -247,8 +250,12 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
-        if self.scale != 4:
-            raise OptionError(f"scale must be 4, the networks' own (-x4), got {self.scale}")
+        if self.scale not in (2, 3, 4):
+            raise OptionError(f"scale must be 2, 3 or 4 (-x4), got {self.scale}")
+        if self.height is not None and (self.height < 2 or self.height % 2):
+            raise OptionError(f"height must be an even number of lines, got {self.height}")
+        if self.height is not None and self.scale != 4:
+            raise OptionError("scale and height both say how large the output is; leave one out")
         _check_tiles(self.tile, self.tile_overlap)
         if self.segment_frames is not None and self.segment_frames < 1:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
@@ -286,7 +293,7 @@ class SenseOptions:
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
             raise OptionError(
-                "a rate such as 0.2 is needed, or a model that has a sensing matrix (--rate, --model)"
+                "a rate such as 0.2 is needed, or a model that has a sensing matrix (`rate`, `model`)"
             )
         if self.rate is not None and not 0 < self.rate <= 1:
             raise OptionError(f"rate must be in (0, 1], measurements per pixel, got {self.rate}")

@@ -23,10 +23,8 @@ Thumbnail = NDArray[np.float32]
 
 THUMBNAIL = 32  # pixels of the longer side
 JUMP = 1.2  # times the largest difference around it: less is no jump
-NOVELTY, NOVELTY_BY_JUMP = (
-    0.2,
-    0.5,
-)  # a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
+# a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
+NOVELTY, NOVELTY_BY_JUMP = (0.2, 0.5)
 RESUMED = 0.5  # times the novelty at the cut: less at the frames around it means that the scene goes on there
 SAME_LEVEL = 0.5  # grey levels: differences of this size are as good as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail

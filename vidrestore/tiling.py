@@ -98,33 +98,42 @@ def _ramps(length: int, overlap: int) -> Tensor:
 
 
 def apply_tiled(
-    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int | Side, overlap: int, scale: int = 1
+    model: Callable[[Tensor], Tensor],
+    clip: Tensor,
+    tile: int | Side,
+    overlap: int,
+    scale: int = 1,
+    batch: int = 1,
 ) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale *
     W), on the clip's device.
 
-    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile and
-    returns (B, T', C', scale * h, scale * w); `overlap` counts pixels of the input. Half precision is summed
-    in single. A clip that is one tile passes through unweighted. Raises ValueError for an output of another
-    size.
+    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile, or
+    `batch` tiles of it as so many clips more, and returns (B, T', C', scale * h, scale * w); `overlap` counts
+    pixels of the input. Half precision is summed in single. A clip that is one tile passes through
+    unweighted. Raises ValueError for an output of another size.
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
     rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
+    tiles = list(product(rows, columns))
     window = blend_window(scale * min(high, height), scale * min(wide, width), scale * overlap).to(
         clip.device
     )
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
-    for top, bottom in rows:
-        for left, right in columns:
-            restored = _run(model, clip[..., top:bottom, left:right], scale)
-            if total is None:
-                total = restored.new_zeros((*restored.shape[:-2], *weights.shape))
+    for at in range(0, len(tiles), batch):
+        several = tiles[at : at + batch]
+        pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
+        together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        restored = _run(model, together, scale).split(len(clip))
+        if total is None:
+            total = restored[0].new_zeros((*restored[0].shape[:-2], *weights.shape))
+        for ((top, bottom), (left, right)), piece in zip(several, restored, strict=True):
             place = slice(scale * top, scale * bottom), slice(scale * left, scale * right)
-            total[(..., *place)] += restored * window
+            total[(..., *place)] += piece * window
             weights[place] += window
     assert total is not None  # there is always a tile
     return total.div_(weights)

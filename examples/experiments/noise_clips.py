@@ -107,13 +107,11 @@ def main(data: Path) -> None:
         coded = {sigma: through_x264(added[sigma]) for sigma in sigmas}
         for plane in range(3):
             cells = [f"{clip} {'YUV'[plane]}", f"{estimate(*(frame[plane] for frame in frames)):.1f}"]
-            for films, truth in (
-                (added, lambda sigma: sigma),
-                (coded, lambda sigma: residual(frames, coded[sigma], plane, sigma)),
-            ):  # noqa: B023
+            left = {sigma: residual(frames, coded[sigma], plane, sigma) for sigma in sigmas}
+            for videos, truth in ((added, {sigma: sigma for sigma in sigmas}), (coded, left)):
                 for sigma in sigmas:
-                    got = estimate(*(frame[plane] for frame in films[sigma]))
-                    cells.append(f"{got:.1f} ({100 * (got / max(truth(sigma), 0.1) - 1):+.0f})")
+                    got = estimate(*(frame[plane] for frame in videos[sigma]))
+                    cells.append(f"{got:.1f} ({100 * (got / max(truth[sigma], 0.1) - 1):+.0f})")
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
 
 

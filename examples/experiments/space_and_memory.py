@@ -26,7 +26,9 @@ IDENTITY = """
 import sys, vidrestore
 from vidrestore.media.encoders import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="veryfast", crf=16)
-vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder, segment_frames=int(sys.argv[3]))
+vidrestore.restore(
+    sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder, segment_frames=int(sys.argv[3])
+)
 """
 
 

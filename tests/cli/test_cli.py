@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -76,6 +77,32 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "app", broken)
     with pytest.raises(ZeroDivisionError):
         main([])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("std::bad_alloc"),
+        ImportError("_core.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+    ids=str,
+)
+def test_too_little_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def starved(arguments: list[str] | None) -> None:
+        raise error
+
+    monkeypatch.setattr(command_line, "app", starved)
+    with pytest.raises(SystemExit) as end:
+        main([])
+    said = capsys.readouterr().err
+    assert end.value.code == 1 and said.startswith("vidrestore: there is too little memory")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
@@ -321,9 +348,8 @@ def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(
 
     def frames() -> Iterator[int]:
         for number in range(40):
-            clock[0] = (
-                10.0 + 0.25 * number if number < 20 else 30.0
-            )  # a clip takes 10 seconds, then its frames are encoded
+            # a clip takes 10 seconds, then its frames are encoded
+            clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0
             yield number
 
     for _ in frame_progress.counted(

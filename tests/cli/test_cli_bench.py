@@ -55,9 +55,8 @@ def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmarks.write_film(str(tmp_path / "film.mkv"), 64, 48, 5)
-    clock = SimpleNamespace(
-        process_time=count().__next__, perf_counter=count().__next__
-    )  # a second from each look to the next
+    # a second from each look to the next
+    clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)
     monkeypatch.setattr(benchmarks, "time", clock)
     options = RestoreOptions(encoder=EncoderOptions(lossless=True))
     found = benchmarks.bench(
@@ -95,9 +94,8 @@ def test_the_rate_of_the_network_alone_counts_every_call_once() -> None:
 def test_the_network_of_denoising_is_measured_alone() -> None:
     sample = DenoiseRestorer(RestoreOptions(device="cpu")).sample()
     sample.work()
-    macs = 4 * 256 * 1024 + 20 * (
-        256 + 256 + 1024
-    )  # V, D, P, D of every token; similarities and two mixes with 20 tokens
+    # V, D, P, D of every token; similarities and two mixes with 20 tokens
+    macs = 4 * 256 * 1024 + 20 * (256 + 256 + 1024)
     assert sample.operations == 2 * macs * 32 * 20
 
 

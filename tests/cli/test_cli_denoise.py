@@ -1,4 +1,4 @@
-"""`vidrestore denoise` from the command line, with a model that changes nothing in the place of the real one."""
+"""`vidrestore denoise` from the command line, with a model that changes nothing."""
 
 from __future__ import annotations
 
@@ -242,9 +242,8 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
     write_video(film, 60, size=(65, 48))
     assert run(film, "--preview", "1s", "--lossless", "-q") == 0
     with av.open(str(film)) as before, av.open(str(tmp_path / "film.preview.mkv")) as after:
-        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][
-            20:45
-        ]  # from a third of the film on
+        # from a third of the film on
+        wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][20:45]
         shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
     assert len(shown) == 25
     for picture, original in zip(shown, wanted, strict=True):

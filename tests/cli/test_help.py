@@ -18,7 +18,8 @@ from vidrestore.cli import restore_commands
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
 from vidrestore.errors import OptionError
-from vidrestore.media.encoders import DEFAULT_CRF, ENCODERS
+from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.options import PANELS, EncoderOptions, RestoreOptions, option
 from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
@@ -30,6 +31,7 @@ COMMANDS = (
     "desnow",
     "deblur",
     "sr",
+    "run",
     "sense",
     "recover",
     "bench",
@@ -83,7 +85,7 @@ def test_the_first_page_groups_the_commands() -> None:
 
 def test_the_help_names_the_defaults_that_the_library_has() -> None:
     text = help_of("denoise")
-    assert f"lower is better. [{DEFAULT_CRF:g}]" in text
+    assert f"lower is better. [{LEAST_CRF:g} to {GREATEST_CRF:g}]" in text
     assert f"share. [{mb_taylorformer_restorer.OVERLAP}]" in text
     assert mb_taylorformer_restorer.OVERLAP == vsr_restorer.OVERLAP
 

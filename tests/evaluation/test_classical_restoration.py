@@ -88,9 +88,7 @@ def test_the_mean_of_a_square_is_of_what_lies_within_the_picture() -> None:
     torch.testing.assert_close(classical.box_mean(clip, 50), clip.mean((2, 3), keepdim=True).expand_as(clip))
 
 
-def test_the_guided_filter_gives_what_is_linear_in_its_guide_and_a_mean_of_means_where_the_guide_says_nothing() -> (
-    None
-):
+def test_the_guided_filter_keeps_what_is_linear_in_its_guide_and_averages_where_the_guide_is_flat() -> None:
     guide = uniform(1, 1, 20, 30)
     torch.testing.assert_close(
         classical.guided_filter(guide, 0.3 * guide + 0.2, 3, 1e-9), 0.3 * guide + 0.2, atol=1e-4, rtol=0
@@ -190,9 +188,8 @@ def test_wiener_and_richardson_lucy_undo_a_blur_that_they_know(linear: bool) -> 
     likeliest = classical.richardson_lucy(blurred, shape="disc", size=1.5, steps=60, linear=linear)
     assert root_mean_square(likeliest - sharp) < 0.7 * given
     power = 2.2 if linear else 1.0
-    assert float(likeliest.pow(power).mean()) == pytest.approx(
-        float(blurred.pow(power).mean()), rel=0.002
-    )  # light is moved, not made
+    # light is moved, not made
+    assert float(likeliest.pow(power).mean()) == pytest.approx(float(blurred.pow(power).mean()), rel=0.002)
 
 
 def test_unsharp_masking_adds_the_share_of_what_blur_takes() -> None:

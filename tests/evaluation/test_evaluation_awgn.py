@@ -20,13 +20,14 @@ from vidrestore.evaluation.results import ClipFigures
 from vidrestore.evaluation.suites import belongs, mean_of
 from vidrestore.metrics import psnr
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import Facts
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
 
 
 class Plain:
     """A restorer that keeps what it is given."""
 
-    clip, overlap = 20, 2
+    facts = Facts("plain", clip=20, overlap=2)
 
     def __init__(self) -> None:
         self.seen: list[tuple[tuple[torch.Tensor, ...], tuple[float, ...]]] = []

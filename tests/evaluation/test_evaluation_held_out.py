@@ -125,7 +125,7 @@ def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, weights = trained(tmp_path)
-    with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with --weights"):
+    with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with `weights`"):
         evaluate(config=config.path)
     named = evaluate(config=config.path, weights=[str(weights)])
     bundle(tmp_path, weights, monkeypatch)
@@ -144,7 +144,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
     assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
     with pytest.raises(
-        ConfigError, match="no such folder, where tiny.toml has its clips; name another with --data"
+        ConfigError, match="no such folder, where tiny.toml has its clips; name another with `data`"
     ):
         list(held_out_rows(inside, load_model(weights)))
 
@@ -185,7 +185,7 @@ def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
 def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path: Path) -> None:
     card = read_card(trained(tmp_path)[1])
     with pytest.raises(
-        ConfigError, match="tiny: doesn't hold the configuration of its training; give --config"
+        ConfigError, match="tiny: doesn't hold the configuration of its training; give `config`"
     ):
         recipe_of(replace(card, training={"command": "vidrestore train --config dust-denoise.toml"}))
     for name, bundled in manifests.read_manifest().items():
@@ -205,9 +205,8 @@ def test_weights_hold_the_configuration_of_their_training_in_full(
     assert (own.data, own.training, own.folder) == (config.data, config.training, tmp_path.resolve())
     assert build_network(own.family, own.model).config == load_model(path).network.config
     assert {row.verdict for row in held_out_rows(own, load_model(path))} == {"agrees"}
-    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {
-        ""
-    }  # another recipe: nothing is held against it
+    # another recipe: nothing is held against it
+    assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}
 
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:

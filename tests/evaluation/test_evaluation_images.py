@@ -116,10 +116,10 @@ def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tm
     assert {row.on for row in found.rows} == {"Test100"}
     with pytest.raises(
         DatasetError,
-        match="mbt-table4: .*Rain100H.*expected .*to leave it out, choose others with --sets test100,",
+        match="mbt-table4: .*Rain100H.*expected .*to leave it out, choose others with `sets=test100,",
     ):
         evaluate("mbt-table4", data=tmp_path)
-    with pytest.raises(DatasetError, match="needs its test sets; name their folder with --data"):
+    with pytest.raises(DatasetError, match="needs its test sets; name their folder with `data`"):
         evaluate("mbt-table4")
 
 

@@ -164,10 +164,8 @@ def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     assert [fits(denoiser, rates, column) for column in ("0.1", "0.2")] == [False, False]
     assert [fits(denoiser, sigmas, column) for column in ("10", "100")] == [True, False]
     assert [fits(sensing, sigmas, column) for column in ("10", "100")] == [False, False]
-    assert [fits(sensing, noisy, column) for column in ("10", "100")] == [
-        True,
-        True,
-    ]  # its card tells no noise
+    # its card tells no noise
+    assert [fits(sensing, noisy, column) for column in ("10", "100")] == [True, True]
     assert [
         fits(contestant(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")
     ] == [True, False]

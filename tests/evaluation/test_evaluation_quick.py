@@ -49,9 +49,8 @@ def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
 
 def test_of_normal_changes_it_is_their_standard_deviation() -> None:
     draw = torch.Generator().manual_seed(3)
-    noise = (
-        torch.randn(2, 320, 480, generator=draw) * 16
-    )  # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    # a mean of 256 pixels deviates by 1, a difference of two by 1.41
+    noise = torch.randn(2, 320, 480, generator=draw) * 16
     assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
@@ -133,26 +132,26 @@ def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
 
 
 def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="name at least one film"):
+    with pytest.raises(OptionError, match="name at least one video"):
         evaluate("quick")
-    with pytest.raises(OptionError, match="films are for --suite quick"):
+    with pytest.raises(OptionError, match="videos are for `suite=quick`"):
         evaluate("bundled", films=["film.mp4"])
     with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
         evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
     for seconds in (float("nan"), float("inf"), 0.0):
-        with pytest.raises(OptionError, match="--seconds must be a number above 0, got"):
+        with pytest.raises(OptionError, match="`seconds` must be a number above 0, got"):
             evaluate("quick", films=["film.mp4"], seconds=seconds)
 
 
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--data is for the other suites; name films"):
+    with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
         evaluate("quick", films=["film.mp4"], data=tmp_path)
     for other in (
         {"suite": "bundled"},
         {"suite": "vsr-table3", "data": tmp_path},
         {"config": tmp_path / "a.toml"},
     ):
-        with pytest.raises(OptionError, match="--seconds is for --suite quick"):
+        with pytest.raises(OptionError, match="`seconds` is for `suite=quick`"):
             evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
 
 
@@ -170,6 +169,5 @@ def test_the_command_restores_with_the_threads_that_it_is_given(
     with pytest.raises(SystemExit):
         main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
     torch.set_num_threads(before)
-    assert (
-        [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]
-    )  # as the help says
+    # as the help says
+    assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]

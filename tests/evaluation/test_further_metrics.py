@@ -227,7 +227,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) ->
     clean = film(1, 40, 40)
     with pytest.raises(
         MediaError,
-        match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of --metrics",
+        match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of `metrics`",
     ):
         measured("vmaf", clean, clean)
     write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+# mean and deviation
 FROZEN = {
     "dehaze": (0.186415, 0.166533),
     "derain": (0.039112, 0.038138),
     "desnow": (0.074211, 0.057003),
     "deblur": (0.004426, 0.029302),
     "denoise": (-0.006643, 0.088064),
-}  # mean and deviation
+}
 
 
 def scene(frames: int = 2, height: int = 64, width: int = 96) -> Tensor:

@@ -101,7 +101,8 @@ def test_what_a_dead_process_left_goes_and_what_a_living_one_writes_stays(tmp_pa
 import os, sys
 from pathlib import Path
 from vidrestore.files.atomic import Partial
-left = Partial(Path({str(tmp_path / "a.mkv")!r})); print("there", flush=True); sys.stdin.read(); os._exit(9)"""
+left = Partial(Path({str(tmp_path / "a.mkv")!r})); print("there", flush=True)
+sys.stdin.read(); os._exit(9)"""
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.files.regular import open_regular, parse_object, read_limited, read_object
+from vidrestore.files.checked_json import parse_object, read_object
+from vidrestore.files.regular import open_regular, read_limited
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 

@@ -17,7 +17,7 @@ import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.files.lease import BusyError
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.jobs.work_folder import VERSION, WorkFolder
 from vidrestore.scale.claims import Claims
 from vidrestore.training.checkpoints import no_other, read_checkpoint
 from vidrestore.training.config import read_config
@@ -145,8 +145,8 @@ def test_endless_toml_is_refused(tmp_path: Path) -> None:
 
 
 WRONG_JOBS = (
-    '{"version": 1, "identity": []}',
-    '{"version": 1, "identity": {}, "clip": "x", "overlap": 2}',
+    f'{{"version": {VERSION}, "identity": []}}',
+    f'{{"version": {VERSION}, "identity": {{}}, "clip": "x", "overlap": 2}}',
     "[" * 100_000,
     '{"version": true}',
 )

@@ -88,7 +88,7 @@ def means_over_time(clip: Tensor, *, strength: float = 2.0) -> Tensor:
 def _by_plane(
     clip: Tensor, settings: Callable[[float], str], name: str, stored: type[np.uint8] | type[np.uint16]
 ) -> Tensor:
-    """A filter over Y, U and V as grey films of 8 or 16 bits, its settings following from the sigma of each."""
+    """A filter over Y, U and V as grey videos of 8 or 16 bits; the sigma of each decides the settings."""
     planes = []
     for plane in rgb_to_yuv(clip, *APART, clip.shape[2]):
         steps = 256 if stored is np.uint16 else 1

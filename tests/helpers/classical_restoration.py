@@ -198,9 +198,8 @@ def spatial_median(clip: Tensor, *, rows: int = 3, columns: int = 3) -> Tensor:
     """
     padded = F.pad(clip, [columns // 2, columns // 2, rows // 2, rows // 2], mode="reflect")
     windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)
-    strips = [
-        strip.flatten(4).median(-1).values for strip in windows.split(STRIP, 2)
-    ]  # whole, windows are gigabytes
+    # whole, windows are gigabytes
+    strips = [strip.flatten(4).median(-1).values for strip in windows.split(STRIP, 2)]
     return torch.cat(strips, 2)
 
 

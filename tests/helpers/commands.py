@@ -23,7 +23,7 @@ import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
 from vidrestore.cli import main
 from vidrestore.files import lease
-from vidrestore.jobs import batch, segmented, work_folder
+from vidrestore.jobs import batch, frame_journal, segmented, work_folder
 from vidrestore.media import encoders, joining, reader
 from vidrestore.restorers import base, no_change
 from vidrestore.scale import claims, shards, shared_batch
@@ -56,6 +56,8 @@ def child(order):
     if order["machine"]:
         elsewhere(order["machine"])
     claims.POLL, shards.PATIENCE = 0.02, 0.3
+    if order["journal"]:
+        frame_journal.SLOW, frame_journal.HELD_SECONDS = 0, order["journal"]
     if order["lease"]:
         claims.LEASE, claims.BEAT = order["lease"], order["lease"] / 5
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
@@ -67,6 +69,10 @@ def child(order):
     slowed(work_folder.WorkFolder, "remove", order["slow_name"])
     marked(segmented.SegmentedWork, "run")
     marked(segmented.SegmentedWork, "join")
+    if order["memory"]:
+        pages = int(open("/proc/self/statm").read().split()[0])
+        room = pages * resource.getpagesize() + order["memory"]
+        resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
     main(order["arguments"])
@@ -166,12 +172,15 @@ class Commands:
         largest_file: int = 0,
         machine: str | None = None,
         lease: float = 0,
+        memory: int = 0,
+        journal: float = 0,
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the film its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
-        in seconds.
+        in seconds. `journal`: seconds after which frames are stored. `memory`: bytes that it may take more
+        than it has.
         """
         self.count += 1
         folder = self.folder / str(self.count)
@@ -181,7 +190,14 @@ class Commands:
             "output": f"{folder}/output",
             "errors": f"{folder}/errors",
         }
-        order |= {"slow_name": slow_name, "folder": str(folder), "machine": machine, "lease": lease}
+        order |= {
+            "slow_name": slow_name,
+            "folder": str(folder),
+            "machine": machine,
+            "lease": lease,
+            "journal": journal,
+            "memory": memory,
+        }
         pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
         wait_for(lambda: (folder / "errors").exists())
         return Command(self, pid, folder)

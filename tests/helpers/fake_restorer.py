@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+from vidrestore.restorers.base import Facts
 
 
 class Fake:
@@ -11,16 +15,20 @@ class Fake:
     was asked.
     """
 
-    name = "fake"
-    clip = 6
-    overlap = 2
-    scale = 1
-    needs_sigma = True
-    radius = 0
-    parallel = 0
+    sees: Literal["planes"] = "planes"
+    facts = Facts("fake", clip=6, overlap=2, needs_sigma=True)
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[float, ...], str | None]] = []
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.facts.clip
+
+    def sample(self) -> None:
+        return None
+
+    def halve_batch(self) -> bool:
+        return False
 
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None

@@ -205,9 +205,8 @@ def shaken(clip: Tensor, seed: int) -> Pair:
     draw = np.random.default_rng(seed)
     light = torch.from_numpy(linear(clip)).float()
     focal = 0.9 * clip.shape[3]
-    amplitude = (
-        draw.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
-    )  # radians of pitch, yaw and roll
+    # radians of pitch, yaw and roll
+    amplitude = draw.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
     rate, phase = (
         np.array([4.0, 9.0])[:, None] * draw.uniform(0.8, 1.2, (2, 3)),
         draw.uniform(0, 2 * np.pi, (2, 3)),
@@ -229,7 +228,7 @@ def shaken(clip: Tensor, seed: int) -> Pair:
 
 
 def turned_view(picture: Tensor, angles: Array, focal: float) -> Tensor:
-    """(3, H, W) as a camera sees it that is turned by pitch, yaw and roll; beyond the borders it is mirrored."""
+    """(3, H, W) as seen by a camera turned by pitch, yaw and roll; mirrored beyond the borders."""
     height, width = picture.shape[1:]
     (sp, sy, sr), (cp, cy, cr) = np.sin(angles), np.cos(angles)
     rotation = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]]) @ np.array(
@@ -255,10 +254,8 @@ def noisy(clip: Tensor, seed: int) -> Pair:
     SIDD are.
     """
     draw = np.random.default_rng(seed)
-    white, read = (
-        np.exp(draw.uniform(np.log(120), np.log(1500))),
-        draw.uniform(1.5, 6),
-    )  # electrons of a white pixel, and of the readout
+    # electrons of a white pixel, and of the readout
+    white, read = (np.exp(draw.uniform(np.log(120), np.log(1500))), draw.uniform(1.5, 6))
     gains = np.array([draw.uniform(1.5, 2.2), 1.0, draw.uniform(1.4, 2.0)])[:, None, None]
     results: tuple[list[Array], list[Array]] = ([], [])
     for picture in linear(clip):

@@ -143,7 +143,7 @@ def box(plane: Array, side: int) -> Array:
 
 
 def grain(frames: Frames, draw: np.random.Generator) -> Pair:
-    """Film: grain of radius 0.9, half of it common to the three layers, strongest in mid tones, x264 crf 18."""
+    """Film grain of radius 0.9, half common to the three layers, strongest in mid tones, x264 crf 18."""
     noisy = []
     for planes in frames:
         rgb = to_rgb(planes)

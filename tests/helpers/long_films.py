@@ -13,7 +13,7 @@ import numpy as np
 from av.stream import Disposition
 from sample_videos import sample_planes, video_frame
 
-LONG = [
+LONG = [  # ms
     0,
     700,
     1400,
@@ -31,7 +31,7 @@ LONG = [
     16000,
     23000,
     26000,
-]  # ms
+]
 
 
 def film(

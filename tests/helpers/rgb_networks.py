@@ -1,4 +1,4 @@
-"""Files of tiny RGB networks for tests: some give their input back, some have weights far from their start."""
+"""Files of tiny RGB networks for tests: some return their input, some have weights far from the start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from taylor_networks import small
-from torch import nn
+from torch import Tensor, nn
 from vsr_networks import compact
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
@@ -85,3 +85,8 @@ def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRe
     """In full precision, unless `options` ask for another."""
     asked = {"precision": "fp32"} | options
     return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **asked))
+
+
+def whole_clip(restorer: ImageRestorer | VsrRestorer, clip: Tensor, precision: str | None = None) -> Tensor:
+    """All frames of a clip, (T, 3, H, W), by a restorer."""
+    return torch.stack(list(restorer.frames(clip, (0, len(clip)), precision=precision)))

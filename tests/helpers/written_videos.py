@@ -33,7 +33,7 @@ VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (85
 
 
 def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **facts: Any) -> SourceInfo:
-    """A source of 24000/1001 frames per second without a file behind it (as a pipe), so with nothing to copy."""
+    """A source of 24000/1001 frames per second without a file, as a pipe is: no stream can be copied."""
     usual = {"index": 0, "codec": "h264", "time_base": Fraction(1, 24000), "rate": Fraction(24000, 1001)}
     video = VideoInfo(width=width, height=height, format=layout_of(pix_fmt).format, **(usual | facts))
     return SourceInfo(path="-", container="test", video=video, streams=())

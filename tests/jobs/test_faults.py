@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -267,6 +268,24 @@ def test_a_target_that_cannot_be_written_to_is_said_and_its_work_is_kept(
         assert left(small_disk) == before
     assert commands.run(*command)[0] == 0
     whole.check("a read-only target", output, 2)
+
+
+# Memory
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@BOTH
+@pytest.mark.parametrize("room", [16, 40, 64, 100])
+def test_too_little_memory_is_said_in_one_line_and_work_goes_on(
+    commands: Commands, noise: Path, tmp_path: Path, encoder: str, room: int
+) -> None:
+    whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), tmp_path / "out.mkv"
+    command = ("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    code, said = commands.run(*command, memory=room << 20)
+    assert code in (0, 1) and "Traceback" not in said, said
+    assert code == 0 or not output.exists()
+    assert commands.run(*command)[0] == 0
+    whole.check("too little memory", output)
 
 
 # Others

@@ -64,7 +64,7 @@ def test_an_output_without_a_true_marker_is_left_alone_only_when_asked_for(films
             os.removexattr(path, ATTRIBUTE)
         else:
             path.write_bytes(b"precious")
-    assert all("already exists; add --overwrite" in message for message in restore_all(films))
+    assert all("already exists; add `overwrite`" in message for message in restore_all(films))
     assert [summary.skipped for summary in restore_all(films, skip_existing=True)] == [True, True]
 
 
@@ -85,7 +85,7 @@ def test_a_single_video_that_is_finished_is_not_restored_again(films: Path, name
 def test_other_options_are_another_film(films: Path) -> None:
     restore_all(films)
     for message in restore_all(films, strength=0.5):
-        assert "already exists and was made with other options; add --overwrite" in message
+        assert "already exists and was made with other options; add `overwrite`" in message
     assert [summary.before for summary in restore_all(films, threads=1)] == [True, True]
     assert [summary.before for summary in restore_all(films, overwrite=True)] == [False, False]
 

@@ -1,9 +1,10 @@
-"""The real command, killed, stopped and run out of space: what it leaves, and what the next run makes of it."""
+"""The real command, killed, stopped and out of space: the files it leaves, and the next run."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -83,9 +84,8 @@ MOMENTS: list[Callable[[Path], object]] = [
     lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
     lambda output: len(segments(output)) == 2,
     lambda output: len(segments(output)) == 4,
-    lambda output: (
-        len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial"))
-    ),  # while it joins
+    # while it joins
+    lambda output: len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial")),
 ]
 
 
@@ -119,6 +119,29 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json", "lock"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert output.read_bytes() == undisturbed["lossless"].read_bytes()
+
+
+def test_slow_work_loses_the_frames_in_hand_only(
+    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out.mkv"
+    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.2, journal=0.001)
+    command.until(lambda: list(work_of(output).glob("*.frames")))
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert re.search(r"stopped; \d+ frames? (is|are) kept", command.said)
+    assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
+    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
+
+
+def test_a_run_stopped_early_says_that_nothing_is_kept(
+    commands: Commands, film: Path, tmp_path: Path
+) -> None:
+    command = begin(commands, film, "-o", tmp_path / "out.mkv", slow_clip=1)
+    command.until(lambda: "slowly: restore" in command.said)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130 and "nothing is kept" in command.said
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path: Path) -> None:

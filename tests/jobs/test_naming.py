@@ -174,5 +174,5 @@ def test_empty_names_are_refused() -> None:
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):
             expand_sources(sources)
-    with pytest.raises(OptionError, match="-o is empty"):
+    with pytest.raises(OptionError, match="`output` is empty"):
         output_for("a.mp4", "", "denoised")

@@ -116,6 +116,7 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, pix_fmt="gray10le")
     restore_with(Fake(), source, output, sigma=5, threads=threads)
+    # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
     expected = [
         0,
         1,
@@ -127,7 +128,7 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path:
         3,
         4,
         5,
-    ]  # clips [0, 6) and [4, 10): frame 4 is 2/3 of 4 and 1/3 of 0, frame 5 1/3 of 5 and 2/3 of 1
+    ]
     for index, ((_, after), (_, before)) in enumerate(zip(read(output), read(source), strict=True)):
         added = np.minimum(before[0].astype(int) + 4 * expected[index], 1023) if index not in (4, 5) else None
         if added is not None:
@@ -205,7 +206,7 @@ def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(t
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
     with pytest.raises(
-        VidRestoreError, match=r"frames \d+ to \d+: fake gave values that are no numbers, in fp32 too"
+        VidRestoreError, match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32 too"
     ):
         restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
@@ -242,7 +243,7 @@ def test_a_damaged_source_is_restored_as_far_as_it_goes_and_says_so(tmp_path: Pa
 def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3)
     (tmp_path / "out.mkv").write_text("precious")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with pytest.raises(OutputExistsError, match="`overwrite`"):
         restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv")
     assert (tmp_path / "out.mkv").read_text() == "precious"
     assert restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", skip_existing=True).skipped
@@ -268,7 +269,7 @@ def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content:
 
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
-    with pytest.raises(PlanError, match="interlaced.*add --deinterlace"):
+    with pytest.raises(PlanError, match="interlaced.*add `deinterlace`"):
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
 
 

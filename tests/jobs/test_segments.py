@@ -32,7 +32,7 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.files import lease as locks
 from vidrestore.files.atomic import Partial
 from vidrestore.files.lease import BusyError, Lock
-from vidrestore.jobs import segmented
+from vidrestore.jobs import frame_journal, segmented
 from vidrestore.jobs.job import ignore
 from vidrestore.jobs.request import Request, open_job
 from vidrestore.jobs.run import restore_request
@@ -294,8 +294,58 @@ def test_a_stopped_run_leaves_its_finished_segments_and_says_where(tmp_path: Pat
     assert isinstance(told[-1], Warned)
     assert (
         told[-1].message
-        == f"stopped; 2 finished segments are kept in {folder}, and the same command goes on from there"
+        == f"stopped; 19 frames are kept in {folder}, and the same command goes on from there"
     )
+
+
+@pytest.mark.parametrize("frames", [1, 5, 6, 7])
+def test_slow_work_is_kept_frame_by_frame_and_ends_with_the_same_file(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, frames: int
+) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    monkeypatch.setattr(frame_journal, "SLOW", 0)
+    monkeypatch.setattr(frame_journal, "HELD_SECONDS", 0)
+    output = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 1, frames)
+        restore(source, output)
+    folder = WorkFolder(str(output)).path
+    assert names(folder) == ["000000.segment", "000001.frames", "job.json", "lock"]
+    told: list[Event] = []
+    summary = restore(source, output, told)
+    first, clip = 10, 4  # frames of the first segment, and those that each clip adds
+    assert summary.reused == first + frames // clip * clip
+    assert output.read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert names(tmp_path) == ["in.mkv", "out.mkv", "whole.mkv"]
+
+
+def test_frames_that_were_damaged_on_the_disk_are_restored_again(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    monkeypatch.setattr(frame_journal, "SLOW", 0)
+    monkeypatch.setattr(frame_journal, "HELD_SECONDS", 0)
+    output = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 0, 12)
+        restore(source, output, segment_frames=19)
+    path = WorkFolder(str(output)).frames(0)
+    kept = bytearray(path.read_bytes())
+    kept[len(kept) * 3 // 4] ^= 1
+    path.write_bytes(kept)
+    assert restore(source, output, segment_frames=19).reused == 6
+    assert pictures(output) == pictures(tmp_path / "whole.mkv")
+
+
+def test_a_job_that_was_begun_keeps_the_length_of_its_segments(tmp_path: Path, source: Path) -> None:
+    restore(source, tmp_path / "whole.mkv")
+    stop_run(source, tmp_path / "out.mkv", 2)
+    told: list[Event] = []
+    restore(source, tmp_path / "out.mkv", told, segment_frames=20)
+    assert "segments of 8 frames were begun" in next(
+        each.message for each in told if isinstance(each, Warned)
+    )
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
 def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path: Path, source: Path) -> None:
@@ -329,7 +379,6 @@ def test_work_folders_have_names_that_file_systems_take() -> None:
     [
         ({"sigma": 6}, "sigma was 5, now 6"),
         ({"encoder": X264}, r'encoder.encoder was "ffv1", now "libx264"'),
-        ({"segment_frames": 9}, "segment_frames was 8, now 9"),
         ({"strength": 0.5}, "strength was 1, now 0.5"),
         ({"scene_detect": False}, "scene_detect was true, now false"),
         ({"drop": frozenset({"audio"})}, "drop was .*, now "),
@@ -341,7 +390,7 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
 ) -> None:
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
-    with pytest.raises(DifferentJobError, match=f"{message}.*--restart"):
+    with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
         restore(source, tmp_path / "out.mkv", **changes)
     assert names(folder) == before
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
@@ -403,15 +452,25 @@ def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -
 
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json"])
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_broken_file_of_the_job_costs_work_but_no_film(
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, '{"version": 1, "name": 5}'])
+def test_a_broken_file_of_the_job_costs_work_but_no_film_and_is_named(
     tmp_path: Path, source: Path, name: str, content: str
 ) -> None:
     restore(source, tmp_path / "whole.mkv")
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     (folder / name).write_text(content)
-    restore(source, tmp_path / "out.mkv")
+    told: list[Event] = []
+    restore(source, tmp_path / "out.mkv", told)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert any(isinstance(event, Warned) and f"{name}: not as vidr" in event.message for event in told)
+
+
+@pytest.mark.parametrize("change", [{"clip": 1 << 40}, {"clip": 1, "overlap": 1}, {"overlap": -1}])
+def test_clips_that_cannot_be_are_refused(tmp_path: Path, source: Path, change: dict[str, int]) -> None:
+    path = stop_run(source, tmp_path / "out.mkv", 2) / "job.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(PlanError, match=r"job.json: clips of .*; add `restart` to begin again"):
+        restore(source, tmp_path / "out.mkv")
 
 
 def test_a_run_stopped_while_it_joined_only_joins_again(

@@ -1,4 +1,4 @@
-"""Interlaced films: refused, or made progressive one frame for one, whatever tells the order of their fields."""
+"""Interlaced videos are refused, or deinterlaced frame for frame, wherever their field order is stored."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_progressive_film_passes_untouched_and_is_said_to(tmp_path: Path) -> N
         source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append
     )
     assert [
-        "--deinterlace changed nothing" in event.message for event in events if isinstance(event, Warned)
+        "`deinterlace` changed nothing" in event.message for event in events if isinstance(event, Warned)
     ] == [True]
     for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])
@@ -207,7 +207,7 @@ def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path)
     events: list[Event] = []
     vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>", on_event=events.append)
     assert [
-        (event.frame, "see --deinterlace" in event.message) for event in events if isinstance(event, Warned)
+        (event.frame, "see `deinterlace`" in event.message) for event in events if isinstance(event, Warned)
     ] == [(6, True)]
     events.clear()
     vidrestore.restore(

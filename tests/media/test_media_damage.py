@@ -44,30 +44,58 @@ WHOLE = {
     "B-frames in mkv": ("a.mkv", "libx264", {"options": B_FRAMES}),
     "B-frames in ts": ("a.ts", "libx264", {"options": B_FRAMES}),
     "B-frames in flv": ("a.flv", "libx264", {"options": B_FRAMES}),
-    "fragments": ("a.mp4", "libx264", {"options": B_FRAMES, "container": {"movflags": "frag_keyframe+empty_moov"}}),
+    "fragments": (
+        "a.mp4",
+        "libx264",
+        {"options": B_FRAMES, "container": {"movflags": "frag_keyframe+empty_moov"}},
+    ),
     "fast start": ("a.mp4", "libx264", {"options": B_FRAMES, "container": {"movflags": "faststart"}}),
     "open groups": ("a.mp4", "libx264", {"options": {"g": "8", "bf": "3", "x264-params": "open-gop=1"}}),
-    "open groups of hevc": ("a.mkv", "libx265", {"options": {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "ultrafast"}}),
+    "open groups of hevc": (
+        "a.mkv",
+        "libx265",
+        {"options": {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "ultrafast"}},
+    ),
     "intra refresh": ("a.ts", "libx264", {"options": {"g": "10", "x264-params": "intra-refresh=1"}}),
     "fields": ("a.ts", "libx264", {"options": {"x264-params": "tff=1"}}),
     "a late start": ("a.mp4", "libx264", {"times": range(100, 130), "options": B_FRAMES}),
-    "irregular times in mkv": ("a.mkv", "libx264", {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES}),
-    "irregular times in mp4": ("a.mp4", "libx264", {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES}),
-    "a long last frame": ("a.mkv", "mpeg4", {"frames": 3, "times": [0, 40, 80], "time_base": Fraction(1, 1000), "last_duration": 9000}),
+    "irregular times in mkv": (
+        "a.mkv",
+        "libx264",
+        {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES},
+    ),
+    "irregular times in mp4": (
+        "a.mp4",
+        "libx264",
+        {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES},
+    ),
+    "a long last frame": (
+        "a.mkv",
+        "mpeg4",
+        {"frames": 3, "times": [0, 40, 80], "time_base": Fraction(1, 1000), "last_duration": 9000},
+    ),
     "sound that is longer": ("a.mkv", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in mp4": ("a.mp4", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in ts": ("a.ts", "mpeg2video", {"sound": Fraction(3), "options": {"bf": "2"}}),
     "one frame": ("a.mp4", "libx264", {"frames": 1}),
     "two frames": ("a.mkv", "libx264", {"frames": 2}),
-    "hidden frames of vp8": ("a.webm", "libvpx", {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "b": "200k"}}),
-    "hidden frames of vp9": ("a.webm", "libvpx-vp9", {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "cpu-used": "8"}}),
+    "hidden frames of vp8": (
+        "a.webm",
+        "libvpx",
+        {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "b": "200k"}},
+    ),
+    "hidden frames of vp9": (
+        "a.webm",
+        "libvpx-vp9",
+        {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "cpu-used": "8"}},
+    ),
     "av1": ("a.mp4", "libsvtav1", {"options": {"preset": "12"}}),
     "mpeg4 in avi": ("a.avi", "mpeg4", {"options": {"bf": "2"}}),
     "h264 in avi": ("a.avi", "libx264", {"options": {"bf": "0"}}),
     "mpeg2 program stream": ("a.mpg", "mpeg2video", {"options": {"bf": "2", "g": "12"}}),
     "mjpeg": ("a.avi", "mjpeg", {"pix_fmt": "yuvj420p"}),
     "prores": ("a.mov", "prores_ks", {"pix_fmt": "yuv422p10le"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", WHOLE)
@@ -117,10 +145,8 @@ def packet(data: bytes, pts: int) -> av.Packet:
 
 @pytest.mark.parametrize(
     "codec, hidden",
-    [
-        ("vp8", b"\x00" + bytes(20)),
-        ("mpeg4", b"\x00\x00\x01\xb6\x10"),
-    ],  # an alternate reference frame; a picture that was not coded
+    # an alternate reference frame; a picture that was not coded
+    [("vp8", b"\x00" + bytes(20)), ("mpeg4", b"\x00\x00\x01\xb6\x10")],
 )
 def test_packets_without_a_picture_of_their_own_are_not_missed(codec, hidden):
     count = PictureCount(codec)

@@ -5,6 +5,7 @@ which works.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,12 +14,27 @@ import pytest
 from written_videos import CONSTANT, described, fast_choice, made_frames, read, write
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.media.encoders import ENCODERS, MUXERS, SUFFIXES, TABLE, choose_encoder, container_of
-from vidrestore.media.encoding import try_encoder
+from vidrestore.frames import ColourTags
+from vidrestore.media.encoder_table import ENCODERS, TABLE, Encoder
+from vidrestore.media.encoders import (
+    MUXERS,
+    SUFFIXES,
+    bits_per_pixel,
+    choose_encoder,
+    container_of,
+    usual_crf,
+)
+from vidrestore.media.encoding import picture, try_encoder
+from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.probe import StreamInfo
 from vidrestore.options import EncoderOptions
 
 CELLS = [
-    (row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats
+    (row.name, container, pix_fmt)
+    for row in TABLE
+    if row.device is None
+    for container in row.containers
+    for pix_fmt in row.formats
 ]
 ORDINARY = [
     "yuv420p",
@@ -57,7 +73,7 @@ def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, cont
     try:
         choice = fast_choice(source, output, EncoderOptions(lossless=lossless))
     except MediaError as error:
-        name = re.search(r"-o NAME(\.\w+) works", str(error))
+        name = re.search(r"`output=NAME(\.\w+)` works", str(error))
         assert name, error
         choice = fast_choice(source, Path(f"out{name.group(1)}"), EncoderOptions(lossless=lossless))
     try_encoder(choice, source.video, str(output))
@@ -131,20 +147,20 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "a.webm",
             EncoderOptions(encoder="libx264"),
             "yuv420p",
-            r"libx264: .webm can't hold h264; --encoder libsvtav1 can",
+            r"libx264: .webm can't hold h264; `encoder=libsvtav1` can",
         ),
         (
             "a.mp4",
             EncoderOptions(encoder="libsvtav1"),
             "yuv444p",
-            "can't keep the pixel format yuv444p; --encoder libx264 can",
+            "can't keep the pixel format yuv444p; `encoder=libx264` can",
         ),
-        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; --encoder libx264 can"),
+        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; `encoder=libx264` can"),
         (
             "a.mov",
             EncoderOptions(encoder="prores_ks", lossless=True),
             "yuv422p10le",
-            "no lossless mode; --encoder libx264 can",
+            "no lossless mode; `encoder=libx264` can",
         ),
         (
             "a.mp4",
@@ -156,7 +172,7 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "a.webm",
             EncoderOptions(),
             "yuv420p12le",
-            r"no encoder for yuv420p12le at 64x48; -o NAME.mkv works \(with libx265\)",
+            r"no encoder for yuv420p12le at 64x48; `output=NAME.mkv` works \(with libx265\)",
         ),
         (
             "a.avi",
@@ -176,7 +192,7 @@ def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, m
 
 def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
     with pytest.raises(
-        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; --encoder libsvtav1 can"
+        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; `encoder=libsvtav1` can"
     ):
         choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
 
@@ -185,7 +201,8 @@ def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
 def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
     with pytest.raises(
         MediaError,
-        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; --encoder libx264 can",
+        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; "
+        "`encoder=libx264` can",
     ):
         choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
 
@@ -223,7 +240,7 @@ def test_quality_is_refused_where_there_is_none_to_set(options, message):
 
 
 def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
-    with pytest.raises(OptionError, match="--preset warp: libx264 has no such preset; expected ultrafast"):
+    with pytest.raises(OptionError, match="`preset=warp`: libx264 has no such preset; expected ultrafast"):
         choose_encoder(described(), "a.mp4", EncoderOptions(preset="warp"))
     with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*profile=warp"):
         choose_encoder(described(), "a.mp4", EncoderOptions(options={"profile": "warp"}))
@@ -240,9 +257,7 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
 @pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
 def test_options_that_the_encoder_does_not_know_are_named(encoder):
     options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
-    with pytest.raises(
-        MediaError, match=f"a.mkv: {encoder} has no option foo; leave --encoder-option foo=... out"
-    ):
+    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; remove `options=foo=...`"):
         choose_encoder(described(), "a.mkv", options)
 
 
@@ -260,7 +275,7 @@ def test_the_pixel_format_is_no_option():
 
 
 def test_a_quality_beyond_the_encoders_scale_is_refused():
-    with pytest.raises(OptionError, match="--crf 52: libx264's scale ends at 51"):
+    with pytest.raises(OptionError, match="`crf=52`: libx264's scale ends at 51"):
         choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", crf=52))
 
 
@@ -319,3 +334,57 @@ def test_a_choice_is_made_of_plain_values():
 
     choice = fast_choice(described(rate=Fraction(25)), Path("a.mp4"))
     assert json.loads(json.dumps(asdict(choice))) == asdict(choice)
+
+
+# Quality by the source
+
+
+@pytest.mark.parametrize(
+    "bit_rate, codec, expected",
+    [
+        (None, "h264", 18),
+        (7373, "h264", 20),  # 0.1 bits of each of 64 x 48 pixels, 24 times a second
+        (14746, "h264", 18),
+        (14746, "mjpeg", 21),
+        (10, "h264", 24),
+        (10**9, "h264", 16),
+    ],
+)
+def test_the_usual_quality_follows_the_bits_of_the_source(
+    bit_rate: int | None, codec: str, expected: float
+) -> None:
+    source = described(bit_rate=bit_rate, codec=codec, rate=Fraction(24))
+    assert usual_crf(source) == expected
+    assert choose_encoder(source, "a.mkv", EncoderOptions(encoder="libx264")).options["crf"] == str(expected)
+
+
+def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:
+    source = replace(described(rate=Fraction(24)), size=(7373 + 128_000) * 10 // 8, duration=Fraction(10))
+    source = replace(source, streams=(StreamInfo(1, "audio", "aac"),))
+    assert bits_per_pixel(source) == pytest.approx(0.1, rel=0.01)
+
+
+# Encoders of graphics processors
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.device], ids=lambda row: row.name)
+def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: Encoder) -> None:
+    source, output = described(width=320, height=240), f"a{SUFFIXES[row.containers[0]]}"
+    try:
+        choose_encoder(source, output, EncoderOptions(encoder=row.name))
+    except MediaError as error:
+        assert re.search(f"{row.name}: (it needs .*, and none opens here|the FFmpeg .* lacks it)", str(error))
+        assert "--encoder lib" in str(error)
+
+
+def test_encoders_that_need_a_device_are_never_chosen_by_themselves() -> None:
+    for codec in ("h264", "hevc", "av1"):
+        assert choose_encoder(described(codec=codec), "a.mkv", EncoderOptions()).encoder.startswith("lib")
+
+
+@pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])
+def test_samples_are_the_same_in_the_formats_that_devices_take(pix_fmt: str, fed: str) -> None:
+    (frame, *_) = made_frames(described(pix_fmt))
+    made = picture(frame, fed, Fraction(1, 25), ColourTags())
+    for found, wanted in zip(planes_of(made, layout_of(fed)), frame.planes, strict=True):
+        assert np.array_equal(found, wanted)

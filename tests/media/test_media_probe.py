@@ -233,9 +233,8 @@ def test_colour_and_shape_are_read(tmp_path, suffix):
     )
     video = probe(str(path)).video
     assert video.sample_aspect_ratio == Fraction(16, 11)
-    assert video.colour == ColourTags(
-        matrix=5, primaries=5, transfer=1, range=1, chroma_location=3
-    )  # x264 counts locations from 0
+    # x264 counts locations from 0
+    assert video.colour == ColourTags(matrix=5, primaries=5, transfer=1, range=1, chroma_location=3)
 
 
 def test_full_range_of_an_old_style_format_becomes_a_tag(tmp_path):
@@ -253,9 +252,8 @@ def test_interlaced_is_seen(tmp_path):
 
 def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
     path = tmp_path / "camera.mov"
-    order = b"II*\0" + struct.pack(
-        "<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0
-    )  # a TIFF that says: turned by 90 degrees
+    # a TIFF that says: turned by 90 degrees
+    order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)
     exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
@@ -263,9 +261,8 @@ def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
             *stream.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)),
             *stream.encode(None),
         ]:
-            made = av.Packet(
-                bytes(packet)[:2] + exif + bytes(packet)[2:]
-            )  # where cameras put it: behind the first marker
+            # where cameras put it: behind the first marker
+            made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])
             made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
             output.mux_one(made)
     with av.open(str(path)) as source, pytest.raises(ValueError):
@@ -288,7 +285,7 @@ def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
     info = probe(str(path))
     assert [stream.kind for stream in info.streams] == ["video", "data"]
     assert other_kinds(info) == ["data"]
-    with pytest.raises(MediaError, match="--drop data"):
+    with pytest.raises(MediaError, match="`drop=data`"):
         check_streams(info, str(tmp_path / "out.mkv"))
 
 
@@ -323,7 +320,10 @@ def mpeg_crc(data: bytes) -> bytes:
 def test_hdr_metadata_is_read(tmp_path):
     path = tmp_path / "hdr.mkv"
     display = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
-    params = f"log-level=none:master-display={display}:max-cll=1000,400:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:chromaloc=2"
+    params = (
+        f"log-level=none:master-display={display}:max-cll=1000,400:colorprim=bt2020:transfer=smpte2084:"
+        "colormatrix=bt2020nc:chromaloc=2"
+    )
     write_video(path, 3, "libx265", "yuv420p10le", options={"x265-params": params, "preset": "ultrafast"})
     video = probe(str(path)).video
     assert (video.colour.matrix, video.colour.primaries, video.colour.transfer) == (9, 9, 16)
@@ -344,11 +344,13 @@ def test_hdr_metadata_is_read(tmp_path):
 
 
 PLANAR = {
-    "yuv420p": ["nv12", "nv21"], "yuv422p": ["nv16", "yuyv422", "uyvy422", "yvyu422"], "yuv444p": ["nv24", "nv42", "vuyx"],
-    "yuv420p10le": ["p010le", "p010be", "yuv420p10be"], "yuv422p10le": ["p210le", "y210le"], "yuv444p12le": ["yuv444p12be"],
+    "yuv420p": ["nv12", "nv21"], "yuv422p": ["nv16", "yuyv422", "uyvy422", "yvyu422"],
+    "yuv444p": ["nv24", "nv42", "vuyx"], "yuv420p10le": ["p010le", "p010be", "yuv420p10be"],
+    "yuv422p10le": ["p210le", "y210le"], "yuv444p12le": ["yuv444p12be"],
     "yuva444p": ["vuya"], "yuv420p16le": ["p016le"],
-    "gbrp": ["rgb24", "bgr24", "rgb0", "0bgr"], "gbrap": ["rgba", "bgra", "argb", "abgr"], "gbrp16le": ["rgb48le", "bgr48be", "gbrp16be"],
-    "gbrap16le": ["rgba64le", "bgra64be"], "gray16le": ["gray16be"], "gray10le": ["gray10be"], "gbrpf32le": ["gbrpf32be"],
+    "gbrp": ["rgb24", "bgr24", "rgb0", "0bgr"], "gbrap": ["rgba", "bgra", "argb", "abgr"],
+    "gbrp16le": ["rgb48le", "bgr48be", "gbrp16be"], "gbrap16le": ["rgba64le", "bgra64be"],
+    "gray16le": ["gray16be"], "gray10le": ["gray10be"], "gbrpf32le": ["gbrpf32be"],
 }  # fmt: skip
 
 
@@ -358,18 +360,33 @@ PLANAR = {
 @pytest.mark.parametrize("size", [(64, 48), (38, 26), (30, 6)])
 def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     planes = sample_planes(planar, 1, *size)
-    packed = video_frame(planar, planes).reformat(
-        format=stored
-    )  # FFmpeg's scaler only moves the samples here
+    # FFmpeg's scaler only moves the samples here
+    packed = video_frame(planar, planes).reformat(format=stored)
     layout = layout_of(stored)
     assert layout.format.name == planar
     found = planes_of(packed, layout)
-    wanted = (
-        (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
-    )  # FFmpeg keeps them as G, B, R
+    # FFmpeg keeps them as G, B, R
+    wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
     for plane, expected in zip(found, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)
+
+
+def test_a_flood_of_tags_is_refused(tmp_path):
+    """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
+    for count, fine in ((500, True), (5000, False)):
+        path = tmp_path / f"{count}.mkv"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 16, 16, "yuv420p"
+            container.metadata.update({f"TAG{number}": "x" for number in range(count)})
+            container.mux(stream.encode(av.VideoFrame(16, 16, "yuv420p")))
+            container.mux(stream.encode(None))
+        if fine:
+            assert len(probe(str(path)).metadata) > count
+        else:
+            with pytest.raises(MediaError, match="titles and other tags, more than the 4096 that are taken"):
+                probe(str(path))
 
 
 def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
@@ -410,4 +427,48 @@ def test_pictures_of_impossible_size_are_refused_before_they_are_decoded(tmp_pat
     at = data.index(b"strf") + 12
     path.write_bytes(data[:at] + (16000).to_bytes(4, "little") * 2 + data[at + 8 :])
     with pytest.raises(MediaError, match=r"large\.avi: pictures of 16000x16000, more than"):
+        probe(str(path))
+
+
+# Files that lead elsewhere
+
+
+def with_reference(data: bytes, path: Path) -> bytes:
+    """A QuickTime file whose samples are said to lie in another file, as an alias record has it."""
+    place = os.fsencode(path)
+    place += b"\0" * (len(place) % 2)
+    alias = bytes(10) + b"\x01v".ljust(28, b"\0") + bytes(12) + b"\x01f".ljust(64, b"\0") + bytes(16)
+    alias += struct.pack(">HH", 1, 1) + bytes(16) + struct.pack(">HH", 2, len(place)) + place
+    alias += struct.pack(">HH", 0xFFFF, 0)
+    entry = struct.pack(">I4sI", 12 + len(alias), b"alis", 0) + alias
+    own = struct.pack(">I4sI", 12, b"url ", 1)
+    at = data.index(b"dref")
+    assert data.index(own, at) - at < 16 and data.count(own) == 1 and data.index(b"mdat") < at
+    changed = bytearray(data.replace(own, entry))
+    for name in (b"moov", b"trak", b"mdia", b"minf", b"dinf", b"dref"):
+        start = data.index(name, data.index(b"moov")) - 4
+        (size,) = struct.unpack_from(">I", data, start)
+        struct.pack_into(">I", changed, start, size + len(entry) - len(own))
+    return bytes(changed)
+
+
+def pictures(container: av.container.InputContainer) -> list[bytes]:
+    return [frame.to_ndarray().tobytes() for frame in container.decode(video=0)]
+
+
+def test_a_quicktime_file_can_not_reach_another_file(tmp_path):
+    own, other = tmp_path / "own.mov", tmp_path / "other.mov"
+    write_video(own, 2, "mjpeg", pix_fmt="yuvj420p")
+    data = bytearray(own.read_bytes())
+    data[data.index(b"mdat") + 1500] ^= 0x10  # within the first picture
+    other.write_bytes(data)
+    with open_input(str(own)) as container:
+        wanted = pictures(container)
+    path = tmp_path / "leads.mov"
+    path.write_bytes(with_reference(own.read_bytes(), other))
+    reaching = {"enable_drefs": "1", "use_absolute_path": "1"}
+    with av.open(str(path), container_options=reaching) as container:
+        reached = container.decode(video=0)
+        assert next(reached).to_ndarray().tobytes() != wanted[0]  # the reference works where it is followed
+    with pytest.raises(MediaError, match="0 frames that can be decoded"):
         probe(str(path))

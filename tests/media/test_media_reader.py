@@ -1,4 +1,4 @@
-"""Frames come out of a file with the very samples and times that went in, from the start and from anywhere."""
+"""Frames come out of a file with the samples and times that went in, from the start and from anywhere."""
 
 from __future__ import annotations
 
@@ -148,9 +148,8 @@ def test_avi_frames_are_timed_by_their_number(tmp_path, codec, options):
     frames = read(path)
     assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(12)]
     for frame, planes in zip(frames, pictures, strict=True):
-        assert (
-            np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40
-        )  # the right picture, as lossy as it is
+        # the right picture, as lossy as it is
+        assert np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40
 
 
 GROUPS = {
@@ -327,7 +326,8 @@ def test_memory_does_not_grow_with_length(tmp_path):
 
 
 Y4M = [
-    ("yuv420p", {}), ("yuv422p", {}), ("yuv444p", {}), ("yuv411p", {}), ("gray", {}), ("gray10le", {"strict": "-1"}),
+    ("yuv420p", {}), ("yuv422p", {}), ("yuv444p", {}), ("yuv411p", {}), ("gray", {}),
+    ("gray10le", {"strict": "-1"}),
     ("yuv420p10le", {"strict": "-1"}), ("yuv422p12le", {"strict": "-1"}), ("yuv444p16le", {"strict": "-1"}),
 ]  # fmt: skip
 

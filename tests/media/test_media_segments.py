@@ -27,7 +27,8 @@ from written_videos import (
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
-from vidrestore.media.encoders import ENCODERS, SUFFIXES
+from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.media.encoders import SUFFIXES
 from vidrestore.media.encoding import Encoder, EncoderChoice
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
@@ -282,9 +283,8 @@ def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: st
         times = [
             [chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()
         ]
-    begins = Fraction(
-        0 if name.endswith("mp4") else 1, 10
-    )  # MP4's chapters are a track that begins with the film
+    # MP4's chapters are a track that begins with the film
+    begins = Fraction(0 if name.endswith("mp4") else 1, 10)
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
     assert read(tmp_path / name).frames[0].pts == 0
 

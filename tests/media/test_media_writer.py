@@ -68,7 +68,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
 def test_an_existing_output_is_refused_before_work_and_kept(tmp_path):
     output = tmp_path / "a.mp4"
     output.write_text("mine")
-    with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
+    with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
         writer_for(output)
     assert output.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [output]
@@ -119,7 +119,7 @@ def test_an_output_that_is_a_folder_is_refused(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_named(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(MediaError, match="can't be written to; choose another with -o"):
+    with pytest.raises(MediaError, match="can't be written to; choose another `output`"):
         writer_for(tmp_path / "a.mp4")
 
 
@@ -188,7 +188,7 @@ def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
     with pytest.raises(
         MediaError,
         match="frame 1: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts 1/1000 s, "
-        "use -o",
+        "use `output",
     ):
         write(described(), tmp_path / "a.mkv", frames)
     write(described(), tmp_path / "a.mp4", frames)
@@ -349,20 +349,20 @@ def test_attachments_are_kept_in_mkv(tmp_path):
             "in.mkv",
             LETTERS,
             "out.mp4",
-            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use -o "
-            r".*out.mkv or --drop subtitles,att",
+            r"can't hold stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use `output="
+            r".*out.mkv` or `drop=subtitles,att",
         ),
         (
             "in.mkv",
             PLAIN,
             "out.webm",
-            r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*use -o .*out.mkv or --drop audio",
+            r"stream 1 \(audio: aac ita .*\); stream 2 \(audio: flac .*`output=.*out.mkv` or `drop=audio`",
         ),
         (
             "in.mp4",
             Extras(subtitles=("mov_text",)),
             "out.mkv",
-            r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use --drop subtitles",
+            r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use `drop=subtitles`",
         ),
         (
             "in.mkv",
@@ -375,7 +375,7 @@ def test_attachments_are_kept_in_mkv(tmp_path):
             "in.mp4",
             Extras(cover=True),
             "out.mov",
-            r".mov can't hold stream 3 \(cover: mjpeg\); use -o .*out.mkv or --drop cover",
+            r".mov can't hold stream 3 \(cover: mjpeg\); use `output=.*out.mkv` or `drop=cover`",
         ),
     ],
 )
@@ -399,7 +399,8 @@ def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
         frame.pts = 0
         output.mux([*video.encode(frame), *video.encode(None), *silence(sound)])
     with pytest.raises(
-        MediaError, match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use -o .*out.mkv or --drop audio"
+        MediaError,
+        match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use `output=.*out.mkv` or `drop=audio`",
     ):
         check_streams(probe(str(path)), str(tmp_path / "out.mp4"))
 
@@ -485,7 +486,7 @@ def test_the_pipes_header_says_where_chroma_lies_and_its_range(location, name):
 
 def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
     source = described()
-    with pytest.raises(MediaError, match="the frame rate varies .*give one with --cfr"):
+    with pytest.raises(MediaError, match="the frame rate varies .*give one with `cfr`"):
         piped(source, made_frames(source, VARYING))
     frames = made_frames(source, [(0, 2000), (2000, 1000), (3000, 400), (3400, 600), (4000, 1000)])
     data = piped(source, frames, rate=Fraction(24))
@@ -570,6 +571,7 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
     copier.sound = {1: hides}
+    # stream, and whether it is hidden
     order = [
         (0, True),
         (1, True),
@@ -579,7 +581,7 @@ def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, e
         (1, True),
         (1, False),
         (1, True),
-    ]  # stream, and whether it is hidden
+    ]
     packets = [
         SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
         for number, (stream, hidden) in enumerate(order)

@@ -92,9 +92,8 @@ def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(t
     write_frame(tmp_path / "a.jpg", "mjpeg", frame)
     row = read_rgb(tmp_path / "a.jpg")[0, 8].astype(float)
     step = 64 * 1.402
-    expected = np.concatenate(
-        [[0] * 15, [step / 4, 3 * step / 4], [step] * 15]
-    )  # between samples at 14.5 and 16.5
+    # between samples at 14.5 and 16.5
+    expected = np.concatenate([[0] * 15, [step / 4, 3 * step / 4], [step] * 15])
     assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
 
 

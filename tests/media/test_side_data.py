@@ -85,7 +85,7 @@ def test_what_is_lost_is_named_and_strict_refuses_it(names: set[str], words: str
     source = described("yuv420p10le", side_data=frozenset(names))
     (warning,) = check_side_data(source, X265, strict=False)
     assert f"the video carries {words}" in warning
-    with pytest.raises(PlanError, match="leave --strict out"):
+    with pytest.raises(PlanError, match="leave `strict` out"):
         check_side_data(source, X265, strict=True)
 
 

@@ -95,9 +95,10 @@ def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
     sound = [(data, time - begin) for data, time, _ in packets_of(source, "audio") if begin <= time < end]
     heard = packets_of(output, "audio")
     assert [data for data, _, _ in heard] == [data for data, _ in sound]
+    # Matroska's tick
     assert all(
         abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(heard, sound, strict=True)
-    )  # Matroska's tick
+    )
 
 
 @pytest.mark.parametrize("suffix, text", [(".mkv", "subrip"), (".mp4", "mov_text")])
@@ -107,11 +108,8 @@ def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(
     source, output = film(tmp_path / f"in{suffix}", text=text), tmp_path / f"out{suffix}"
     part(source, output, start=Fraction(12), duration=Fraction(6))
     texts = [(float(begin), float(length)) for _, begin, length in packets_of(output, "subtitle")]
-    assert texts == [
-        (0, 0.4),
-        (0.9, 0.5),
-        (3.4, 2.5),
-    ]  # the part begins with the frame at 12.1 s and ends at 18 s
+    # the part begins with the frame at 12.1 s and ends at 18 s
+    assert texts == [(0, 0.4), (0.9, 0.5), (3.4, 2.5)]
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
@@ -128,9 +126,8 @@ def test_chapters_are_cut_and_count_from_its_beginning(tmp_path: Path, suffix: s
 
 def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path: Path) -> None:
     source, output = film(tmp_path / "in.mkv", angle=True), tmp_path / "out.mkv"
-    part(
-        source, output, start=Fraction("12.1"), duration=Fraction("10.9")
-    )  # up to 23 s; the picture at 22 s needs the one at 24 s
+    # up to 23 s; the picture at 22 s needs the one at 24 s
+    part(source, output, start=Fraction("12.1"), duration=Fraction("10.9"))
     with av.open(str(source)) as before, av.open(str(output)) as after:
         wanted = {frame.pts: frame.to_ndarray() for frame in before.decode(before.streams.video[1])}
         found = [
@@ -240,7 +237,7 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
     [
         (
             {"start": Fraction(30)},
-            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier --start",
+            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier `start`",
         ),
         (
             {"start": Fraction(5), "duration": Fraction(1)},

@@ -49,7 +49,7 @@ def by_definition(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
 
 @pytest.fixture(params=["for gradients", "without gradients"])
 def way(request):
-    """Two ways to the same numbers: whole maps at once where gradients are wanted, rows of a table where not."""
+    """Two ways to the same numbers: whole maps at once for gradients, rows of a table without."""
     with torch.set_grad_enabled(request.param == "for gradients"):
         yield
 
@@ -95,11 +95,8 @@ def test_the_layout_of_maps_and_offsets_does_not_matter(way):
 
 def test_gradients_to_maps_offsets_and_weight_are_those_of_finite_differences():
     maps, offsets, weight = problem(reach=2.0)
-    parts = (
-        maps[:1, :2],
-        0.9 * offsets[:1],
-        weight[:2],
-    )  # no place where two pixels meet, for there is a kink
+    # no place where two pixels meet, for there is a kink
+    parts = (maps[:1, :2], 0.9 * offsets[:1], weight[:2])
     inputs = [part.requires_grad_() for part in parts]
     assert torch.autograd.gradcheck(deformable_depthwise, inputs)
 

@@ -15,18 +15,16 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from vidrestore.models import mb_taylorformer, patch_embedding
-from vidrestore.models.fast import strips
+from vidrestore.models.fast import strips, taylor_strips
 from vidrestore.models.mb_taylorformer import (
     SIZES,
-    Attention,
-    FeedForward,
     MBTaylorFormer,
     MBTaylorFormerConfig,
-    few_filters,
 )
 from vidrestore.models.mb_taylorformer_family import build, settings_of
-from vidrestore.models.pixel_maps import normalised
+from vidrestore.models.pixel_maps import few_filters, normalised
 from vidrestore.models.taylor_attention import PRINTED
+from vidrestore.models.taylor_blocks import Attention, FeedForward
 
 # The release's numbers
 
@@ -130,7 +128,7 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
 def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
-    for module in (mb_taylorformer, patch_embedding):
+    for module in (taylor_strips, patch_embedding):
         monkeypatch.setattr(
             module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], rows)
         )

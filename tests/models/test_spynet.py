@@ -54,9 +54,8 @@ def test_warping_moves_maps_by_whole_and_half_pixels():
     flow[:, 0], flow[:, 1] = 1.5, -2
     moved = warp(maps, flow)
     torch.testing.assert_close(moved[..., 2:, :5], (maps[..., :4, 1:6] + maps[..., :4, 2:]) / 2)
-    torch.testing.assert_close(
-        moved[..., :2, :], torch.zeros(1, 2, 2, 7), atol=1e-6, rtol=0
-    )  # from above the first row
+    # from above the first row
+    torch.testing.assert_close(moved[..., :2, :], torch.zeros(1, 2, 2, 7), atol=1e-6, rtol=0)
     torch.testing.assert_close(
         warp(maps, flow, border="border")[..., :2, :5],
         ((maps[..., :1, 1:6] + maps[..., :1, 2:]) / 2).expand(1, 2, 2, 5),

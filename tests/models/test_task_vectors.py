@@ -9,8 +9,8 @@ import torch
 from taylor_networks import small
 from torch import Tensor, nn
 
-from vidrestore.models import mb_taylorformer, patch_embedding
-from vidrestore.models.fast import strips
+from vidrestore.models import patch_embedding
+from vidrestore.models.fast import strips, taylor_strips
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig, Stage
 from vidrestore.models.mb_taylorformer_family import build, config_from, settings_of
 from vidrestore.models.task_vectors import TaskVectors
@@ -78,7 +78,7 @@ def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
         torch.tensor([1, 0]),
     )
     given, expected = images.clone(), network(images, tasks).detach()
-    for module in (mb_taylorformer, patch_embedding):
+    for module in (taylor_strips, patch_embedding):
         monkeypatch.setattr(
             module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3)
         )

@@ -1,4 +1,4 @@
-"""SISTA, SISTA-RNN, l1-l1-RNN and reweighted-RNN against their equations, one group and one frame at a time."""
+"""SISTA, SISTA-RNN, l1-l1-RNN and reweighted-RNN against their equations, a group and a frame at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_frames(network: Any, group: Tensor, step: Any, start: Tensor) -> Tensor:
 
 
 def sista_step(A: Tensor, D: Tensor, F: Tensor, l1: float, l2: float, c: float, layers: int) -> Any:
-    """With the matrices W_1, S, P and V of the unfolded network, the prediction merged into its first layer."""
+    """With the matrices W_1, S, P and V of the unfolded network; its first layer includes the prediction."""
     S = EYE - D.T @ (A.T @ A + l2 * SMALL_EYE) @ D / c
     P, V = D.T @ F @ D, D.T @ A.T / c
     W1 = (c + l2) / c * P - D.T @ (A.T @ A + l2 * SMALL_EYE) @ D @ P / c
@@ -181,9 +181,8 @@ def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum() -> N
     used = codes.abs() > 1e-2  # D^T D is the identity in single precision only
     assert used.any() and not used.all()
     assert slope[used].abs().max() < 1e-3
-    assert (
-        slope[~used].abs().max() < 2 * 8
-    )  # where |u| has no derivative the slope is anything within lambda1 of what it would be at 0
+    # where |u| has no derivative the slope is anything within lambda1 of what it would be at 0
+    assert slope[~used].abs().max() < 2 * 8
 
 
 def test_sista_goes_on_from_the_frame_before() -> None:

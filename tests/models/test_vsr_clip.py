@@ -130,9 +130,8 @@ def test_a_released_window_computes_only_what_its_centre_needs():
     }  # fmt: skip
     calls.clear()
     clip.restore(range(1, 6), 2)
-    assert (
-        calls["extractor"] == 1 and calls["flow"] == 4
-    )  # a pair to the new frame and back, and the ends with themselves
+    # a pair to the new frame and back, and the ends with themselves
+    assert calls["extractor"] == 1 and calls["flow"] == 4
 
 
 def test_a_scene_of_a_compact_network_computes_every_layer_of_every_frame_once():

@@ -42,9 +42,8 @@ def golden_run(dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
     with torch.no_grad():
         clip = NUMBERS["input"].to(dtype)
         output = network(clip)
-        seen["flows"] = torch.stack(
-            network.flows(clip[0], 1)[::-1]
-        )  # the release has those to the frame before first
+        # the release has those to the frame before first
+        seen["flows"] = torch.stack(network.flows(clip[0], 1)[::-1])
     return output, seen
 
 
@@ -72,16 +71,29 @@ def test_flows_and_positions_are_those_of_the_golden_numbers():
     close(waves[:, :6, :6, :6], NUMBERS["mid/pe"], 1e-7)
 
 
+SINES = [torch.full((1,), math.sin(t)) for t in range(5)]
 MISTAKES: dict[str, Any] = {
-    "features warped with their border continued": (vsr_transformer, "warp", lambda maps, flow: WARP(maps, flow, border="border")),
+    "features warped with their border continued": (
+        vsr_transformer,
+        "warp",
+        lambda x, flow: WARP(x, flow, border="border"),
+    ),
     "flow with x and y swapped": (vsr_transformer, "warp", lambda maps, flow: WARP(maps, flow.flip(1))),
-    "flow from the other frame": (VsrTransformer, "pair_flow", lambda self, reference, other: PAIR_FLOW(self, other, reference)),
-    "flows to the frames before and after swapped": (VsrTransformer, "flows", lambda self, *given: FLOWS(self, *given)[::-1]),
+    "flow from the other frame": (VsrTransformer, "pair_flow", lambda self, a, b: PAIR_FLOW(self, b, a)),
+    "flows to the frames before and after swapped": (
+        VsrTransformer,
+        "flows",
+        lambda *given: FLOWS(*given)[::-1],
+    ),
     "no positions": (vsr_transformer, "positional_encoding", lambda *sizes: [torch.zeros(1)] * sizes[0]),
-    "time encoded": (vsr_transformer, "positional_encoding", lambda *sizes: [torch.full((1,), math.sin(t)) for t in range(5)]),
-    "positions in another order": (vsr_transformer, "positional_encoding", lambda *sizes: POSITIONS(*sizes)[::-1]),
+    "time encoded": (vsr_transformer, "positional_encoding", lambda *sizes: SINES),
+    "positions in another order": (
+        vsr_transformer,
+        "positional_encoding",
+        lambda *sizes: POSITIONS(*sizes)[::-1],
+    ),
     "the slope of the paper": (vsr_transformer, "SLOPE", 0.01),
-}  # fmt: skip
+}
 WARP, PAIR_FLOW, FLOWS, POSITIONS = (
     vsr_transformer.warp,
     VsrTransformer.pair_flow,
@@ -135,9 +147,8 @@ def reference_attention(attention: Attention, normal: Tensor) -> Tensor:
     tokens = []
     for project in (attention.query, attention.key, attention.value):
         vectors = F.unfold(project(normal), patch, stride=patch)  # (T, C * p * p, N)
-        tokens.append(
-            vectors.transpose(0, 1).reshape(heads, -1, frames * vectors.shape[-1]).mT
-        )  # (heads, T * N, d)
+        # (heads, T * N, d)
+        tokens.append(vectors.transpose(0, 1).reshape(heads, -1, frames * vectors.shape[-1]).mT)
     query, key, value = tokens
     mixed = (query @ key.mT / math.sqrt(query.shape[-1])).softmax(-1) @ value
     vectors = mixed.mT.reshape(channels * patch**2, frames, -1).transpose(0, 1)
@@ -152,9 +163,8 @@ def test_attention_over_everything_is_unfold_attend_fold(heads):
     normal = F.layer_norm(maps.movedim(1, -1), (8,), attention.norm.weight, attention.norm.bias).movedim(
         -1, 1
     )
-    expected = maps + attention.output(
-        reference_attention(attention, normal)
-    )  # a compact network adds no normalised maps
+    # a compact network adds no normalised maps
+    expected = maps + attention.output(reference_attention(attention, normal))
     close(attention(maps, 3), expected, 1e-12)
 
 
@@ -223,10 +233,8 @@ def test_attention_stays_in_its_window_and_the_next_block_joins_windows():
         (block.attention(maps, 1) - block.attention(other, 1)).abs().amax((0, 1, 3)) > 1e-12
         for block in blocks
     ]
-    assert [int(rows.nonzero().max()) for rows in reached] == [
-        12,
-        8,
-    ]  # the window's last row, and one that its convolutions reach
+    # the window's last row, and one that its convolutions reach
+    assert [int(rows.nonzero().max()) for rows in reached] == [12, 8]
 
 
 def test_far_frames_weigh_by_the_learned_distance():
@@ -282,9 +290,8 @@ def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_bac
     other = clip.clone()
     other[:, 2] += 0.1
     with torch.no_grad():
-        assert not torch.equal(
-            network(clip)[:, 0], network(other)[:, 0]
-        )  # two frames away: a layer of neighbours for each
+        # two frames away: a layer of neighbours for each
+        assert not torch.equal(network(clip)[:, 0], network(other)[:, 0])
     with pytest.raises(ValueError, match="shared must be 0 in the released form, got 3"):
         VsrConfig(shared=3)
 

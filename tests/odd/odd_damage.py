@@ -1,4 +1,4 @@
-"""Damaged inputs: cut short, with wrong bytes among their pictures, with headers that say what is not true."""
+"""Damaged inputs: cut short, with wrong bytes among their pictures, with false headers."""
 
 from __future__ import annotations
 

@@ -20,13 +20,16 @@ from sample_videos import sample_planes, video_frame, write_video
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only
 TS_PACKET = 188
-# Settings of clips by a short name. x264's bits differ from processor to processor unless its assembly is
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
+# x264's bits differ from processor to processor unless its assembly is
 # held to one kind.
 X264 = {"g": "6", "bf": "2", "preset": "veryfast", "x264-params": "asm=AVX2:log-level=-1"}
+X265 = {"x265-params": "log-level=none:keyint=6", "preset": "ultrafast"}
+# Settings of clips by a short name.
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mp4": (".mp4", "libx264", {"options": X264, "container": {"movflags": "faststart"}}),
     "mp4, index last": (".mp4", "libx264", {"options": X264}),
-    "fragments": (".mp4", "libx264", {"options": X264, "container": {"movflags": "frag_keyframe+empty_moov"}}),
+    "fragments": (".mp4", "libx264", {"options": X264, "container": FRAGMENTS}),
     "mkv": (".mkv", "libx264", {"options": X264}),
     "ffv1": (".mkv", "ffv1", {"options": {"level": "3", "slices": "4", "slicecrc": "1"}}),
     "ts": (".ts", "libx264", {"options": X264}),
@@ -37,7 +40,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mov": (".mov", "prores_ks", {"pix_fmt": "yuv422p10le"}),
     "webm": (".webm", "libvpx-vp9", {"options": {"cpu-used": "8", "lag-in-frames": "0"}}),
     "vp8": (".webm", "libvpx", {"options": {"cpu-used": "8"}}),
-    "hevc": (".mp4", "libx265", {"options": {"x265-params": "log-level=none:keyint=6", "preset": "ultrafast"}}),
+    "hevc": (".mp4", "libx265", {"options": X265}),
     "av1": (".mp4", "libsvtav1", {"options": {"preset": "12"}}),
     "mjpeg": (".mkv", "mjpeg", {"pix_fmt": "yuvj420p"}),
     "h264": (".h264", "libx264", {"options": X264}),
@@ -136,7 +139,7 @@ def box(data: bytes, name: str) -> range:
 
 
 def in_box(data: bytes, name: str, offset: int, by: bytes) -> bytes:
-    """Overwrite some bytes of a box's content; for boxes with a version, the content begins with its 4 bytes."""
+    """Overwrite bytes of a box's content; in boxes with a version, the content begins with its 4 bytes."""
     return overwritten(data, box(data, name).start + 8 + offset, by)
 
 

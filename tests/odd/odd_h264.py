@@ -57,9 +57,8 @@ def _head(size: int) -> bytes:
     across = size // 16 - 1
     fixed = f"{66:08b}{0xC0:08b}{62:08b}"  # profile, constraints, level
     numbers = _golomb(0) + _golomb(0) + _golomb(2) + _golomb(1) + "0" + _golomb(across) + _golomb(across)
-    bits = (
-        fixed + numbers + "1" + "1" + "0" + "0" + "1"
-    )  # frames only, 8x8 inference, no cropping, no usability data, stop bit
+    # frames only, 8x8 inference, no cropping, no usability data, stop bit
+    bits = fixed + numbers + "1" + "1" + "0" + "0" + "1"
     bits += "0" * (-len(bits) % 8)
     return bytes([0x67]) + _escaped(bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)))
 

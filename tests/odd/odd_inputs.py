@@ -159,9 +159,8 @@ def tags_differ(source: Path, output: Path) -> str | None:
     for name in ("width", "height", "format", "rotation", "display_matrix", "colour"):
         old, new = getattr(before.video, name), getattr(after.video, name)
         if name == "colour":
-            old, new = (
-                replace(each, chroma_location=0, range=each.range or 1) for each in (old, new)
-            )  # untagged is limited
+            # untagged is limited
+            old, new = (replace(each, chroma_location=0, range=each.range or 1) for each in (old, new))
         if old != new:
             return f"{name} was {old}, is {new}"
     if (before.video.sample_aspect_ratio or 1) != (after.video.sample_aspect_ratio or 1):

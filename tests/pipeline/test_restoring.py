@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from vidrestore.clips import Bounds, clip_bounds
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.clip_restorer import EdgedClip
 from vidrestore.pipeline.plan import Clip, PlannedClip
-from vidrestore.pipeline.plane_clips import ClipRestorer, EdgedClip
+from vidrestore.pipeline.plane_clips import PlaneClipRestorer
 from vidrestore.restorers.no_change import IdentityRestorer
 
 GRAY = PixelFormat("gray", "gray", 8)
@@ -25,7 +27,7 @@ GRAY = PixelFormat("gray", "gray", 8)
 class Shifting(IdentityRestorer):
     """Adds to each clip its number, counted from 1; keeps weak references to the memory of what it gave."""
 
-    parallel = 1
+    facts = replace(IdentityRestorer.facts, parallel=1)
 
     def __init__(self) -> None:
         super().__init__(RestoreOptions())
@@ -63,15 +65,15 @@ def values(frames: Iterator[Frame]) -> list[int]:
 def test_frames_are_faded_only_where_two_clips_have_them(
     count: int, cuts: list[int], added: list[int]
 ) -> None:
-    bounds = clip_bounds(count, cuts, IdentityRestorer.clip, 2)
-    frames = ClipRestorer(Shifting(), GRAY).frames(planned(film(count), bounds))
+    bounds = clip_bounds(count, cuts, IdentityRestorer.facts.clip, 2)
+    frames = PlaneClipRestorer(Shifting(), GRAY).frames(planned(film(count), bounds))
     assert values(frames) == added
 
 
 def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
     frames = film(20)
     clip = EdgedClip(Clip(18, 38, (0.0,)), frames, before=20, after=36)
-    (own, first), (shared, second) = ClipRestorer(Shifting(), GRAY).restore(clip)
+    (own, first), (shared, second) = PlaneClipRestorer(Shifting(), GRAY).restore(clip)
     assert (own, shared) == ((18, 36), (36, 38))
     assert [item.planes is None for item in [*first, *second]] == [False] * 2 + [True] * 16 + [False] * 2
     assert all(item.frame.planes[0].dtype == np.uint8 for item in first)
@@ -79,8 +81,8 @@ def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
 
 def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out() -> None:
     restorer = Shifting()
-    bounds = clip_bounds(200, [], IdentityRestorer.clip, 2)
-    for frame in ClipRestorer(restorer, GRAY).frames(planned(film(200), bounds)):
+    bounds = clip_bounds(200, [], IdentityRestorer.facts.clip, 2)
+    for frame in PlaneClipRestorer(restorer, GRAY).frames(planned(film(200), bounds)):
         at = next(index for index, (_, stop) in enumerate(bounds) if frame.pts < stop)
         assert all(floats() is None for floats in restorer.given[: at + 1])
 
@@ -89,12 +91,12 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
     asked = list[int]()
 
     def source() -> Iterator[PlannedClip]:
-        bounds = clip_bounds(400, [], IdentityRestorer.clip, 2)
+        bounds = clip_bounds(400, [], IdentityRestorer.facts.clip, 2)
         for number, clip in enumerate(planned(film(400), bounds)):
             asked.append(number)
             yield clip
 
-    frames = ClipRestorer(Shifting(), GRAY).frames(source())
+    frames = PlaneClipRestorer(Shifting(), GRAY).frames(source())
     next(frames)
     assert len(asked) == 1 + 1 + 1  # given, being restored, and the one whose edge tells what that one shares
     frames.close()
@@ -108,9 +110,9 @@ def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(
-        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use --device cpu"
+        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use `device=cpu`"
     ):
-        list(ClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
+        list(PlaneClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
 
 
 def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
@@ -127,7 +129,9 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
             return tuple(plane + 40 for plane in clip)
 
     def means(**options: float) -> list[float]:
-        restored = ClipRestorer(Adding(RestoreOptions()), layout, **options).frames(planned(frames, [(0, 4)]))  # type: ignore[arg-type]
+        restored = PlaneClipRestorer(Adding(RestoreOptions()), layout, **options).frames(
+            planned(frames, [(0, 4)])
+        )  # type: ignore[arg-type]
         return [float(plane.mean()) for plane in next(restored).planes]
 
     assert means(strength=0.5) == [70, 70, 70]

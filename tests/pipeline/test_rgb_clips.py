@@ -25,13 +25,13 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
-from vidrestore.jobs import job as jobs
-from vidrestore.jobs.job import restore_clips
+from vidrestore.jobs.job import plan_source, restore_clips
 from vidrestore.jobs.request import Request, open_job
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers import mb_taylorformer_restorer
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
@@ -169,10 +169,8 @@ def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are
     for (before,), (after,) in zip(read(source)[2], read(output)[2], strict=True):
         grey = torch.from_numpy(before.astype(np.float32))
         large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
-        inside = (
-            slice(0, 4 * before.shape[0] - 2),
-            slice(0, 4 * before.shape[1] - 2),
-        )  # beyond, the network sees reflected pixels
+        # beyond, the network sees reflected pixels
+        inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))
         np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
 
 
@@ -300,7 +298,7 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     with open_job(
         Request(str(source), str(tmp_path / "other.mkv"), task, options), lambda: load_restorer(task, options)
     ) as job:
-        jobs.plan_source(job)
+        plan_source(job)
         clips = len(job.plan.timeline.clips)
         assert clips == 3
         for first, stop in [(0, 1), (1, 3), (clips - 1, clips), (0, clips)]:
@@ -362,7 +360,7 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
     )
     if hopeless:
         with pytest.raises(
-            VidRestoreError, match=r"frames \d to \d: dehaze-1 gave values that are no numbers, in fp32 too"
+            VidRestoreError, match=r"frames \d to \d: dehaze-1 produced NaN or infinity, in fp32 too"
         ):
             restore_request(request, lambda: restorer)
         assert not (tmp_path / "out.mkv").exists()
@@ -380,10 +378,10 @@ def test_too_little_memory_names_a_tile_that_takes_less(
     write_video(tmp_path / "in.mkv", 2, size=(600, 400))
     monkeypatch.setattr(ImageRestorer, "frames", full)
     with pytest.raises(
-        VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give --tile 256"
+        VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give `tile=256`"
     ):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
-    with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use --device cpu"):
+    with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use `device=cpu`"):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"], tile=64)
     assert not (tmp_path / "out.mkv").exists()
 
@@ -394,7 +392,7 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
     with VideoReader(str(tmp_path / "in.mkv")) as reader:
         frame = next(iter(reader.frames()))
     for restorer, wanted in ((image, 16), (sr, 4)):
-        clips = jobs.RgbClipRestorer(restorer, pixels, threads=16)
+        clips = RgbClipRestorer(restorer, pixels, threads=16)
         assert clips.clips_at_once(frame) == wanted
         clips.restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
         assert clips.clips_at_once(frame) == 3
@@ -430,9 +428,8 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(
     red = [
         (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
     ] * 2
-    write_planes(
-        tmp_path / "in.mkv", red
-    )  # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
+    write_planes(tmp_path / "in.mkv", red)
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))

@@ -170,9 +170,8 @@ def test_limited_gray_runs_from_16_to_235():
 @pytest.mark.parametrize("range", [LIMITED, FULL])
 @pytest.mark.parametrize("matrix", [0, 8, *WEIGHTS])
 def test_every_444_sample_comes_back_exactly_through_rgb(matrix, range):
-    samples = np.random.default_rng(2).integers(
-        0, 256, (3, 64, 64), dtype=np.uint8
-    )  # far outside the RGB cube, too
+    # far outside the RGB cube, too
+    samples = np.random.default_rng(2).integers(0, 256, (3, 64, 64), dtype=np.uint8)
     tags = ColourTags(matrix=matrix, range=range)
     rgb = yuv_to_rgb(planes_to_grey(samples, yuv444()), yuv444(), tags, 64)
     back = rgb_to_yuv(rgb, yuv444(), tags, 64)
@@ -312,9 +311,8 @@ def test_conversion_is_that_of_swscale(matrix, name, range, word):
         torch.tensor(np.stack([red, green, blue]) / 255, dtype=torch.float32), yuv444(), tags, 16
     )
     theirs = swscale(planes, "gbrp", "yuv444p", f"out_color_matrix={name}:in_range=full:out_range={word}")
-    tolerance = (
-        0.53 if range == LIMITED else 1.03
-    )  # swscale cuts full-range chroma off instead of rounding it
+    # swscale cuts full-range chroma off instead of rounding it
+    tolerance = 0.53 if range == LIMITED else 1.03
     assert max(np.abs(a.numpy() - b).max() for a, b in zip(ours, theirs, strict=True)) < tolerance
 
 

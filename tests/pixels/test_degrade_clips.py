@@ -210,9 +210,8 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
     for sign in (-1, 1):
         assert shape[middle + sign * end[0], middle + sign * end[1]] == 1
     assert shape[middle + end[1], middle - end[0]] == 0
-    assert float(shape.sum()) == pytest.approx(
-        20 * 3 + math.pi * 1.5**2, rel=0.05
-    )  # of the width where it falls to a half
+    # of the width where it falls to a half
+    assert float(shape.sum()) == pytest.approx(20 * 3 + math.pi * 1.5**2, rel=0.05)
 
 
 # Blur
@@ -303,9 +302,8 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None
     noise = smoothed(torch.from_numpy(draw(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
-    assert beside == pytest.approx(
-        2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03
-    )  # of the kernel 0.4, 1, 0.4 with itself, one further
+    # of the kernel 0.4, 1, 0.4 with itself, one further
+    assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)
 
 
 def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:

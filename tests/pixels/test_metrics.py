@@ -10,9 +10,8 @@ from safetensors.numpy import load_file
 
 from vidrestore.metrics import bgr_to_luma, planes_psnr, psnr, ssim
 
-GOLDEN = (
-    Path(__file__).parents[1] / "golden"
-)  # pictures with the figures that the code of VSR-Transformer gives for them
+# pictures with the figures that the code of VSR-Transformer gives for them
+GOLDEN = Path(__file__).parents[1] / "golden"
 RECORD = json.loads((GOLDEN / "metrics.json").read_text())
 
 

@@ -193,7 +193,5 @@ def test_an_overlap_too_wide_for_the_tiles_that_are_chosen_is_refused():
         match="tile_overlap must be at most half a tile, 160 of the 320 pixels chosen here, got 168",
     ):
         tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=168, multiple=8)
-    assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (
-        300,
-        300,
-    )  # no tiles, no overlap
+    # no tiles, no overlap
+    assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (300, 300)

@@ -36,10 +36,8 @@ def transparent() -> SigmaDust:
         network.log_threshold[:, 0] = -14.0
         network.correction.copy_(-network.dictionary.mT)
         network.own[:, 0], network.attended[:, 0], network.carried[:, 0] = 1.0, 0.0, 1.0
-        network.self_distance[:, 0], network.log_temperature[:, 0] = (
-            -100.0,
-            -5.0,
-        )  # every token looks at itself
+        # every token looks at itself
+        network.self_distance[:, 0], network.log_temperature[:, 0] = (-100.0, -5.0)
     return network
 
 
@@ -127,8 +125,9 @@ def test_half_precision_of_the_network_stays_near_full_precision(weights, monkey
 
 @pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
 def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: float, taken: str) -> None:
-    (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).doubts
+    (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).facts.doubts
     assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
     assert not any(
-        DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).doubts for usual in (0.0, 1.0, 20.0, 75.0)
+        DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).facts.doubts
+        for usual in (0.0, 1.0, 20.0, 75.0)
     )

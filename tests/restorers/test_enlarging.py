@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from rgb_networks import doubling, released_form, vsr_restorer, write_weights
+from rgb_networks import doubling, released_form, vsr_restorer, whole_clip, write_weights
 from torch import Tensor
 from vsr_networks import compact
 
@@ -55,7 +55,7 @@ def test_a_compact_network_gives_the_frames_of_its_own_forward(
     with torch.no_grad():
         expected = network(source[None])[0]
     restorer = vsr_restorer(tmp_path, network)
-    torch.testing.assert_close(restorer.restore((source,), ())[0], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(whole_clip(restorer, source), expected, atol=1e-4, rtol=0)
     part = list(restorer.frames(source, (frames // 2, frames)))
     torch.testing.assert_close(torch.stack(part), expected[frames // 2 :], atol=1e-4, rtol=0)
 
@@ -92,12 +92,10 @@ def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(
 ) -> None:
     source = clip(2, height, width)
     whole, tiled = (
-        vsr_restorer(tmp_path, doubling(), **options).restore((source,), ())[0]
-        for options in ({}, {"tile": 64})
+        whole_clip(vsr_restorer(tmp_path, doubling(), **options), source) for options in ({}, {"tile": 64})
     )
-    assert (
-        (whole - tiled).abs().mean() < 1e-3
-    )  # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    # bilinear: only the outermost two pixels of a tile see no neighbours, at low weight
+    assert (whole - tiled).abs().mean() < 1e-3
     large = F.interpolate(source, scale_factor=4.0, mode="bilinear", align_corners=False)
     torch.testing.assert_close(
         whole[..., : 4 * height - 2, : 4 * width - 2], large[..., : 4 * height - 2, : 4 * width - 2]
@@ -108,17 +106,17 @@ def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_
     restorer = vsr_restorer(tmp_path, doubling())
     restorer.config = SIZES["t"]
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
-        assert 3 * restorer.radius <= restorer.clip_length(height, width) <= restorer.clip
+        assert 3 * restorer.facts.radius <= restorer.clip_length(height, width) <= restorer.facts.clip
         assert restorer.memory(height, width) < 3.3e9
     assert restorer.memory(180, 320) < 1e9
     assert restorer.tile_size(180, 320) == (184, 320)
     assert restorer.tile_size(1080, 1920) < (1080, 1920)
-    assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.clip
+    assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.facts.clip
 
 
 def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: Path) -> None:
     source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
-    half, full = (restorer.restore((source,), (), precision=precision)[0] for precision in (None, "fp32"))
+    half, full = (whole_clip(restorer, source, precision) for precision in (None, "fp32"))
     assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
     assert {str(network.dtype) for network in restorer.networks.values()} == {
         "torch.float32",
@@ -158,8 +156,8 @@ def test_half_precision_is_the_processors_choice_for_compact_networks(
 
 
 def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match="scale must be 4"):
-        RestoreOptions(scale=2)
+    with pytest.raises(OptionError, match="scale must be 2, 3 or 4"):
+        RestoreOptions(scale=1)
     with pytest.raises(OptionError, match="steady is for networks that see single frames"):
         vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
@@ -170,6 +168,7 @@ def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch:
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     with pytest.raises(
-        CheckpointError, match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr.*--model"
+        CheckpointError,
+        match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr .*`model=OUT",
     ):
         VsrRestorer(RestoreOptions(device="cpu"))

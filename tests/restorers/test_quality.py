@@ -33,9 +33,9 @@ def dog(shared_data: Path) -> Tensor:
 def denoised(noisy: Tensor, sigma: float, offset: int = 0) -> Tensor:
     """Restored in blocks of 20 frames, joined as in a restoration; `offset` moves the blocks' edges."""
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
-    bounds = [(0, offset + restorer.overlap)] * bool(offset) + [
+    bounds = [(0, offset + restorer.facts.overlap)] * bool(offset) + [
         (first + offset, stop + offset)
-        for first, stop in clip_bounds(len(noisy) - offset, [], restorer.clip, restorer.overlap)
+        for first, stop in clip_bounds(len(noisy) - offset, [], restorer.facts.clip, restorer.facts.overlap)
     ]
     clips = (
         ((first, stop), [(plane,) for plane in restorer.restore((noisy[first:stop],), (sigma,))[0]])

@@ -1,4 +1,4 @@
-"""Several devices of one machine: a process for each, the file of one, and nobody's death is the end of it."""
+"""Several devices of one machine: a process for each, one file, and no death of a process ends the run."""
 
 from __future__ import annotations
 
@@ -148,6 +148,9 @@ class Threads:
         while self.given:
             yield self.given.pop(0)
 
+    def drop(self, worker: int) -> None:
+        raise AssertionError("all of them end")
+
     def stop(self) -> None:
         self.stopped = True
 
@@ -182,7 +185,35 @@ def test_what_a_dead_worker_elsewhere_has_claimed_is_free_at_once(
 def test_the_segment_at_which_workers_die_is_named(film: Path, tmp_path: Path) -> None:
     named = r"frame [1-9]\d+ and on: 3 workers died there, the last one \(of old age\)"
     with pytest.raises(WorkerError, match=named):
-        restore(film, tmp_path / "out.mkv", Threads(dies, lambda worker, request: 0, dies, dies))
+        restore(film, tmp_path / "out.mkv", Threads(*[dies, finds_nothing] * 3))
+
+
+def finds_nothing(worker: int, request: Request) -> int:
+    """As a worker that finds all segments claimed."""
+    return 0
+
+
+def test_a_worker_whose_machine_is_gone_is_not_waited_for(
+    film: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replacement never begins, as on a cluster that has no place for it; the other found nothing to do
+    until then.
+    """
+
+    class Lost(Threads):
+        dropped: Any = ()
+
+        def give(self, worker: int, request: Request) -> None:
+            if worker or self.outcomes:
+                super().give(worker, request)
+
+        def drop(self, worker: int) -> None:
+            self.dropped = (*self.dropped, worker)
+
+    monkeypatch.setattr("vidrestore.scale.workers.GRACE", 0.0)
+    workers = Lost(dies, finds_nothing)
+    restore(film, tmp_path / "out.mkv", workers)
+    assert (tmp_path / "out.mkv").read_bytes() == whole and workers.dropped == (0,)
 
 
 def test_progress_counts_finished_segments_and_the_frames_of_unfinished_ones(

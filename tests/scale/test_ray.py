@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,15 +26,14 @@ from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.ray_actors import RayActors
+from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.shared_batch import WorkersBatch
 from vidrestore.scale.workers import Worker
 
 IDENTITY = "<identity>"
-SLOW = EncoderOptions(
-    encoder="libx264", preset="veryslow"
-)  # takes its time, so that there is somebody to kill
+# takes its time, so that there is somebody to kill
+SLOW = EncoderOptions(encoder="libx264", preset="veryslow")
 OPTIONS = RestoreOptions(encoder=SLOW, segment_frames=20, device="cpu", threads=1)
 FRAMES = 240
 
@@ -59,7 +59,7 @@ def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path:
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("film") / "film.mkv"
-    write_video(path, FRAMES, "libx264", size=(320, 240), options={"preset": "ultrafast"}, sound=Fraction(9))
+    write_video(path, FRAMES, "libx264", size=(160, 128), options={"preset": "ultrafast"}, sound=Fraction(9))
     return path
 
 
@@ -72,8 +72,10 @@ def whole(film: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def actors() -> Iterator[RayActors]:
+    stay_on_this_machine()
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    quick = {"worker_niceness": 0}  # by default actors wait for all else that the machine does
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config=quick)
     yield RayActors(cpus=1)
     ray.shutdown()
 
@@ -116,6 +118,9 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
                 os.kill(self.killed, signal.SIGKILL)
             return actors.ended(seconds if self.killed else 0.01)
 
+        def drop(self, worker: int) -> None:
+            actors.drop(worker)
+
         def stop(self) -> None:
             actors.stop()
 
@@ -129,6 +134,49 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
     )
     COUNTS.check("a Ray worker killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(actors: RayActors) -> None:
+    assert actors.ray.is_initialized()
+    addresses = {address for command, address in listening() if "ray" in command}
+    assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, addresses
+
+
+def listening() -> Iterator[tuple[str, str]]:
+    """The command line of each process of this machine and the address of each socket it listens on."""
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for lines in tables for line in lines]
+    sockets = {f"socket:[{row[9]}]": row[1].partition(":")[0] for row in rows if row[3] == "0A"}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            command = (process / "cmdline").read_text()
+            for opened in (process / "fd").iterdir():
+                if address := sockets.get(os.readlink(opened)):
+                    yield command, address
+
+
+@pytest.mark.parametrize("address, alone", [(None, "0"), ("localhost:1", None)])
+def test_only_a_cluster_at_an_address_may_be_reached_by_others(
+    address: str | None, alone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, seen = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", list[Any]()
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def init(**options: Any) -> None:
+        seen.append(os.environ.get(name))
+        raise ValueError("enough")
+
+    errors = SimpleNamespace(RayError=KeyError)
+    fake = SimpleNamespace(is_initialized=lambda: False, exceptions=errors, init=init)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr("vidrestore.scale.ray_actors._knock", lambda address: None)
+    with pytest.raises(OptionError, match="enough"):
+        RayActors(address)
+    assert seen == [alone]
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])

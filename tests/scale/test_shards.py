@@ -4,6 +4,7 @@ of them dies.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -17,11 +18,13 @@ from long_films import film as long_film
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files import lease
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.segments import Segment
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
+from vidrestore.scale import claims
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.shared_batch import ShardedBatch
@@ -209,7 +212,7 @@ def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> N
         if skip:
             assert batch.restore(str(film)).skipped
         else:
-            with pytest.raises(OutputExistsError, match="already exists; add --overwrite"):
+            with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
                 batch.restore(str(film))
 
 
@@ -330,6 +333,30 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
     monkeypatch.setattr(shards_module, "check_request", named_just_now)
     batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
     assert batch.restore(str(film)).before
+
+
+def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
+    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock names the dead machine too, as it does if that came last."""
+    output, dead = tmp_path / "out.mkv", json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"})
+    work = tmp_path / "out.mkv.vidrestore"
+    monkeypatch.setattr(claims, "LEASE", 0.2)
+    monkeypatch.setattr(claims, "POLL", 0.02)
+    monkeypatch.setattr(lease, "fcntl", None)
+
+    def named_and_died(sharded: Any) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkFolder, "remove", lambda folder: None)
+            sharded.claimed.work.join()
+        (work / "join.0.claim").write_text(dead)
+        (work / "lock").write_text(dead)
+        return True
+
+    monkeypatch.setattr(shards_module._Sharded, "_join", named_and_died)
+    batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
+    assert batch.restore(str(film)).frames == FRAMES
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 # Who takes what

@@ -409,6 +409,7 @@ def test_another_version_is_refused(measured: Path, exact: Path) -> None:
         lambda metadata, tensors: metadata.update(video="{}"),
         lambda metadata, tensors: metadata.update(measurements="3"),
         lambda metadata, tensors: metadata.update(video="not json"),
+        lambda metadata, tensors: metadata.update(video="[" * 100_000),
         lambda metadata, tensors: tensors.pop("pts"),
         lambda metadata, tensors: tensors.update(pts=tensors["pts"][:3]),
         lambda metadata, tensors: tensors.update(measurements=tensors["measurements"].astype(np.uint8)),
@@ -422,7 +423,7 @@ def test_a_header_that_does_not_fit_is_refused(change: Any, measured: Path, exac
 
 def test_values_that_are_no_numbers_are_refused(measured: Path, exact: Path) -> None:
     edited(measured, lambda metadata, tensors: tensors["measurements"].__setitem__((1, 2, 3), np.nan))
-    refused(measured, VidRestoreError, "no numbers", model=str(exact))
+    refused(measured, VidRestoreError, "NaN or infinity", model=str(exact))
 
 
 def test_other_weights_than_those_that_measured_are_refused_and_both_named(
@@ -440,7 +441,7 @@ def test_other_weights_than_those_that_measured_are_refused_and_both_named(
 
 
 def test_weights_that_are_not_here_are_named(measured: Path) -> None:
-    refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with --model")
+    refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with `model`")
 
 
 def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(

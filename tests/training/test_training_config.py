@@ -226,22 +226,26 @@ SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
         ConfigError,
         "[training]: unknown: learnign_rate; there are: learning_rate, steps, batch, ",
     ),
-    ("training.steps=many", ConfigError, "--set training.steps must be a whole number, found 'many'"),
-    ("training.steps=2.5", ConfigError, "--set training.steps must be a whole number, found 2.5"),
-    ("training.steps=", ConfigError, "--set training.steps must be a whole number, found ''"),
-    ("training.sigma=10,x", ConfigError, "--set training.sigma, item 1 must be a number, found 'x'"),
+    ("training.steps=many", ConfigError, "`settings=training.steps` must be a whole number, found 'many'"),
+    ("training.steps=2.5", ConfigError, "`settings=training.steps` must be a whole number, found 2.5"),
+    ("training.steps=", ConfigError, "`settings=training.steps` must be a whole number, found ''"),
+    ("training.sigma=10,x", ConfigError, "`settings=training.sigma`, item 1 must be a number, found 'x'"),
     ("training.steps=0", ConfigError, "[training]: steps must be at least 1, found 0"),
     (
         "trainng.steps=3",
         OptionError,
-        "--set trainng.steps=3: no section 'trainng'; there are: training, model, data, parameters",
+        "`settings=trainng.steps=3`: no section 'trainng'; there are: training, model, data, parameters",
     ),
     (
         "training=3",
         OptionError,
-        "--set training=3: training is a section; say which of its values, as in training.KEY=VALUE",
+        "`settings=training=3`: training is a section; say which of its values, as in training.KEY=VALUE",
     ),
-    ("training.steps", OptionError, "--set training.steps: expected KEY=VALUE, as in training.steps=1000"),
+    (
+        "training.steps",
+        OptionError,
+        "`settings=training.steps`: expected KEY=VALUE, as in training.steps=1000",
+    ),
     ("famly=dust", ConfigError, "unknown: famly; there are: family, name, "),
 ]
 

@@ -4,6 +4,7 @@ however it is done.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from training_runs import tiny_run, write_clips, write_config
 from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.data import decoded, footage, sources
-from vidrestore.training.data.batches import Share, _ending, in_order
+from vidrestore.training.data.batches import Share, WorkerError, _ending, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -58,6 +59,17 @@ def equal(one: Any, other: Any) -> bool:
 
 
 # Decoded files
+
+
+def test_without_shared_memory_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system without /dev/shm, where semaphores lie."""
+
+    def refused(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refused)
+    with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or give `workers=0`"):
+        in_order(abs, range(4), 1)
 
 
 def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:
@@ -187,7 +199,7 @@ def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
     write_clips(tmp_path)
     config = tiny_run(tmp_path)
     with pytest.raises(
-        ConfigError, match="clips/cache: lies within the data in .*clips; choose another --cache"
+        ConfigError, match="clips/cache: lies within the data in .*clips; choose another `cache`"
     ):
         make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
 
@@ -256,10 +268,8 @@ def fails_at_two(number: int) -> int:
 
 
 def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
-    assert list(_ending(iter([1, 2]))) == [
-        1,
-        2,
-    ]  # as of a torch without the private method that ends them at once
+    # as of a torch without the private method that ends them at once
+    assert list(_ending(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -340,7 +350,7 @@ def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path)
 
 
 def test_leaving_out_needs_a_cache() -> None:
-    with pytest.raises(OptionError, match="--skip-bad needs one, so --cache-gb above 0"):
+    with pytest.raises(OptionError, match="`skip_bad` needs one, so `cache_gb` above 0"):
         Reading(skip_bad=True)
 
 

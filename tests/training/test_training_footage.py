@@ -213,9 +213,8 @@ def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_cen
     assert spans[-1] > 1.5 * spans[0]
     turned = filmed(ramp(), Move((150.0, 200.0), 1.0, turn=0.05), 9)[0].float()
     assert float(turned[:, 20, 30].std()) < 1  # the centre stays
-    assert torch.all(
-        turned[1:, 20, -1] <= turned[:-1, 20, -1]
-    )  # the right border looks down, where the ramp is darker
+    # the right border looks down, where the ramp is darker
+    assert torch.all(turned[1:, 20, -1] <= turned[:-1, 20, -1])
     assert float(turned[0, 20, -1] - turned[-1, 20, -1]) > 1
 
 

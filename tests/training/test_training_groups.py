@@ -1,4 +1,4 @@
-"""Groups to train on: how the pool renews itself, what a batch holds, and that it depends on the step alone."""
+"""Groups to train on: the pool renews itself, and the content of a batch depends on its step alone."""
 
 from __future__ import annotations
 
@@ -59,12 +59,8 @@ def test_a_full_pool_drops_the_oldest_window_for_each_new_one() -> None:
     kept = pool(pool=40)
     for step in range(40):
         kept.batch(step, 5)
-    assert [window.number for window in kept.windows] == [
-        6,
-        7,
-        8,
-        9,
-    ]  # one to begin with, then one after every 4 batches
+    # one to begin with, then one after every 4 batches
+    assert [window.number for window in kept.windows] == [6, 7, 8, 9]
 
 
 def test_a_window_is_made_once() -> None:
@@ -135,9 +131,8 @@ def test_groups_in_place_are_one_patch_through_time() -> None:
 
 
 def test_matched_groups_follow_a_picture_that_moves() -> None:
-    picture = (
-        texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)
-    )  # squares of 4x4 that can be told apart at a quarter
+    # squares of 4x4 that can be told apart at a quarter
+    picture = texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)
     moving = (torch.stack([picture[2 * t : 2 * t + 128, 3 * t : 3 * t + 160] for t in range(FRAMES)]),)
 
     def still(match_share: float) -> float:

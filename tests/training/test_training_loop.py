@@ -75,9 +75,8 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth() -> None:
     assert [learning_rate(step, settings) for step in (0, 49, 99, 300, 600)] == pytest.approx(
         [0.02, 1.0, 2.0, 2.0, 2.0]
     )
-    assert learning_rate(800, settings) == pytest.approx(
-        2 * (0.01 + 0.99 * 0.5)
-    )  # half way down the half cosine
+    # half way down the half cosine
+    assert learning_rate(800, settings) == pytest.approx(2 * (0.01 + 0.99 * 0.5))
     assert learning_rate(999, settings) == pytest.approx(0.02, rel=0.01)
     rates = [learning_rate(step, settings) for step in range(600, 1000)]
     assert rates == sorted(rates, reverse=True)
@@ -318,7 +317,7 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
     assert len(refused) == 2 and all(
         f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused
     )
-    assert "choose another --output" in refused[0]
+    assert "choose another `output`" in refused[0]
     assert not list((tmp_path / "runs").glob("*.lock"))
 
 
@@ -330,7 +329,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
     for resume in (False, True):
         with pytest.raises(
             ConfigError,
-            match="tiny.safetensors: exists, without the checkpoint of its run; choose another --output",
+            match="tiny.safetensors: exists, without the checkpoint of its run; choose another `output`",
         ):
             train(config, tmp_path / "runs", device="cpu", resume=resume, init=weights)
     assert weights.read_bytes() == content
@@ -339,7 +338,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
 def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     Run(config, tmp_path / "runs", CPU).save_checkpoint()
-    with pytest.raises(ConfigError, match="tiny.checkpoint: holds an earlier run; go on with --resume"):
+    with pytest.raises(ConfigError, match="tiny.checkpoint: holds an earlier run; go on with `resume`"):
         train(config, tmp_path / "runs")
 
 
@@ -513,7 +512,7 @@ def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Run, "update", killed)
     with pytest.raises(
-        WorkerError, match="a process that makes batches has ended .*fewer --workers where memory ran out"
+        WorkerError, match="a process that makes batches has ended .*fewer `workers` where memory ran out"
     ):
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
@@ -527,7 +526,7 @@ def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert torch_device("auto") == torch_device("cpu") == CPU
-    with pytest.raises(OptionError, match="torch sees .* CUDA devices; use --device cpu"):
+    with pytest.raises(OptionError, match="torch sees .* CUDA devices; use `device=cpu`"):
         torch_device("cuda")
     with pytest.raises(OptionError, match="device 'tpu' is unknown"):
         train(tiny_run(tmp_path), tmp_path / "runs", device="tpu")
@@ -696,9 +695,8 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
 ) -> None:
     write_clips(tmp_path)
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv(
-        "TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch")
-    )  # what torch makes at its first optimiser is not ours
+    # what torch makes at its first optimiser is not ours
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     updates: list[int] = []
     update = Run.update
@@ -707,8 +705,10 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
     assert run_command(*command) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     done = [line.split(" s  ")[1].split(":")[0] for line in lines]
-    assert done[1:] == ["held-out data", "first batch", "update", "second batch", "validation", "checkpoint written", "checkpoint read",
-                        "weights written", "weights loaded"]  # fmt: skip
+    checked = (
+        "held-out data, first batch, update, second batch, validation, checkpoint written, checkpoint read"
+    )
+    assert done[1:] == [*checked.split(", "), "weights written", "weights loaded"]
     assert done[0].startswith("dust with ") and last.startswith("at most ")
     assert updates == [0]
     assert not (tmp_path / "runs").exists() and not list((tmp_path / "temporary").iterdir())

@@ -78,10 +78,8 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
         tmp_path / "killed",
         "--resume",
     ]
-    command += [
-        "--threads",
-        torch.get_num_threads(),
-    ]  # other tests change it, and sums over parts are other sums
+    # other tests change it, and sums over parts are other sums
+    command += ["--threads", torch.get_num_threads()]
     log = tmp_path / "killed" / "tiny.log.jsonl"
     for steps in (9, 22):
         with subprocess.Popen([*map(str, command), "--device", "cpu"], stderr=subprocess.PIPE) as process:

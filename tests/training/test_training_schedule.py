@@ -11,9 +11,8 @@ from vidrestore.training.schedule import Plateau, learning_rate
 
 
 def test_a_cosine_falls_to_a_floor_that_is_given() -> None:
-    settings = TrainingConfig(
-        steps=500, learning_rate=3e-4, warmup=0, decay=0.6, floor=1e-6
-    )  # as MB-TaylorFormer V2, in thousands
+    # as MB-TaylorFormer V2, in thousands
+    settings = TrainingConfig(steps=500, learning_rate=3e-4, warmup=0, decay=0.6, floor=1e-6)
     for step in (0, 150, 200, 201, 350, 499):
         annealed = 1e-6 + (3e-4 - 1e-6) * (1 + math.cos(math.pi * max(step - 200, 0) / 300)) / 2
         assert learning_rate(step, settings) == pytest.approx(annealed)

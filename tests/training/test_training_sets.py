@@ -150,9 +150,8 @@ def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     same = 0
     for seed in range(8):
         small, large = drawn_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
-        corners = [
-            large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)
-        ]  # whichever way it is turned
+        # whichever way it is turned
+        corners = [large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)]
         same += any(torch.equal(small, corner) for corner in corners)
     assert same == 8
 

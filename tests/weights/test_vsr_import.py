@@ -131,7 +131,7 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(
     "tensors, config, message",
     [
         (released_tensors(), {}, "is no SPyNet as mmediting or BasicSR name one"),
-        ({name: tensor for name, tensor in spynet_tensors().items() if ".3." not in name}, {}, "lacks levels"),
+        ({name: each for name, each in spynet_tensors().items() if ".3." not in name}, {}, "lacks levels"),
         (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has nothing to choose"),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from tiny_family import Tiny, TinyConfig
 
 from vidrestore import weights
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
-from vidrestore.weights import Card, load_model, read_card, read_manifest, save_model, write_manifest
+from vidrestore.weights import Card, hub, load_model, read_card, read_manifest, save_model, write_manifest
 from vidrestore.weights.hub import HubAddress
 
 HELPERS = str(Path(__file__).parents[1] / "helpers")  # for processes of their own
@@ -123,7 +123,10 @@ from tiny_family import Tiny, TinyConfig
 from vidrestore.weights import save_model, FAMILIES; FAMILIES["tiny"] = "tiny_family:build"
 torch.manual_seed(4)
 extra = {{"licence": "", "training": {{}}}}
-print(save_model(sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra).sha256)
+card = save_model(
+    sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra
+)
+print(card.sha256)
 """
     digests = {saved(tmp_path / "here.safetensors", extra={"licence": "", "training": {}}).sha256}
     for number in range(2):
@@ -421,7 +424,8 @@ def run_with_hub(code: str, folder: Path, endpoint: str, **environment: str) -> 
     is new for each `folder`.
     """
     prelude = f"""
-import sys, time; sys.path.insert(0, {HELPERS!r}); time.sleep = lambda seconds: None  # the client's pauses between tries
+import sys, time; sys.path.insert(0, {HELPERS!r})
+time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
 from vidrestore.weights import *; FAMILIES["tiny"] = "tiny_family:build"
 folder = Path({str(folder)!r})
@@ -517,6 +521,36 @@ def test_a_transfer_that_breaks_off_leaves_nothing(hub_folder: Path) -> None:
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
+@pytest.mark.parametrize("place", ["/elsewhere", "file:///etc/hostname", "http://127.0.0.1:1/"])
+def test_a_hub_that_sends_elsewhere_gets_nothing_accepted_but_the_file_itself(
+    hub_folder: Path, place: str
+) -> None:
+    content = (hub_folder / "right.safetensors").read_bytes()
+    with hub_server.serving({"tiny.safetensors": content}) as server:
+        server.redirect, server.decoy = place, content[:-1] + bytes([content[-1] ^ 1])
+        said = run_with_hub(PULL, hub_folder, server.address)
+        assert "fetch the file again" in said or "can't be fetched" in said
+        assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")
+def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = tmp_path / "models--a--b" / "snapshots" / "c" / "deep" / "tiny.safetensors"
+    blob, victim = tmp_path / "models--a--b" / "blobs" / "d", tmp_path / "victim"
+    for path in (found, blob):
+        path.parent.mkdir(parents=True)
+    monkeypatch.setattr("vidrestore.weights.hub.fetch", lambda address, again=False: found)
+    card = Card("tiny", "tiny", {}, "denoise", "0" * 64, 5, hub=ADDRESS)
+    for stored, stays in ((victim, True), (blob, False)):
+        stored.write_bytes(b"precious")
+        found.symlink_to(stored)
+        with pytest.raises(CheckpointError, match="8 bytes, but the manifest says 5"):
+            hub.pull(card)
+        assert not found.is_symlink() and stored.exists() == stays
+
+
 def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(hub_folder: Path) -> None:
     with hub_server.serving({}) as server:
         assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(
@@ -603,7 +637,7 @@ def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_so
     save_file(tiny().state_dict(), source)
     output.write_text("precious")
     arguments: dict[str, Any] = {"family": "tiny", "config": {"width": 4}}
-    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add --overwrite"):
+    with pytest.raises(OutputExistsError, match="ours.safetensors: already exists; add `overwrite`"):
         weights.import_checkpoint(source, output, **arguments)
     assert output.read_text() == "precious"
     weights.import_checkpoint(source, output, **arguments, overwrite=True)

@@ -104,7 +104,7 @@ def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")
     better = trained(tmp_path, seed=1)
-    with pytest.raises(CheckpointError, match="manifest.json: has 'tiny-denoise' already; --overwrite where"):
+    with pytest.raises(CheckpointError, match="manifest.json: has 'tiny-denoise' already; `overwrite` where"):
         add_weights(better, folder)
     assert load_model("tiny-denoise", folder=folder).card == first
     assert add_weights(better, folder, overwrite=True).sha256 != first.sha256
@@ -123,8 +123,8 @@ def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder: Path) -> N
 @pytest.mark.parametrize(
     ("extra", "settings", "message"),
     [
-        ({"training": {}}, {}, "does not say how it was trained; give --data and --command"),
-        ({"training": {"data": "clips"}}, {}, "does not say how it was trained; give --command"),
+        ({"training": {}}, {}, "does not say how it was trained; give `data` and `command`"),
+        ({"training": {"data": "clips"}}, {}, "does not say how it was trained; give `command`"),
         ({}, {"name": "Not A Name"}, "name is 'Not A Name', expected the form"),
     ],
 )

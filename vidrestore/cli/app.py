@@ -22,7 +22,9 @@ from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
+from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
+from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
@@ -30,9 +32,22 @@ from vidrestore.errors import VidRestoreError
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
+MEMORY_ADVICE = (
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller --tile, "
+    "fewer --threads or a smaller video"
+)
+_NO_MEMORY = (
+    "can't allocate memory",
+    "annot allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "failed to map segment",
+    "bad_alloc",
+)
+
 app = typer.Typer(
     cls=GroupHelp,
-    help="""Restore video files with transformers: the same video with better pixels, and nothing else changed.
+    help="""Restore video files with transformers: better pixels, everything else unchanged.
 
     Examples:
       vidrestore denoise in.mp4                 writes in.denoised.mp4
@@ -44,7 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
-    RESTORE: RESTORE_COMMANDS,
+    RESTORE: [*RESTORE_COMMANDS, run],
     OTHER: [inspect, bench, train],
     RESEARCH: [sense, recover],
 }
@@ -81,18 +96,27 @@ def main(arguments: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # file names may hold what the terminal, or any encoding, has no letter for
+        # file names may hold what the terminal, or any encoding, has no letter for
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments)
     except VidRestoreError as error:
-        say(f"vidrestore: {error}", sys.stderr)
+        say(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
+        sys.exit(1)
     finally:
         _finish_stdout()  # an error that came of it is told by this instead
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return True for the errors of Python, torch, FFmpeg and the system that mean it."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def _finish_stdout() -> None:

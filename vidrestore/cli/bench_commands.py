@@ -54,6 +54,12 @@ def bench(
         ),
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Hold every model on --device against the CPU instead; write pass or fail."
+        ),
+    ] = None,
 ) -> None:
     """Measure decode, model, encode and the whole against what this machine can do.
 
@@ -61,10 +67,14 @@ def bench(
       vidrestore bench
       vidrestore bench in.mp4 --fast
       vidrestore bench --task sr --size 320x180 --frames 12
+      vidrestore bench --device cuda --report gpu.txt
     """
     from vidrestore.jobs.bench import bench
 
     asked = options()
+    if report is not None:
+        _prove(report, asked.device, size, frames)
+        return
     chosen = replace(
         asked,
         sigma=default_sigma(asked.model) if sigma is None else sigma,
@@ -75,6 +85,18 @@ def bench(
         show_json(found.to_dict())
     else:
         show(*lines(found))
+
+
+def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None:
+    """Show the lines of the report as they come. Raises typer.Exit if a check failed."""
+    from vidrestore.jobs.proof import prove
+
+    verdict = None
+    for line in prove(report, device, size, frames):
+        show(str(line))
+        verdict = line.verdict
+    if verdict != "PASS":
+        raise typer.Exit(1)
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:

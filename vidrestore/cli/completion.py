@@ -16,7 +16,7 @@ def models(incomplete: str) -> list[tuple[str, str]]:
 
 def encoders(incomplete: str) -> list[str]:
     """Names of encoders."""
-    from vidrestore.media.encoders import ENCODERS
+    from vidrestore.media.encoder_table import ENCODERS
 
     return [name for name in ENCODERS if name.startswith(incomplete)]
 

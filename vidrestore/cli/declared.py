@@ -68,7 +68,7 @@ def _options_class(annotation: Any) -> tuple[type | None, bool]:
 def _declared(
     group: type, task: str | None, only: Collection[str]
 ) -> Iterator[tuple[Field[Any], Any, Declared]]:
-    """The declared fields of an options class with their types; those of a class within it come in its place."""
+    """Yield the declared fields of an options class with their types; nested classes are flattened."""
     hints = get_type_hints(group)
     for field in fields(group):
         if is_dataclass(hints[field.name]):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     films: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick.")
+        list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick or --reference.")
     ] = None,
     suite: Annotated[
         str | None,
@@ -29,6 +29,12 @@ def evaluate(
             "--suite",
             help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as "
             "vsr-table3.",
+        ),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", metavar="FILE", help="Clean video to compare FILM with: PSNR, SSIM, VMAF if there."
         ),
     ] = None,
     config: Annotated[
@@ -74,7 +80,7 @@ def evaluate(
 
     Examples:
       vidrestore eval --suite bundled
-      vidrestore eval --suite quick in.mp4 --html page.html
+      vidrestore eval in.denoised.mp4 --reference clean.mp4 --html page.html
       vidrestore eval --suite vsr-table3 --data DIR --csv table.csv
     """
     import torch
@@ -100,6 +106,7 @@ def evaluate(
                 weights=weights or (),
                 **chosen,
                 films=films or (),
+                reference=reference,
                 seconds=seconds,
                 device=device,
                 threads=threads,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from vidrestore.cli.keywords import in_options
 from vidrestore.cli.terminal import escaped, say, say_json
 from vidrestore.events import (
     BEFORE_START,
@@ -63,7 +64,7 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
             for listener in listeners:
                 listener(event)
 
-        yield tell
+        yield in_options(tell)
 
 
 def print_json(event: Event) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
@@ -33,7 +34,7 @@ class RunOptions:
     """What a command runs on and how it runs: options that are no `RestoreOptions`."""
 
     sources: list[str] | None = option(
-        None, "Videos, folders, patterns, or - for a y4m pipe.", INPUT, metavar="IN...", argument=True
+        None, "Videos, folders, patterns, or - for stdin.", INPUT, metavar="IN...", argument=True
     )
     recursive: bool = option(False, "Folders with all below them; -o DIR gets the same folders.", INPUT)
     from_list: str | None = option(
@@ -53,6 +54,9 @@ class RunOptions:
         OUTPUT,
         metavar="TIME",
         parse=parsing.seconds,
+    )
+    report: str | None = option(
+        None, "Write a page to look at: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
     )
     dry_run: bool = option(False, "Say what would be done and what it would cost.", OUTPUT)
     json: bool = option(False, JSON)
@@ -103,6 +107,8 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
     try:
         sources = [*given, *(listed_sources(run.from_list) if run.from_list else ())]
         batch = _batch(sources, task, run, options())
+        if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
+            raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
     except VidRestoreError as error:
         only = given[0] if len(given) == 1 and not run.from_list else ""
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
@@ -141,12 +147,35 @@ def _check_together(run: RunOptions, options: RestoreOptions) -> None:
         )
 
 
+def _check_report(run: RunOptions) -> None:
+    """Refuse a report of what makes none, before hours of work."""
+    if run.report is None:
+        return
+    if run.preview is not None or run.dry_run or "-" in (run.output, *(run.sources or ())):
+        raise OptionError("--report looks at a finished file: not with --preview, --dry-run or pipes")
+    place = Path(run.report)
+    if place.suffix.lower() != ".html" and not place.is_dir():
+        raise OptionError(f"--report {run.report}: name a file that ends with .html, or a folder that exists")
+    if not place.absolute().parent.is_dir():
+        raise OptionError(f"--report {run.report}: there is no folder {place.parent}; create it first")
+
+
+def _report(batch: Batch, summary: Summary, place: str) -> None:
+    """Write the page about one finished video."""
+    from vidrestore.evaluation.report import write_report
+
+    if Path(place).is_dir():
+        place = str(Path(place, f"{Path(summary.output).name}.html"))
+    write_report(place, summary, batch.task, batch.options)
+
+
 def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptions) -> Batch:
     """The inputs, and who restores them."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
 
     _check_together(run, options)
+    _check_report(run)
     trial = run.preview is not None or run.dry_run
     found = {"recursive": run.recursive}
     if run.shard and not trial:
@@ -181,6 +210,8 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
             if run.preview is None
             else batch.preview(source, run.preview, on_event)
         )
+        if run.report is not None and not summary.skipped:
+            _report(batch, summary, run.report)
         return summary.exit_code
     from vidrestore.jobs.job import Summary
 

@@ -1,4 +1,4 @@
-"""Options that commands of several kinds share: each is declared once, so that it reads the same everywhere."""
+"""Options that several kinds of command share, each declared once so that it reads the same everywhere."""
 
 from __future__ import annotations
 

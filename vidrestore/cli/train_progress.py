@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from vidrestore.cli.keywords import as_options
 from vidrestore.cli.terminal import escaped, say
 from vidrestore.training.training_events import (
     Began,
@@ -102,7 +103,7 @@ def describe(event: Event) -> str | None:
                 "--resume goes on"
             )
         case Noticed():
-            return event.message
+            return as_options(event.message)
         case Stepped():
             return None
 

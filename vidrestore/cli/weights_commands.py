@@ -21,11 +21,8 @@ app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weig
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
 DEFAULTS = {
-    *(
-        "dust-denoise",
-        "vsr-transformer-c-x4",
-        "vsr-transformer-t-practical-x4",
-    ),  # of the last two --input picks one
+    # of the last two --input picks one
+    *("dust-denoise", "vsr-transformer-c-x4", "vsr-transformer-c-practical-x4"),
     *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")),
 }
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}

@@ -26,9 +26,8 @@ class PairedImages(Sequence[Pair]):
     name: str
     split: str
     root: Path
-    files: tuple[
-        tuple[str, str], ...
-    ]  # degraded and clean, relative to `root`: hundreds of thousands of strings, made paths when asked for
+    # degraded and clean, relative to `root`: hundreds of thousands of strings, made paths when asked for
+    files: tuple[tuple[str, str], ...]
     centred: bool = False
 
     def __len__(self) -> int:

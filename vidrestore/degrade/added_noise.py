@@ -108,7 +108,7 @@ def _sensed(clip: Tensor, draw: np.random.Generator) -> Tensor:
 def _demosaiced_noise(
     clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator
 ) -> Tensor:
-    """Noise as it comes out of demosaicing, on the clip as it is: what demosaicing does to edges is no noise."""
+    """Add the noise that demosaicing leaves; edges stay as they are, without demosaicing's own artefacts."""
     rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
     light = to_light(clip)
     noisy = light + _scaled(noise + draw.uniform(*ROWS) * rows, light, shot, read)

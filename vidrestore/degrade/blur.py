@@ -37,7 +37,7 @@ def mean_light(frames: Tensor) -> Tensor:
 
 
 def means_of_light(clip: Tensor, exposure: int) -> Tensor:
-    """(T * exposure, 3, H, W) consecutive frames -> (T, 3, H, W), each the mean light of `exposure` of them."""
+    """(T * exposure, 3, H, W) frames -> (T, 3, H, W), the mean light of `exposure` frames each."""
     return from_light(to_light(clip).unflatten(0, (-1, exposure)).mean(1))
 
 
@@ -53,7 +53,7 @@ def motion(clip: Tensor) -> float:
 
 
 def drawn_blur(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Every frame blurred along its part of one drawn way, about the middle of that; often a part on its own."""
+    """Blur every frame along its part of one drawn path, about the path's middle; often regions apart."""
     way, lens = scaled_way(len(clip), draw), None
     if draw.random() < DEFOCUS_SHARE:
         lens = disc(log_uniform(draw, DEFOCUS))
@@ -184,7 +184,7 @@ def parts_blurred(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Te
 
 
 class Spread:
-    """Planes (T, C, H, W) spread by kernels (T or 1, side, side) in Fourier space; edge pixels are continued."""
+    """Spread planes (T, C, H, W) by kernels (T or 1, side, side) in Fourier space, edges repeated."""
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)

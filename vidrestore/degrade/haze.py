@@ -20,24 +20,18 @@ from vidrestore.degrade.regions import blended, drawn_regions, feet
 DENSITY = (0.3, 6.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.6, 1.0)  # about RESIDE's
 TINT = 0.02  # standard deviation of a colour's airlight and optical depth from those of the others
-COLOURED_SHARE = (
-    0.25  # of clips whose airlight has a colour that one sees: dust, smoke, evening, blue distance
-)
+# of clips whose airlight has a colour that one sees: dust, smoke, evening, blue distance
+COLOURED_SHARE = 0.25
 COLOURED = 0.08  # the same deviation of these, between red and blue
 NEAREST = 0.15  # depth of the nearest thing, at most: a frame shows something near
-UNEVEN_SHARE, UNEVEN = (
-    0.35,
-    0.5,
-)  # clips whose haze lies in patches, and how much thicker or thinner these are
+# clips whose haze lies in patches, and how much thicker or thinner these are
+UNEVEN_SHARE, UNEVEN = (0.35, 0.5)
 TOWARDS_SUN = 0.1  # most that airlight grows or fades from the middle of a frame to its sides
 DRIFT = 0.01  # standard deviation of what haze gains in density from a frame to the next
-LIGHT_SHARE = (
-    0.85  # of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
-)
-EXPOSED_SHARE, EXPOSED = (
-    0.3,
-    0.08,
-)  # clips that the camera exposes by what it sees of haze, and how far off, in the logarithm
+# of clips whose haze is added as light, as air adds it; the others in display values, as RESIDE's
+LIGHT_SHARE = 0.85
+# clips that the camera exposes by what it sees of haze, and how far off, in the logarithm
+EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
 STANDING_SHARE = 0.6  # of clips with things that stand up
 SKY_SHARE = 0.5  # of these, whose highest part is sky
 SKY_FOOT = 0.75  # of the height: how far down sky reaches, at most
@@ -45,7 +39,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
-    """(T, 3, H, W) seen through haze: transmission (T or 1, 3 or 1, H, W) in [0, 1], airlight (3, 1, 1 or W)."""
+    """(T, 3, H, W) through haze: transmission (T or 1, 3 or 1, H, W) in [0, 1], airlight (3, 1, 1 or W)."""
     return airlight + (clip - airlight) * transmission
 
 
@@ -87,9 +81,8 @@ def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
     """
     height, width = clip.shape[2:]
     standing = draw.random() < STANDING_SHARE
-    shares = draw.dirichlet(
-        [0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3]
-    )  # one of them usually prevails
+    # one of them usually prevails
+    shares = draw.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])
     parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw)]
     parts += [] if standing else [_by_brightness(clip, draw)]
     depth = sum(
@@ -149,7 +142,7 @@ def _rolling(height: int, width: int, draw: np.random.Generator) -> Tensor:
 
 
 def _by_brightness(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(T, 1, H, W): a random function of the luma around a pixel, so that edges of things are edges of depth."""
+    """(T, 1, H, W): a random function of the local luma, so that edges of objects are edges of depth."""
     luma = (clip * torch.tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
     radius = int(draw.integers(1, 4))
     smooth = F.avg_pool2d(F.pad(luma, [radius] * 4, mode="replicate"), 2 * radius + 1, stride=1)

@@ -16,10 +16,8 @@ from vidrestore.degrade.draws import log_uniform
 
 COUNT = (6, 16)  # of regions, before those of like colours become one
 LIKE = (0.06, 0.2)  # how far apart such colours are, at most
-COLOUR = (
-    0.4,
-    3.0,
-)  # colour counts that much more than place; at the upper end regions go to pieces, as trees do
+# colour counts that much more than place; at the upper end regions go to pieces, as trees do
+COLOUR = (0.4, 3.0)
 
 
 def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
@@ -32,9 +30,8 @@ def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
         torch.from_numpy(place * side).long() for place, side in zip(places, (height, width), strict=True)
     )
     smooth = blended(clip)
-    seeds = torch.cat(
-        (colour * smooth[frames // 2, :, rows, columns], torch.from_numpy(places).float())
-    )  # (5, count)
+    # (5, count)
+    seeds = torch.cat((colour * smooth[frames // 2, :, rows, columns], torch.from_numpy(places).float()))
     nearness = (colour * smooth.permute(0, 2, 3, 1).reshape(-1, 3)) @ seeds[:3]
     nearness = nearness.view(frames, height, width, count)
     nearness += (torch.linspace(0, 1, height)[:, None] * seeds[3])[:, None]

@@ -33,10 +33,8 @@ from vidrestore.degrade.particles import (
 
 STREAKS = (1e-4, 4e-3)  # of a near layer, per pixel
 FLAKES = (2e-4, 7e-3)  # of a pixel's radius, per pixel
-NEAR = (
-    0.1,
-    1.0,
-)  # how near a layer of rain in focus is: 1 is the nearest, whose streaks are up to 60 pixels long
+# how near a layer of rain in focus is: 1 is the nearest, whose streaks are up to 60 pixels long
+NEAR = (0.1, 1.0)
 THICK_SHARE = 0.55  # of clips with rain that have streaks too near to be in focus
 THICK = (1.5, 6.0)  # pixels: their softness
 THICK_COUNT = (5e-5, 6e-4)  # of them, per pixel
@@ -46,13 +44,10 @@ OPACITY = (0.1, 1.5)  # optical depth of flakes
 LARGE_SHARE = 0.5  # of clips with snow that have flakes too near to be in focus
 LARGE = (4.0, 14.0)  # pixels: their radius
 VEIL_SHARE = 0.8  # of clips with rain or snow that are veiled, too: what falls far away can't be told apart
-VEIL = (
-    0.0,
-    0.35,
-)  # optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
-LIGHT_SHARE = (
-    0.5  # of clips on which weather is added as light; on the others in display values, as data sets have it
-)
+# optical depth of the veil: heavy rain takes about a quarter of the light on a hundred metres
+VEIL = (0.0, 0.35)
+# of clips on which weather is added as light; on the others in display values, as data sets have it
+LIGHT_SHARE = 0.5
 
 
 def add_rain(
@@ -94,9 +89,8 @@ def _thin(frames: int, room: Room, draw: np.random.Generator) -> Iterator[tuple[
     """Maps of streaks with the spectra of their profiles: in focus, too near for it, and splashes."""
     angle, strength = draw.normal(0, 0.35), log_uniform(draw, STRENGTH)
     down = np.array([math.cos(angle), math.sin(angle)])
-    exposure = (
-        log_uniform(draw, (0.2, 1.0)) if draw.random() < 0.3 else draw.uniform(0.5, 1)
-    )  # of the longest: drops are dots under a short one
+    # of the longest: drops are dots under a short one
+    exposure = log_uniform(draw, (0.2, 1.0)) if draw.random() < 0.3 else draw.uniform(0.5, 1)
     for _ in range(draw.integers(2, 7)):
         near = log_uniform(draw, NEAR)
         density = log_uniform(draw, STREAKS) / near
@@ -145,7 +139,7 @@ def _drops_light(clip: Tensor, draw: np.random.Generator) -> Tensor:
 
 
 def drawn_snow(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Layers of flakes, the largest the fewest and the most out of focus, with one wind and their own drift."""
+    """Draw layers of flakes, larger ones fewer and more out of focus, with one wind and their own drift."""
     room = room_around(clip.shape[2:])
     mask = 1 - torch.exp(-_seen(spread_all(_flakes(len(clip), room, draw), room), clip, 20))
     transmission, airlight = _veil(clip, draw)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
+from vidrestore.evaluation.pair import compare_films
 from vidrestore.evaluation.papers.published import table_names
 from vidrestore.evaluation.quick import SECONDS, evaluate_films
 from vidrestore.evaluation.results import ClipFigures, Result, Row
@@ -36,6 +37,7 @@ def evaluate(
     sets: Sequence[str] = (),
     metrics: Sequence[str] = (),
     films: Sequence[str | Path] = (),
+    reference: str | Path | None = None,
     seconds: float | None = None,
     device: str = "auto",
     threads: int = 0,
@@ -47,14 +49,23 @@ def evaluate(
     `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of
     the papers' tables, `metrics` (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM.
     `films` are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given)
-    with `threads` of the CPU (0: all). `tell` hears what is being done. Raises OptionError for an unknown
-    suite, system, set or metric and for what the suite has no use for, ConfigError or DatasetError where data
-    is missing, CheckpointError for weights that aren't there or don't fit.
+    with `threads` of the CPU (0: all); with `reference` they are compared with that video. `tell` hears what
+    is being done. Raises OptionError for an unknown suite, system, set or metric and for what the suite has
+    no use for, ConfigError or DatasetError where data is missing, CheckpointError for weights that aren't
+    there or don't fit.
     """
+    if reference is not None:
+        if suite or config or weights or data or seconds is not None:
+            raise OptionError(
+                "`reference` compares the named videos with it; leave out suites, weights and data"
+            )
+        return compare_films([Path(film) for film in films], Path(reference), tell)
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
-        raise OptionError(f"give a suite ({', '.join(suite_names())}) or a training configuration")
+        raise OptionError(
+            f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
+        )
     if suite not in (None, *suite_names()):
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
     if suite not in table_names() and (systems or sets):
@@ -64,13 +75,13 @@ def evaluate(
             f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
         )
     if films and suite != "quick":
-        raise OptionError("films are for --suite quick; the others take the folder of their data with --data")
+        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
     if seconds is not None and suite != "quick":
-        raise OptionError("--seconds is for --suite quick; the others look at all of their data")
+        raise OptionError("`seconds` is for `suite=quick`; the others look at all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
-            "--data is for the other suites; name films for --suite quick: vidrestore eval --suite quick "
-            "film.mp4"
+            "`data` is for the other suites; name videos for `suite=quick`: "
+            "`vidrestore eval --suite quick video.mp4`"
         )
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, where, tell)

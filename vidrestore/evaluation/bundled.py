@@ -39,7 +39,7 @@ def evaluate_recipe(
     """
     recipe = read_config(config)
     if not weights and recipe.name not in read_manifest():
-        raise ConfigError(f"{config}: no weights named {recipe.name!r} are bundled; name some with --weights")
+        raise ConfigError(f"{config}: no weights named {recipe.name!r} are bundled; name some with `weights`")
     rows = tuple(row for name in weights or [recipe.name] for row in _rows(name, recipe, data, device, tell))
     return _result(f"config {config.name}", f"Held-out figures as {config} says", rows, [], data)
 

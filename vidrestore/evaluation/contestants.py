@@ -177,7 +177,7 @@ def chosen(taking: Iterable[Contestant], table: Table, systems: Sequence[str]) -
     if systems and not left:
         raise OptionError(
             f"{table.name}: no weights for {', '.join(systems)} are bundled or named; give some with "
-            "--weights"
+            "`weights`"
         )
     return left
 

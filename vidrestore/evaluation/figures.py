@@ -49,7 +49,7 @@ def matlab_luma_figures(restored: Tensor, clean: Tensor) -> dict[str, float]:
 
 
 def volume_figures(restored: Tensor, clean: Tensor) -> dict[str, float]:
-    """PSNR over all samples, and what MATLAB's `ssim` gives for a colour picture. uint8, or floats in [0, 1]."""
+    """PSNR over all samples, and MATLAB's `ssim` of a colour picture. uint8, or floats in [0, 1]."""
     top = 255.0 if restored.dtype == torch.uint8 else 1.0
     return {
         "psnr": psnr(rows_last(restored), rows_last(clean), top),

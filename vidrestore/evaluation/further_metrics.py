@@ -36,7 +36,7 @@ class FurtherMetrics:
             size = f"needs {SMALLEST} lines and columns"
             raise DatasetError(
                 f"frames of {width}x{height} are too small for {VMAF}, which {size}; leave it out of "
-                "--metrics"
+                "`metrics`"
             )
         self._vmaf = Vmaf(height, width) if names else None
 

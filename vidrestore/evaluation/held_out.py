@@ -32,7 +32,7 @@ def recipe_of(card: Card) -> RunConfig:
     """
     text = card.training.get("configuration")
     if not isinstance(text, str):
-        raise ConfigError(f"{card.name}: doesn't hold the configuration of its training; give --config")
+        raise ConfigError(f"{card.name}: doesn't hold the configuration of its training; give `config`")
     name = f"{card.name}.toml"
     here, recipes = (
         parse_config(text, folder / name)
@@ -88,7 +88,7 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
             if not folder.is_dir():
                 raise ConfigError(
                     f"{folder}: no such folder, where {config.path.name} has its clips; name another with "
-                    "--data"
+                    "`data`"
                 )
         return config, True
     names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
@@ -141,5 +141,5 @@ def _check_fits(config: RunConfig, card: Card) -> None:
         if found not in expected:
             raise CheckpointError(
                 f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {expected[0]!r}; "
-                "name others with --weights"
+                "name others with `weights`"
             )

@@ -33,6 +33,7 @@ UNITS = {
     "ssim": "SSIM",
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",
+    "bitrate": "bitrate, kbit/s",
     "noise": "noise, grey levels",
 }
 
@@ -77,7 +78,8 @@ def _table(result: Result) -> str:
     )
     rows = "".join(_row(result, row) for row in result.rows)
     names = "<th>system</th><th>weights</th><th>on</th>"
-    return f'<table id="figures"><thead><tr>{names}{heads}<th>verdict</th></tr></thead><tbody>{rows}</tbody></table>'
+    head = f"<thead><tr>{names}{heads}<th>verdict</th></tr></thead>"
+    return f'<table id="figures">{head}<tbody>{rows}</tbody></table>'
 
 
 def _row(result: Result, row: Row) -> str:

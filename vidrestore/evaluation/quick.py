@@ -70,9 +70,9 @@ def evaluate_films(
     Raises OptionError without a film, and for weights that change its size; MediaError, CheckpointError.
     """
     if not films:
-        raise OptionError("quick: name at least one film: vidrestore eval --suite quick film.mp4")
+        raise OptionError("quick: name at least one video: `vidrestore eval --suite quick video.mp4`")
     if not 0 < seconds < math.inf:
-        raise OptionError(f"--seconds must be a number above 0, got {seconds}")
+        raise OptionError(f"`seconds` must be a number above 0, got {seconds}")
     rows: list[Row] = []
     clips: list[ClipFigures] = []
     damaged: dict[str, str] = {}

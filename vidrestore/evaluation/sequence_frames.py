@@ -19,7 +19,7 @@ GREY = (0.299, 0.587, 0.114)  # of R, G, B: BT.601, as OpenCV and MATLAB make pi
 
 
 def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
-    """The clean frames in order, the first `most` of them, each (3, H, W) uint8 R, G, B. Raises MediaError."""
+    """Yield the first `most` clean frames in order, each (3, H, W) uint8 R, G, B. Raises MediaError."""
     frames = film_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
     return islice(frames, most)
 

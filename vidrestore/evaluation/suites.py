@@ -20,6 +20,7 @@ from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, rea
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
 Tell = Callable[[str], None]
+# families on patches
 UNFOLDING = (
     "dust",
     "algorithm1",
@@ -29,7 +30,7 @@ UNFOLDING = (
     "reweighted-rnn",
     "unfolded-transformer",
     "vit",
-)  # families on patches
+)
 LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
 
 
@@ -174,7 +175,7 @@ def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> 
     """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
         raise OptionError(
-            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of --metrics"
+            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of `metrics`"
         )
 
 
@@ -187,22 +188,22 @@ def _check_all_fit(
         if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
             asks = f", {protocol.asks}" if protocol.asks else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
+            why = f" ({table.column} {columns}{asks})" if on else f", but is named for {contestant.only}"
             raise OptionError(
                 f"{contestant.source}: fits nothing of {table.name} on "
-                f"{', '.join(part.name for part in parts)}"
-                f"{f', but is named for {contestant.only}' if not on else f' ({table.column} {columns}{asks})'}; name others with --weights"
+                f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
             )
 
 
 def _found(table: Table, part: TableSet, data: Path | None) -> Any:
     """The pictures of a test set. Raises DatasetError with the layout that is expected."""
     if data is None:
-        raise DatasetError(f"{table.name}: needs its test sets; name their folder with --data")
+        raise DatasetError(f"{table.name}: needs its test sets; name their folder with `data`")
     try:
         return datasets.find(part.dataset, data, part.split)
     except DatasetError as error:
         others = [other.name for other in table.sets if other.dataset and other.name != part.name]
-        way_out = f"; to leave it out, choose others with --sets {','.join(others)}" if others else ""
+        way_out = f"; to leave it out, choose others with `sets={','.join(others)}`" if others else ""
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
 
 
@@ -215,7 +216,7 @@ def _check_told_apart(found: Mapping[str, Any]) -> None:
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
             raise DatasetError(
-                f"{pictures.root}: taken for {other} and for {name}; say which it is with --sets, or name "
+                f"{pictures.root}: taken for {other} and for {name}; say which it is with `sets`, or name "
                 "the folder of all"
             )
 

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import this_process, try_lock
-from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor
+from vidrestore.files.lease import is_own, this_process, try_lock
+from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
-ABANDONED = (
-    3600.0  # seconds without a write after which a partial file of another machine counts as left behind
-)
+# seconds without a write after which a partial file of another machine counts as left behind
+ABANDONED = 3600.0
 _PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 
@@ -40,21 +39,26 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
         raise MediaError(
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
-            "one with -o"
+            "one with `output`"
         )
     if same_file(target, Path(source)):
         raise MediaError(
-            f"{output}: the output is the input {source}; give -o another name (--overwrite does not change "
-            "this)"
+            f"{output}: the output is the input {source}; give `output` another name "
+            "(`overwrite` does not change this)"
         )
     if target.is_dir():
-        raise MediaError(f"{output}: a folder, but a file name was expected; give -o a name in it")
+        raise MediaError(f"{output}: a folder, but a file name was expected; give `output` a name in it")
     refuse_existing(target, overwrite=overwrite)
+    if target.is_symlink():
+        raise MediaError(
+            f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
+            "`output` that name, or remove the link"
+        )
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another with -o")
+        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
 
 
 def same_file(first: Path, second: Path) -> bool:
@@ -69,7 +73,7 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError where `target` is there (a dangling link too) and may not be overwritten."""
     if os.path.lexists(target) and not overwrite:
         raise OutputExistsError(
-            f"{target}: already exists; add --overwrite to replace it, or give -o another name"
+            f"{target}: already exists; add `overwrite` to replace it, or give `output` another name"
         )
 
 
@@ -78,12 +82,12 @@ class Partial:
     behind.
 
     `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its
-    owner can read a `private` file. Raises OSError.
+    owner can read a `private` file, and the group of a folder that it may write to. Raises OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         self.target = target
-        self.path, descriptor = _created(target, 0o600 if private else 0o666)
+        self.path, descriptor = _created(target, private_mode(target.parent) if private else 0o666)
         self.file: BinaryIO = os.fdopen(descriptor, "w+b")
 
     @property
@@ -154,7 +158,8 @@ def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
     try:
         free = try_lock(descriptor)  # None if the file system has no locks
         old = time.time() - os.fstat(descriptor).st_mtime > ABANDONED
-        if free is not False and (alone or old or (free and here)):
+        dead = free is not False and (alone or old or (free and here))
+        if dead and is_own(os.fstat(descriptor), path.parent):
             path.unlink()
     finally:
         os.close(descriptor)
@@ -186,12 +191,11 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.replace(partial, target)
         return
     try:
-        os.link(
-            partial, target
-        )  # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        os.link(partial, target)
     except FileExistsError:
         raise OutputExistsError(
-            f"{target}: appeared while it was being made; the new file was discarded, --overwrite replaces"
+            f"{target}: appeared while it was being made; the new file was discarded, `overwrite` replaces"
         ) from None
     except OSError:  # a file system without hard links
         refuse_existing(target, overwrite=False)
@@ -217,8 +221,10 @@ def write_problem(output: str, error: OSError) -> MediaError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return MediaError(
             f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
-            "with -o"
+            "with `output`"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return MediaError(f"{output}: can't be written ({error.strerror}); choose another folder with -o")
+        return MediaError(
+            f"{output}: can't be written ({error.strerror}); choose another folder with `output`"
+        )
     return MediaError(f"{output}: writing it failed ({error})")

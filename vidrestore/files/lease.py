@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError
-from vidrestore.files.regular import create_new, open_descriptor, parse_object
+from vidrestore.files.checked_json import parse_object
+from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 try:
     import fcntl
@@ -30,7 +31,7 @@ except ImportError:  # Windows: only what the file says counts
 LEASE = 600.0  # seconds without a sign of life after which a process on another machine counts as dead
 BEAT = 30.0  # seconds between two signs of life
 LONGEST = 4096  # bytes of a lock; ours have 120
-_NAMES = {"host": str, "pid": int}
+_NAMES = {"host": str, "pid": range(1, 1 << 31)}
 
 
 class BusyError(MediaError):
@@ -60,7 +61,9 @@ class Lock:
 
     def _open(self) -> int:
         while True:
-            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT)
+            descriptor = open_descriptor(
+                self.path, os.O_RDWR | os.O_CREAT, mode=private_mode(self.path.parent)
+            )
             try:
                 if fcntl is not None:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -161,7 +164,7 @@ def holder_of(descriptor: int) -> dict[str, Any]:
         found = parse_object(os.read(descriptor, LONGEST), _NAMES)
     except (OSError, ValueError):
         return {}
-    return found if 0 < found["pid"] < 1 << 31 and isinstance(found.get("boot"), str | None) else {}
+    return found if isinstance(found.get("boot"), str | None) else {}
 
 
 def touch(descriptor: int, path: Path) -> None:
@@ -207,6 +210,17 @@ def _boot() -> str | None:
 def _now(beside: Path) -> float:
     """The time by the clock of the file system that a file lies on."""
     return probe(beside.parent).st_mtime
+
+
+def is_own(status: os.stat_result, folder: Path) -> bool:
+    """Does what is in a folder belong to the user of this process, or to the one that owns all that is made
+    there, as on some file systems?
+    """
+    if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+        return True
+    with suppress(OSError):
+        return probe(folder).st_uid == status.st_uid
+    return False
 
 
 def probe(folder: Path) -> os.stat_result:

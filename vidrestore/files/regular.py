@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import stat
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 MEGABYTE = 1 << 20
-LARGEST_JOB = 64 * MEGABYTE  # of the JSON files of a job; a film of ten hours has 20
+LARGEST_PLAN = 64 * MEGABYTE  # of a JSON file; a video of ten hours has 20
 LARGEST_LIST = 64 * MEGABYTE
 LARGEST_TOML = MEGABYTE
 
@@ -35,11 +33,25 @@ class UnexpectedFileError(OSError):
     """What is there is no regular file, or too large; `filename` names it, `strerror` says what it is."""
 
 
+def private_mode(folder: Path) -> int:
+    """The mode of files for their owner alone, or also for the group of a folder that it may write to."""
+    return 0o660 if os.stat(folder).st_mode & stat.S_IWGRP else 0o600
+
+
 def create_new(path: Path, mode: int = 0o600) -> int:
     """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling
     link.
     """
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
+    _let_group_in(descriptor, mode)
+    return descriptor
+
+
+def _let_group_in(descriptor: int, mode: int) -> None:
+    """A file for a group is for it whatever the umask says."""
+    if mode == 0o660 and hasattr(os, "fchmod"):
+        with suppress(OSError):  # of another user, who did so
+            os.fchmod(descriptor, mode)
 
 
 def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, mode: int = 0o600) -> int:
@@ -52,6 +64,7 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = Fals
         raise
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
+        _let_group_in(descriptor, mode)
         return descriptor
     os.close(descriptor)
     raise _wrong_kind(path, status)
@@ -88,33 +101,6 @@ def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
     return UnexpectedFileError(
         errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
     )
-
-
-Types = Mapping[str, type | tuple[type, ...]]
-
-
-def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
-    """A JSON object with fields of these `types`, and any others. Raises ValueError with the reason."""
-    try:
-        found = json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"an object was expected, found {type(found).__name__}")
-    for key, kind in (types or {}).items():
-        value = found.get(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            raise ValueError(
-                f"{key} is missing"
-                if key not in found
-                else f"{key} has the wrong type {type(value).__name__}"
-            )
-    return found
-
-
-def read_object(path: Path, types: Types | None = None, limit: int = LARGEST_JOB) -> dict[str, Any]:
-    """`parse_object` of a file. Raises OSError if it can't be read, ValueError if it holds something else."""
-    return parse_object(read_limited(path, limit), types)
 
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:

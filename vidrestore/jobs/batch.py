@@ -13,7 +13,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.naming import SUFFIXES, are_many, expand_sources, made_of_others, output_for
+from vidrestore.jobs.naming import are_many, expand_sources, made_of_others, output_for, suffix_of
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request, RestorerLoader
 from vidrestore.jobs.run import restore_request
@@ -54,7 +54,9 @@ class Batch:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
         self.outputs = {
-            source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
+            source: output_for(
+                source, _below(output, folder), suffix or suffix_of(task, options), several=several
+            )
             for source, folder in found.items()
         }
         for target in self.outputs.values():
@@ -62,7 +64,7 @@ class Batch:
             if len(twice) > 1:
                 raise OptionError(
                     f"{' and '.join(twice)} would both become {target}; restore them one at a time, each "
-                    "with its own -o"
+                    "with its own `output`"
                 )
         folders = (
             {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
@@ -101,7 +103,7 @@ class Batch:
         return preview(self.request(source), seconds, self.loader(source, on_event), on_event)
 
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
-        """Plan one of `sources` and estimate its cost; return the summary instead if nothing is left to do."""
+        """Plan one source and estimate its cost; return the summary instead if nothing is left to do."""
         return estimate(self.request(source), self.loader(source, on_event), on_event)
 
 
@@ -112,7 +114,7 @@ def _make_folder(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MediaError(
-            f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another with -o"
+            f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"
         ) from error
     return missing
 

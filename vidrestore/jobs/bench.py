@@ -31,8 +31,8 @@ from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.plane_clips import at_once
-from vidrestore.restorers.base import Restorer, Sample, Sampled, load_restorer
+from vidrestore.pipeline.clip_restorer import at_once
+from vidrestore.restorers.base import Restorer, Sample, load_restorer
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
@@ -132,12 +132,12 @@ def bench(
         whole = _whole(request, restorer)
         memory = peak_memory()
         with open_job(request, lambda: restorer) as job:
-            stages = _stages(job, frames)
+            stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
-    network = network_rate(restorer.sample(), threads) if on_cpu and isinstance(restorer, Sampled) else None
+    network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
         film if source else "made up",
-        restorer.name,
+        restorer.facts.name,
         threads,
         peaks(threads),
         stages,
@@ -154,7 +154,8 @@ def _whole(request: Request, restorer: Restorer) -> Stage:
     return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
 
 
-def _stages(job: Job, limit: int) -> tuple[Stage, ...]:
+def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
+    """Run each stage of a job alone, on its first `limit` frames."""
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.frames(), limit)))
     count = len(frames)  # a video may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
@@ -178,7 +179,7 @@ def _encode(frames: list[Frame], job: Job) -> None:
         encoder=job.plan.encoder,
         copy=(),
         overwrite=True,
-        scale=job.restorer.scale,
+        scale=job.scale,
     ) as writer:
         for frame in frames:
             writer.write(frame)

@@ -42,7 +42,7 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
     Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
     """
     if request.is_piped:
-        raise OptionError("--dry-run needs a file to read and a file to write, not a pipe")
+        raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
     if before := nothing_to_do(request, on_event):
         return before
     with open_job(request, loader) as job:
@@ -65,9 +65,7 @@ def _trial(job: Job) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trial{Path(job.plan.output).suffix}"
         silent = replace(job.info, path=PIPE)
-        writer = VideoWriter(
-            str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.scale
-        )
+        writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.scale)
         began = time.monotonic()
         with closing(restore_clips(job, clips)) as frames, writer:
             for frame in frames:

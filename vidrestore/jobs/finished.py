@@ -16,7 +16,7 @@ from typing import Any
 from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
-from vidrestore.files.regular import parse_object
+from vidrestore.files.checked_json import parse_object
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
@@ -66,7 +66,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     if measured and not any(level for scene in measured for level in scene.sigma):
         on_event(
             Warned(
-                summary.source, "no noise was found, so nothing was removed; --sigma says how strong it is"
+                summary.source, "no noise was found, so nothing was removed; `sigma` says how strong it is"
             )
         )
     scenes = [
@@ -145,7 +145,7 @@ def done_before(request: Request) -> Summary | None:
     else:
         return _summary(request, marker)
     raise OutputExistsError(
-        f"{output}: already exists and {reason}; add --overwrite to replace it, or give -o another name"
+        f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
     )
 
 

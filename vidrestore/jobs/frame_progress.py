@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class FrameProgress:
-    """`Progressed` events of a stage that deals with `total` frames: at its begin and end, and now and then."""
+    """`Progressed` events of a stage of `total` frames: at its begin and end, and now and then."""
 
     def __init__(self, source: str, total: int | None, stage: str, on_event: Listener) -> None:
         self.source, self.total, self.stage, self.on_event = source, total, stage, on_event

@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, enlarged_size
 from vidrestore.jobs.job import available_cores
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Timeline, planned_clips
-from vidrestore.pipeline.plane_clips import ClipRestorer
-from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers.base import Restorer, RgbRestorer, load_restorer
+from vidrestore.restorers.base import load_restorer
 
 OF_FILES = frozenset(
     {"start", "duration", "deinterlace", "strict", "drop", "overwrite", "encoder", "cfr"}
-    | {"skip_existing", "restart", "work_dir", "segment_frames"}
+    | {"skip_existing", "restart", "work_dir", "trust_group", "segment_frames"}
 )
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 
@@ -92,30 +91,18 @@ def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: Res
     restorer = load_restorer(task, options)
     count, height, width, _ = source.shape
     video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
-    length = restorer.clip_length(height, width) if isinstance(restorer, RgbRestorer) else restorer.clip
-    level = (
-        None
-        if options.sigma == "auto" and restorer.needs_sigma
-        else 0.0
-        if options.sigma == "auto"
-        else options.sigma
-    )
-    clips = planned_clips(
-        _frames(source), Timeline(length, restorer.overlap), pixels, level, detect=options.scene_detect
-    )
-    restored = np.empty((count, height * restorer.scale, width * restorer.scale, 3), source.dtype)
-    with closing(_clip_restorer(restorer, video, options).frames(clips)) as done:
+    facts = restorer.facts
+    timeline = Timeline(restorer.clip_length(height, width), facts.overlap)
+    level = known_sigma(restorer, options)
+    clips = planned_clips(_frames(source), timeline, pixels, level, detect=options.scene_detect)
+    size = enlarged_size(height, width, output_scale(facts.scale, options, height))
+    restored = np.empty((count, *size, 3), source.dtype)
+    pipeline = clip_restorer(restorer, video, options, options.threads or available_cores())
+    with closing(pipeline.frames(clips)) as done:
         for target, frame in zip(restored, done, strict=True):
             for channel, plane in enumerate(frame.planes):
                 target[..., channel] = plane
     return restored
-
-
-def _clip_restorer(restorer: Restorer, video: VideoInfo, options: RestoreOptions) -> ClipRestorer:
-    threads = options.threads or available_cores()
-    if isinstance(restorer, RgbRestorer):
-        return RgbClipRestorer(restorer, video, strength=options.strength, threads=threads)
-    return ClipRestorer(restorer, video.format, strength=options.strength, threads=threads)
 
 
 def _frames(source: NDArray[Any]) -> Iterator[Frame]:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 from vidrestore import __version__
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
-from vidrestore.pipeline.plane_clips import ClipRestorer
-from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers.base import Restorer, RgbRestorer
+from vidrestore.restorers.base import Restorer
 
 if TYPE_CHECKING:
     from vidrestore.jobs.request import Request
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Bytes of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once
 # they were full.
 QUEUE_BYTES = 4 << 20
+APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
 
 
 def ignore(event: object) -> None:
@@ -91,20 +92,26 @@ class Job:
         return self.request.options
 
     @property
+    def scale(self) -> Scale:
+        """How many times larger the output is than the source."""
+        return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
+
+    @property
     def sigma(self) -> float | None:
         """The noise that was given; None to measure it."""
-        if not self.restorer.needs_sigma:
-            return 0.0
-        return None if self.options.sigma == "auto" else self.options.sigma
+        return known_sigma(self.restorer, self.options)
 
     def identity(self) -> dict[str, Any]:
-        """Return all that alters pixels or bits, as JSON values; two jobs with the same make the same file."""
+        """Return all that alters pixels or bits, as JSON values.
+
+        The length of segments is left out: a job that was begun keeps its own.
+        """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
-        options = {key: value for key, value in self.request.values().items() if key != "model"}
+        options = {key: value for key, value in self.request.values().items() if key not in APART}
         return {
             "source": source,
             "task": self.plan.task,
-            "weights": getattr(self.restorer, "weights", self.restorer.name),
+            "weights": self.restorer.facts.weights or self.restorer.facts.name,
             **options,
             "encoder": asdict(self.plan.encoder),
             "copied_streams": list(self.plan.copy),
@@ -119,8 +126,8 @@ class Job:
                 self.request.source,
                 self.request.output,
                 self.plan.task,
-                self.restorer.name,
-                self.options.device,
+                self.restorer.facts.name,
+                self.restorer.facts.device,
             )
         )
         self.warn(self.warnings, on_event)
@@ -141,16 +148,7 @@ class Job:
 
     def clip_restorer(self) -> ClipRestorer:
         threads = self.options.threads or available_cores()
-        if isinstance(self.restorer, RgbRestorer):
-            return RgbClipRestorer(
-                self.restorer, self.info.video, strength=self.options.strength, threads=threads
-            )
-        finish = {
-            "strength": self.options.strength,
-            "chroma_strength": self.options.chroma_strength,
-            "grain": self.options.grain,
-        }
-        return ClipRestorer(self.restorer, self.info.video.format, **finish, threads=threads)  # type: ignore[arg-type]
+        return clip_restorer(self.restorer, self.info.video, self.options, threads)
 
     @property
     def damage(self) -> str | None:
@@ -234,7 +232,7 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
             on_event(
                 Warned(
                     source,
-                    "the video turns interlaced here; where it moves, its fields blur: see --deinterlace",
+                    "the video turns interlaced here; where it moves, its fields blur: see `deinterlace`",
                     index,
                 )
             )

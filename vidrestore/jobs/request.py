@@ -25,15 +25,16 @@ from vidrestore.media.span import Span
 from vidrestore.media.streams import check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
+from vidrestore.pipeline.pipelines import output_scale
 from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
-from vidrestore.restorers.base import SCALES, Doubting, Restorer, RgbRestorer
+from vidrestore.restorers.base import SCALES, Restorer
 
 RestorerLoader: TypeAlias = Callable[[], Restorer]
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 # Options that alter neither pixels nor bits.
 IMMATERIAL = frozenset(
-    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart"}
+    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart", "trust_group"}
 )
 
 
@@ -51,7 +52,7 @@ class Request:
         return PIPE in (self.source, self.output)
 
     def work_folder(self) -> WorkFolder:
-        return WorkFolder(self.output, self.options.work_dir)
+        return WorkFolder(self.output, self.options.work_dir, trust_group=self.options.trust_group)
 
     def values(self) -> dict[str, Any]:
         """Return the options that alter pixels or bits, as JSON values."""
@@ -77,12 +78,13 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
-        encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(request.task, 1))
+        scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
+        encoder = choose_encoder(info, output, options.encoder, scale=scale)
         warnings = check_side_data(info, encoder, strict=options.strict)
         restorer = loader()
-        if isinstance(restorer, Doubting):
-            warnings += restorer.doubts
-        timeline = Timeline(_clip_length(restorer, info.video), restorer.overlap)
+        warnings += restorer.facts.doubts
+        length = restorer.clip_length(info.video.height, info.video.width)
+        timeline = Timeline(length, restorer.facts.overlap)
         plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
         yield Job(request, reader, restorer, plan, warnings)
 
@@ -104,15 +106,15 @@ def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | No
         check_output(output, source, overwrite=overwrite)
         if cfr is not None:
             raise OptionError(
-                f"--cfr {cfr} is for a pipe (-o -); a file keeps the time of every frame, leave the option "
-                "out"
+                f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, "
+                "leave the option out"
             )
 
 
 def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse interlaced video."""
     if video.interlaced:
-        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add --deinterlace")
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add `deinterlace`")
         raise PlanError(
             f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
         )
@@ -126,16 +128,8 @@ def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -
     hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
     if strict and (lost or hdr):
         found = "; ".join(part for part in (lost, hdr) if part)
-        raise PlanError(f"{info.path}: {found}; leave --strict out to restore it all the same")
+        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
     return (lost,) if lost else ()
-
-
-def _clip_length(restorer: Restorer, video: VideoInfo) -> int:
-    return (
-        restorer.clip_length(video.height, video.width)
-        if isinstance(restorer, RgbRestorer)
-        else restorer.clip
-    )
 
 
 def _plain(value: Any) -> Any:

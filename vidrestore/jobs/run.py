@@ -15,9 +15,10 @@ from vidrestore.events import Listener, Planned, Warned
 from vidrestore.jobs.finished import announced, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced_warned, restored_frames
-from vidrestore.jobs.naming import SUFFIXES, output_for
+from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
@@ -47,7 +48,7 @@ def restore(
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
     target = output_for(
-        os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task)
+        os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
     )
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
@@ -66,13 +67,16 @@ def restore_request(
     """
     if before := nothing_to_do(request, on_event):
         return before
+    if is_container(request):
+        with spooled(request, on_event) as (stored, told), open_job(stored, loader) as job:
+            return replace(_stream(job, told), source=request.source)
     if request.is_piped:
         with open_job(request, loader) as job:
             return _stream(job, on_event)
     folder = request.work_folder()
     with folder.locked(), open_job(request, loader) as job:
         work = SegmentedWork(job, folder, on_event)
-        with kept(job, folder, on_event):
+        with kept(job, folder, on_event, work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
@@ -88,15 +92,20 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def kept(job: Job, folder: WorkFolder, on_event: Listener) -> Iterator[None]:
-    """If a run ends early, say how many segments it leaves."""
+def kept(
+    job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
+) -> Iterator[None]:
+    """If a run ends early, say what it leaves: of `work`, how many frames; of several processes, segments."""
     try:
         yield
     except BaseException:
-        if count := len(folder.finished()):
-            segments = "1 finished segment is" if count == 1 else f"{count} finished segments are"
-            text = f"stopped; {segments} kept in {folder.path}, and the same command goes on from there"
+        count, what = (work.kept_frames(), "frame") if work else (len(folder.finished()), "finished segment")
+        left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
+        if count:
+            text = f"stopped; {left} kept in {folder.path}, and the same command goes on from there"
             on_event(Warned(job.info.path, text))
+        elif work:
+            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command begins again"))
         raise
 
 
@@ -125,7 +134,7 @@ def _writer(job: Job) -> VideoWriter:
         copy=job.plan.copy,
         frames=None,
         overwrite=job.options.overwrite,
-        scale=job.restorer.scale,
+        scale=job.scale,
         rate=job.options.cfr,
         span=job.plan.span,
     )
@@ -133,7 +142,7 @@ def _writer(job: Job) -> VideoWriter:
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
     if job.options.deinterlace and not count:
-        job.warn(["no frame is marked as interlaced, so --deinterlace changed nothing"], on_event)
+        job.warn(["no frame is marked as interlaced, so `deinterlace` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

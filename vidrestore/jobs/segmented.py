@@ -1,11 +1,11 @@
 """A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)           # begins, or resumes with what is in the folder
-        work.plan()                                           # a pass over the video, unless a finished plan is there
+        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
+        work.plan()                                   # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
-            work.restore(run)                                 # any number of processes may do so, each its own runs
-        work.join()                                           # once nothing is missing
+            work.restore(run)                         # any number of processes may do so, each its own runs
+        work.join()                                   # once nothing is missing
 
 `run` does that in the best way for one process: a video that nobody has begun is planned while it is
 restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
@@ -15,23 +15,25 @@ own clips and the one after it.
 
 from __future__ import annotations
 
-import zlib
+import itertools
+import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, partial
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
 from vidrestore.files.atomic import remove_partials
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
-from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
+from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import (
     Job,
     damage_summary,
@@ -52,9 +54,11 @@ from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
-from vidrestore.pipeline.plane_clips import ClipRestorer
+
+LONGEST_CLIP = 1 << 16  # frames
 
 
 @dataclass
@@ -76,17 +80,24 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on it, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.scale
-        self.length = job.options.segment_frames or usual_length(video.height * scale, video.width * scale)
-        facts = {"clip": timeline.length, "overlap": timeline.overlap}
+        timeline, video, scale = job.plan.timeline, job.info.video, job.scale
+        asked = job.options.segment_frames
+        length = asked or usual_length(*enlarged_size(video.height, video.width, scale))
+        facts = {"clip": timeline.length, "overlap": timeline.overlap, "segment_frames": length}
         identity, restart = job.identity(), job.options.restart and not beside
-        began = folder.begin(
-            identity | {"segment_frames": self.length}, facts, restart=restart, beside=beside
-        )
-        timeline.length, timeline.overlap = (
-            began["clip"],
-            began["overlap"],
-        )  # memory may be other than it was then
+        began = folder.begin(identity, facts, restart=restart, beside=beside)
+        if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
+            raise PlanError(
+                f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
+                "vidrestore did not write that; add `restart` to begin again"
+            )
+        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
+        self.length = began["segment_frames"]
+        if asked is not None and asked != self.length:
+            text = (
+                f"segments of {self.length} frames were begun, and stay so; `segment_frames` changes nothing"
+            )
+            on_event(Warned(job.info.path, text))
         self.name = digest(identity)
         self.outcome: Outcome | None = None
         if not beside:
@@ -95,7 +106,10 @@ class SegmentedWork:
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
+        self._safe: SafeFrames | None = None  # of the segment that is begun
+        self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
+        job.warn(folder.warnings, on_event)
 
     @cached_property
     def clips(self) -> ClipRestorer:
@@ -145,9 +159,12 @@ class SegmentedWork:
     def load_plan(self) -> bool:
         """Take the plan that some process has finished; False if none has."""
         kept = self.folder.read("plan")
-        if kept is not None and kept.get("name") == self.name:
-            with suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error):
+        if kept is not None and kept["name"] == self.name:
+            try:
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+            except ValueError as error:
+                self.folder.distrust("plan", error)
+            else:
                 self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
                 return True
         return False
@@ -181,6 +198,20 @@ class SegmentedWork:
         self.folder.discard(segment.number)
         return False
 
+    def kept_frames(self) -> int:
+        """Return how many frames the next run need not restore again."""
+        finished = {number: self._finished_frames(number) for number in self.folder.finished()}
+        if self.outcome is None:  # planned while it is restored: one segment is begun at most
+            times = self.job.plan.timeline.pts[sum(finished.values()) :]
+            return sum(finished.values()) + (self._safe.journal.count(times) if self._safe else 0)
+        return sum(finished.get(each.number) or self._resumed(each)[0] for each in self.segments)
+
+    def _finished_frames(self, number: int) -> int:
+        if number not in self._checked:  # interrupted just when it was finished
+            with suppress(MediaError):
+                return check_segment(self.folder.segment(number)).frames
+        return self._checked[number].frames if number in self._checked else 0
+
     def _label(self, segment: Segment) -> dict[str, Any]:
         """Return what distinguishes a segment from those of other videos and parts: its frames, their times
         and their noise.
@@ -207,38 +238,77 @@ class SegmentedWork:
         """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError;
         what was finished until then stays.
         """
-        with closing(self._frames([run])) as frames:
+        with closing(self._frames(run)) as frames:
             self._write_planned(watch(frames), run)
 
     def run(self) -> None:
         """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
         self.check_output()
-        if self.outcome is None and not self.folder.finished():
+        if self.outcome is None and not self.folder.finished() and not self.folder.begun():
             self.announce_plan()
             self._restore_live()
             return
         self.plan()
         missing = self.missing()
-        count = frame_count(missing)
+        count = frame_count(missing) - sum(self._resumed(segment)[0] for segment in missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.announce_plan()
-        with closing(self._frames(consecutive(missing))) as frames:
-            self._write_planned(counted(frames, self.job.info.path, count, "restore", self.on_event), missing)
+        progress = FrameProgress(self.job.info.path, count, "restore", self.on_event)
+        with closing(self._frames(missing, partial(_passed, progress, itertools.count(1)))) as frames:
+            self._write_planned(frames, missing)
+        progress.finish(count)
 
-    def _frames(self, runs: Iterable[list[Segment]]) -> Generator[Frame]:
-        """Yield the restored frames of runs of segments. A damaged video is read from its beginning: after a
-        jump other pictures might come.
+    def _frames(
+        self, segments: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter
+    ) -> Generator[Frame]:
+        """Yield the frames of segments, those that are restored now by way of `watch`.
+
+        A damaged video is read from its beginning: after a jump other pictures might come.
         """
         damaged = self.outcome is not None and self.outcome.damage is not None
-        for run in runs:
-            clips = range(run[0].first_clip, run[-1].stop_clip)
-            with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
-                yield from frames
+        for run in self._runs(segments):
+            kept, clip = self._resumed(run[0])
+            yield from self._journal(run[0]).frames(self._times(run[0], kept))
+            if clip < run[-1].stop_clip:
+                clips = range(clip, run[-1].stop_clip)
+                with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
+                    yield from watch(frames)
+
+    def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
+        """Yield runs of segments that follow each other; of none but the first some frames are restored."""
+        for run in consecutive(segments):
+            begins = [at for at, segment in enumerate(run) if at == 0 or self._resumed(segment)[0]]
+            for first, stop in pairwise([*begins, len(run)]):
+                yield run[first:stop]
+
+    def _resumed(self, segment: Segment) -> tuple[int, int]:
+        """Return how many frames of a segment need not be restored again, and the clip to resume with."""
+        if not self.folder.frames(segment.number).exists():
+            return 0, segment.first_clip
+        clips, clip, frames = self.job.plan.timeline.clips, segment.first_clip, 0
+        there = self._journal(segment).count(self._times(segment, segment.frames))
+        while clip < segment.stop_clip and clips[clip].stop - segment.first <= there:
+            frames = clips[clip].stop - segment.first
+            clip += 1
+        return frames, clip
+
+    def _times(self, segment: Segment, count: int) -> array[int]:
+        return self.job.plan.timeline.pts[segment.first : segment.first + count]
+
+    def _journal(self, segment: Segment) -> FrameJournal:
+        return self._journal_of(segment.number, segment.first)
+
+    def _journal_of(self, number: int, first: int) -> FrameJournal:
+        video, scale = self.job.info.video, self.job.scale
+        label = digest({"job": self.name, "first": first})
+        path = self.folder.frames(number)
+        return FrameJournal(path, label, video.format, *enlarged_size(video.height, video.width, scale))
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
         frames = iter(frames)
         for segment in segments:
-            with self._writer(segment.number, segment.first) as writer:
+            kept = self._times(segment, self._resumed(segment)[0])
+            with self._writer(segment.number, segment.first, kept) as writer:
                 for frame in islice(frames, segment.frames):
                     self._write(writer, frame)
                 self._finish(writer, segment)
@@ -270,22 +340,32 @@ class SegmentedWork:
             number, first_clip, first = number + 1, segment.stop_clip, segment.stop
 
     @contextmanager
-    def _writer(self, number: int, first: int) -> Iterator[SegmentWriter]:
-        """A segment that leaves nothing behind unless it is finished."""
+    def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
+        """A segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
         writer = SegmentWriter(
-            self.folder.segment(number), job.info, job.plan.encoder, scale=job.restorer.scale, first=first
+            self.folder.segment(number),
+            job.info,
+            job.plan.encoder,
+            scale=job.scale,
+            first=first,
         )
+        safe = self._safe = SafeFrames(self._journal_of(number, first), self.length, self._since, kept)
         try:
             yield writer
         except BaseException:
             writer.abort()
+            safe.close()
             raise
+        safe.remove()
+        self._since = time.monotonic()
 
     def _write(self, writer: SegmentWriter, frame: Frame) -> None:
         """Durations are those of the plan: the last one that a decoder gives depends on where it began."""
         frame.duration = self.job.plan.timeline.durations[writer.first + writer.frames]
         writer.write(frame)
+        if self._safe is not None:
+            self._safe.add(frame)
         self.folder.beat()
 
     def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
@@ -302,7 +382,7 @@ class SegmentedWork:
         """Begin the output on trial, and check that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.scale)
+        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
         if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
@@ -317,7 +397,7 @@ class SegmentedWork:
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
         if SourceIdentity.of(job.info.path) != job.plan.source:
             raise PlanError(
-                f"{job.info.path}: the source has changed since the work began; run again with --restart"
+                f"{job.info.path}: the source has changed since the work began; run again with `restart`"
             )
         joined = self._joined()
         try:
@@ -355,7 +435,7 @@ class SegmentedWork:
             plan.encoder,
             plan.copy,
             overwrite=job.options.overwrite,
-            scale=job.restorer.scale,
+            scale=job.scale,
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
@@ -371,3 +451,10 @@ class SegmentedWork:
             "copied_streams": plan.copy,
         }
         self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))
+
+
+def _passed(progress: FrameProgress, numbers: Iterator[int], frames: Iterator[Frame]) -> Iterator[Frame]:
+    """Yield the same frames and count them."""
+    for frame in frames:
+        yield frame
+        progress.show(next(numbers))

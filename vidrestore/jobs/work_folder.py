@@ -5,6 +5,7 @@ run goes on from there.
     job.json        what the job is: everything that alters pixels or bits, and how it is cut into segments
     plan.json       the plan, once the whole film is known
     000000.segment  each finished segment (`media.segment_file`)
+    000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
     named.json      the film is whole and about to get its name
     *.claim         who of several shards works on what (`scale.claims`)
 
@@ -28,24 +29,28 @@ from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
-from vidrestore.files.lease import Lock, probe
-from vidrestore.files.regular import Types, read_object
+from vidrestore.files.checked_json import COUNT, Types, read_object
+from vidrestore.files.lease import Lock, is_own
+from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
+from vidrestore.pipeline.plan import TIMELINE
 
-VERSION = 1
+VERSION = 2
 ATTEMPTS = 100  # to make the folder, while others remove it
-_OURS = re.compile(r"(\d{6}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
+_OURS = re.compile(
+    r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
+)
 NAMED: Types = {
     "request": str,
-    "size": int,
+    "size": COUNT,
     "modified": int,
-    "frames": int,
+    "frames": COUNT,
     "damage": (str, NoneType),
     "source": str,
 }
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
-    "plan": {"name": str, "timeline": dict, "damage": (str, NoneType), "deinterlaced": int},
+    "plan": {"name": str, "timeline": TIMELINE, "damage": (str, NoneType), "deinterlaced": COUNT},
     "named": NAMED,
 }
 
@@ -59,27 +64,38 @@ class WorkFolder:
     on.
     """
 
-    def __init__(self, output: str, work_dir: str | None = None) -> None:
+    def __init__(self, output: str, work_dir: str | None = None, *, trust_group: bool = False) -> None:
         self.output = Path(output)
         if work_dir is not None and not os.path.isdir(work_dir):
             raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
         self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
-        self._is_apart = work_dir is not None
+        self._is_apart, self._trust_group = work_dir is not None, trust_group
         self._lock: Lock | None = None
+        self.warnings: list[str] = []  # files that hold something else than they should
 
     def segment(self, number: int) -> Path:
         return self.path / f"{number:06}.segment"
 
     def finished(self) -> list[int]:
         """The numbers of the segments that are there, rising; whether they are whole is another question."""
-        return sorted(int(path.stem) for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name))
+        return self._numbers("segment")
+
+    def begun(self) -> list[int]:
+        """The numbers of the segments of which frames are there, rising."""
+        return self._numbers("frames")
+
+    def _numbers(self, kind: str) -> list[int]:
+        return sorted(int(path.stem) for path in self.path.glob(f"*.{kind}") if _OURS.fullmatch(path.name))
+
+    def frames(self, number: int) -> Path:
+        return self.path / f"{number:06}.frames"
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished
-        segment is in it.
+        segment is in it, or frames of one.
 
         Raises BusyError where another process is in, MediaError where the folder can't be made.
         """
@@ -95,14 +111,14 @@ class WorkFolder:
                 if next(attempts, None) is None:  # else removed by who was just done
                     raise MediaError(
                         f"{self.path}: this folder for the work can't be made there; choose another with "
-                        "--work-dir"
+                        "`work_dir`"
                     ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:
             yield
         finally:
-            if not shared and not self.finished():
+            if not shared and not self.finished() and not self.begun():
                 self.remove()
             if not shared and self._is_apart:
                 self._remove_lock()
@@ -111,10 +127,10 @@ class WorkFolder:
 
     def _locked(self, *, shared: bool) -> Lock:
         """Make the folders and take the lock; a failure leaves no empty folder."""
-        lock, made = None, _make_own(self._locks)
+        lock, made = None, _make_own(self._locks, trust_group=self._trust_group)
         try:
             lock = Lock(self._locks / "lock", shared=shared)
-            _make_own(self.path)
+            _make_own(self.path, trust_group=self._trust_group)
             return lock
         except BaseException:
             if lock is not None:
@@ -154,34 +170,46 @@ class WorkFolder:
         if restart:
             self._discard(lambda name: name != "lock")
         before = self.read("job")
+        if before is not None and before.get("version") != VERSION:
+            raise DifferentJobError(
+                f"{self.path}: begun by another version of vidrestore; add `restart` to begin anew"
+            )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
-            self._discard(lambda name: name.endswith((".segment", ".json")))  # of nobody knows what
+            self._discard(
+                lambda name: name.endswith((".segment", ".frames", ".json"))
+            )  # of nobody knows what
             self.write("job", {"version": VERSION, "identity": identity, **facts})
             return dict(facts)
-        if before.get("version") != VERSION:
-            raise DifferentJobError(
-                f"{self.path}: begun by another version of vidrestore; add --restart to begin anew"
-            )
         if differences := list(_differences(before["identity"], _plain(identity))):
             raise DifferentJobError(
                 f"{self.path}: what was begun there differs from what is asked for now: "
                 f"{'; '.join(differences)}. Repeat the command as it "
-                "was to go on, or add --restart to begin anew"
+                "was to go on, or add `restart` to begin anew"
             )
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The content of `name`.json; None if it is not there or holds something else.
+        """The content of `name`.json; None if it is not there, or holds something else, which `warnings` say.
 
         Raises MediaError for what is no file, or far too large: this program left no such thing.
         """
         path = self.path / f"{name}.json"
         try:
-            return read_object(path, _TYPES[name])
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            self.distrust(name, error)
             return None
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
+
+    def distrust(self, name: str, error: ValueError) -> None:
+        """Note that `name`.json holds something else than it should."""
+        path = self.path / f"{name}.json"
+        warning = f"{path}: not as vidrestore wrote it ({error}); what it stands for is done again"
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `name`.json, whole or not at all."""
@@ -206,7 +234,7 @@ class WorkFolder:
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
-        """Remove all that is ours, what tells the job's end last, and the folder, if nothing else is in it."""
+        """Remove all our files, the one that records the job's end last, and the folder if it is empty."""
         self._discard(lambda name: name not in ("lock", "named.json"))
         self._discard(lambda name: True)
         with suppress(OSError):
@@ -221,35 +249,35 @@ class WorkFolder:
                     path.unlink(missing_ok=True)
 
 
-def _make_own(folder: Path) -> bool:
-    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is
-    new.
+def _make_own(folder: Path, *, trust_group: bool) -> bool:
+    """Make a folder that only its owner can use, and its group if that is to be trusted, or take one that is
+    there and the user's own, or the group's; True if it is new.
 
     Raises MediaError for any other.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+        if trust_group:
+            folder.chmod(0o2770)
         return True
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise MediaError(
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
-            "another --work-dir"
+            "another `work_dir`"
         )
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid() and found.st_uid != _owner_of_new(folder):
+    if not (is_own(found, folder) or (trust_group and _is_of_group(found))):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
-            "remove it, or "
-            "give -o another name"
+            "remove it, give `output` another name, or share it by `trust_group`"
         )
     return False
 
 
-def _owner_of_new(folder: Path) -> int | None:
-    """Who owns what this process makes there: on some file systems one user owns everything."""
-    with suppress(PermissionError):
-        return probe(folder).st_uid
-    return None
+def _is_of_group(found: os.stat_result) -> bool:
+    """Is it shared with a group of this process, and with nobody else?"""
+    shared = found.st_mode & 0o072 == 0o070
+    return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -121,9 +121,8 @@ class PictureCount:
         """How many pictures never came; while not `finished`, those in the decoder may still come."""
         waiting = self.pending if finished else 0
         lost = max(0, self._lost + waiting - self._unmatched)
-        fields_alone = (
-            self._interlaced and lost <= self.frames <= lost + 1
-        )  # each field had a packet of its own
+        # each field had a packet of its own
+        fields_alone = self._interlaced and lost <= self.frames <= lost + 1
         return 0 if fields_alone else lost
 
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import VideoInfo
 
-PIPE_DEINTERLACED = (
-    "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"  # for what can't be done here, to a pipe
-)
+# for what can't be done here, to a pipe
+PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 _FILTER = "mode=send_frame:parity=auto:deint=interlaced"
 
 

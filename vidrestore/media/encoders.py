@@ -1,5 +1,4 @@
-"""The one table codec x container x pixel format, and the choice of an encoder from it, proved by really
-encoding before any work.
+"""The choice of an encoder from the one table, proved by really encoding before any work.
 
 Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is
 held to AVX2 and its threads to a fixed number, so every encoder's threads are fixed and never follow the
@@ -11,13 +10,23 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import PixelFormat
+from vidrestore.frames import PixelFormat, Scale, enlarged_size
+from vidrestore.media.encoder_table import (
+    DEEP_PREFERENCE,
+    ENCODERS,
+    ISO,
+    LOSSLESS_PREFERENCE,
+    LOSSY,
+    PREFERENCE,
+    TABLE,
+    Encoder,
+)
 from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
 from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.y4m_output import colour_space
@@ -27,179 +36,18 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
 
 PIPE = "-"
-DEFAULT_CRF = 16.0
+# Quality unless asked for: by the source's bits per pixel, so that the output is about as large. Measured on
+# seven videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that 4.5 higher.
+LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
+USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
+EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "mjpeg": 0.3}
+AUDIO_RATE = 128_000  # bits per second of a stream that doesn't say
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and
-    what it can't do.
-    """
-
-    name: str
-    codec: str
-    containers: tuple[str, ...]
-    formats: Mapping[str, str]
-    lossy: Mapping[str, str] = field(default_factory=dict)
-    lossless: Mapping[str, str] | None = None
-    crf: int = 0  # the greatest in its scale; 0: it has none
-    preset: str | None = None  # the encoder's name for its speed setting
-    presets: tuple[str, ...] = ()  # its values
-    odd_chroma: bool = True  # can the size be odd where chroma is halved?
-    smallest: tuple[int, int] = (1, 1)  # least width and height
-    tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
-
-
-def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
-    names = [
-        f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}"
-        for sub in subsamplings.split()
-        for depth in depths
-    ]
-    return {name: name for name in names}
-
-
-def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
-    return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
-
-
-def _numbers(first: int, last: int) -> tuple[str, ...]:
-    return tuple(str(number) for number in range(first, last + 1))
-
-
-X26X_PRESETS = (
-    *(
-        "ultrafast",
-        "superfast",
-        "veryfast",
-        "faster",
-        "fast",
-        "medium",
-        "slow",
-        "slower",
-        "veryslow",
-        "placebo",
-    ),
-    *_numbers(0, 9),
-)
-LOSSY = {
-    "crf",
-    "qp",
-    "b",
-    "q",
-    "qscale",
-    "global_quality",
-    "quality",
-    "bitrate",
-    "vbv-maxrate",
-    "maxrate",
-    "cq-level",
-}
-ISO = ("mp4", "mov")
-HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
-FFV1_FORMATS = (
-    _yuv("420 422 444", (8, 9, 10, 12, 14, 16))
-    | _yuv("440", (8, 10, 12))
-    | _yuv("411 410", (8,))
-    | _yuv("420 422", (8, 9, 10, 16), alpha="a")
-    | _yuv("422", (12,), alpha="a")
-    | _yuv("444", (8, 9, 10, 12, 16), alpha="a")
-    | _planar("gray", (8, 9, 10, 12, 14, 16))
-    | {"gbrp": "bgr0", "gbrap": "bgra"}
-    | _planar("gbrp", (9, 10, 12, 14, 16))
-    | _planar("gbrap", (10, 12, 14, 16))
-)
-
-TABLE = (
-    Encoder(
-        "libx264",
-        "h264",
-        ("mp4", "mov", "matroska"),
-        _yuv("420 422 444", (8, 10)),  # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
-        lossless={"qp": "0"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
-        odd_chroma=False,
-        smallest=(2, 2),
-    ),
-    Encoder(
-        "libx264rgb",
-        "h264",
-        ("mp4", "mov", "matroska"),
-        {"gbrp": "rgb24"},
-        lossless={"qp": "0"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
-        smallest=(2, 2),
-    ),
-    Encoder(
-        "libx265",
-        "hevc",
-        ("mp4", "mov", "matroska"),
-        _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
-        lossless={"x265-params": "lossless=1"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
-        odd_chroma=False,
-        smallest=(
-            64,
-            16,
-        ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
-        tags=HEVC_TAGS,
-    ),
-    Encoder(
-        "libsvtav1",
-        "av1",
-        ("mp4", "matroska", "webm"),
-        _yuv("420", (8, 10)),
-        lossy={"preset": "6"},
-        lossless={"preset": "6", "svtav1-params": "lossless=1"},
-        crf=63,
-        preset="preset",
-        presets=_numbers(-1, 13),
-        smallest=(32, 16),  # narrower, it crashes [measured up to 24]
-    ),
-    Encoder(
-        "libvpx-vp9",
-        "vp9",
-        ("mp4", "matroska", "webm"),
-        _yuv("420 422 444", (8,)) | {"gbrp": "gbrp"},
-        lossy={"b": "0", "cpu-used": "3", "row-mt": "1"},
-        lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
-        crf=63,
-        preset="cpu-used",
-        presets=_numbers(-16, 16),
-    ),
-    Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
-    Encoder(
-        "ffv1",
-        "ffv1",
-        ("matroska", "mp4"),
-        FFV1_FORMATS,
-        lossy={"level": "3", "slices": "4", "slicecrc": "1"},
-        lossless={"level": "3", "slices": "4", "slicecrc": "1"},
-    ),
-)
-ENCODERS = {row.name: row for row in TABLE}
-PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
-DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
-LOSSLESS_PREFERENCE = (
-    "libx264",
-    "libx264rgb",
-    "libx265",
-    "libvpx-vp9",
-    "libsvtav1",
-    "ffv1",
-)  # few players know FFV1 in MP4
-
-
 def choose_encoder(
-    source: SourceInfo, output: str, options: EncoderOptions, *, scale: int = 1
+    source: SourceInfo, output: str, options: EncoderOptions, *, scale: Scale = 1
 ) -> EncoderChoice:
     """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one;
     then really opened and tried.
@@ -216,8 +64,14 @@ def choose_encoder(
         row = find(source.video, container, options, scale)
     except MediaError as error:
         raise MediaError(f"{source.path}: {error}") from error
-    choice = _choice(row, container, source.video, options, scale)
-    try_encoder(choice, source.video, output, scale)
+    choice = _choice(row, container, source, options, scale)
+    try:
+        try_encoder(choice, source.video, output, scale)
+    except MediaError as error:
+        if row.device is None:
+            raise
+        way_out = _way_out(source.video, container, options.lossless, scale)
+        raise MediaError(f"{row.name}: it needs {row.device}, and none opens here; {way_out}") from error
     return choice
 
 
@@ -242,7 +96,7 @@ def _asked(options: EncoderOptions) -> bool:
     return options.encoder not in (None, "auto")
 
 
-def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
     name = str(options.encoder)
     if name not in ENCODERS:
         raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
@@ -252,7 +106,7 @@ def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale:
     return ENCODERS[name]
 
 
-def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
     for row in _candidates(video, container, options.lossless):
         if obstacle(row, video, container, options.lossless, scale) is None:
             return row
@@ -268,15 +122,19 @@ def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[En
         yield from (
             row
             for row in TABLE
-            if row.codec == video.codec and (row.name != "ffv1" or container == "matroska")
+            if row.codec == video.codec
+            and row.device is None
+            and (row.name != "ffv1" or container == "matroska")
         )
         names = PREFERENCE if video.format.depth == 8 else DEEP_PREFERENCE
     yield from (ENCODERS[name] for name in names)
 
 
-def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: int = 1) -> str | None:
+def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: Scale = 1) -> str | None:
     """Why this encoder can't keep these pixels in this container, in words; None where it can."""
-    width, height = video.width * scale, video.height * scale
+    height, width = enlarged_size(video.height, video.width, scale)
+    if not row.is_built():
+        return "the FFmpeg of this installation lacks it"
     if container not in row.containers:
         return f"{SUFFIXES[container]} can't hold {row.codec}"
     if video.format.name not in row.formats:
@@ -291,7 +149,7 @@ def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, sca
 
 
 def varies(video: VideoInfo) -> bool:
-    """Is the average frame rate another than the base rate (by more than rounding), as where the rate varies?"""
+    """Return True if the average frame rate differs from the base rate by more than rounding."""
     return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
 
 
@@ -299,11 +157,12 @@ def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
     return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
 
 
-def _pixels(video: VideoInfo, scale: int) -> str:
-    return f"{video.format.name} at {video.width * scale}x{video.height * scale}"
+def _pixels(video: VideoInfo, scale: Scale) -> str:
+    height, width = enlarged_size(video.height, video.width, scale)
+    return f"{video.format.name} at {width}x{height}"
 
 
-def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> str:
+def _way_out(video: VideoInfo, container: str, lossless: bool, scale: Scale) -> str:
     """The nearest choice that works: another encoder here, else another container, else what the table would
     need.
     """
@@ -311,9 +170,9 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
         for row in _candidates(video, home, lossless):
             if obstacle(row, video, home, lossless, scale) is None:
                 return (
-                    f"--encoder {row.name} can"
+                    f"`encoder={row.name}` can"
                     if home == container
-                    else f"-o NAME{SUFFIXES[home]} works (with {row.name})"
+                    else f"`output=NAME{SUFFIXES[home]}` works (with {row.name})"
                 )
     return (
         f"no encoder here keeps {video.format.name}; convert the source first, for example to gbrp16le, "
@@ -322,21 +181,19 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
 
 
 def _choice(
-    row: Encoder, container: str, video: VideoInfo, options: EncoderOptions, scale: int
+    row: Encoder, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
 ) -> EncoderChoice:
+    video = source.video
     threads = options.threads or THREADS
-    settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options)
+    settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options, source)
     settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
-        settings["bf"] = (
-            # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
-            # frames' own
-            "0"
-        )
+        # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
+        # frames' own
+        settings["bf"] = "0"
     if row.name == "ffv1":
-        settings = _ffv1_settings(
-            settings, row.formats[video.format.name], video.width * scale, video.height * scale
-        )
+        height, width = enlarged_size(video.height, video.width, scale)
+        settings = _ffv1_settings(settings, row.formats[video.format.name], width, height)
     _check_own_settings(options)
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(
@@ -362,27 +219,49 @@ def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: i
     return {"level": "1"}
 
 
-def _quality(row: Encoder, options: EncoderOptions) -> dict[str, str]:
+def _quality(row: Encoder, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
     settings: dict[str, str] = {}
     if options.preset is not None:
         if row.preset is None:
-            raise OptionError(f"--preset {options.preset}: {row.name} has no presets; leave the option out")
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; leave the option out")
         if options.preset not in row.presets:
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
             known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
-            raise OptionError(f"--preset {options.preset}: {row.name} has no such preset; expected {known}")
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
-        raise OptionError(f"--crf {options.crf:g}: {why}; leave the option out")
+        raise OptionError(f"`crf={options.crf:g}`: {why}; leave the option out")
     if options.crf is not None and options.crf > row.crf:
         raise OptionError(
-            f"--crf {options.crf:g}: {row.name}'s scale ends at {row.crf}, where quality is lowest"
+            f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
         )
     if row.crf and not options.lossless:
-        settings["crf"] = f"{DEFAULT_CRF if options.crf is None else options.crf:g}"
+        settings[row.quality] = f"{usual_crf(source, row.crf) if options.crf is None else options.crf:g}"
     return settings
+
+
+def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
+    """Return the quality unless one is asked for, on a scale that ends with `greatest`: 16 to 24 of x264's by
+    the source's bits per pixel, 18 if they are unknown.
+    """
+    bits = bits_per_pixel(source)
+    wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
+    crf = min(max(wanted, LEAST_CRF), GREATEST_CRF)
+    return round(crf * 1.4) if greatest > 51 else crf  # VP9 and AV1 look alike at such values
+
+
+def bits_per_pixel(source: SourceInfo) -> float | None:
+    """Return the bits that the source spends on a pixel, as H.264 would; None if it doesn't say."""
+    video = source.video
+    rate = video.bit_rate
+    if rate is None and source.size and source.duration:
+        sounds = sum(stream.kind == "audio" for stream in source.streams)
+        rate = int(8 * source.size / source.duration) - sounds * AUDIO_RATE
+    if not rate or rate <= 0 or not video.rate:
+        return None
+    return EFFICIENCY.get(video.codec, 1.0) * rate / float(video.rate * video.width * video.height)
 
 
 def _check_own_settings(options: EncoderOptions) -> None:
@@ -390,14 +269,12 @@ def _check_own_settings(options: EncoderOptions) -> None:
     losses of a lossless file.
     """
     if "pix_fmt" in options.options:
-        raise OptionError(
-            "--encoder-option pix_fmt: the pixel format is the source's own; leave the option out"
-        )
+        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; leave the option out")
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
             raise OptionError(
-                f"--encoder-option {key}={value}: {lossy[0]} sets a quality, and lossless output has none; "
+                f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
                 "leave the option out"
             )
 
@@ -433,9 +310,9 @@ def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, s
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     asked = {
-        "--crf": options.crf is not None,
-        "--preset": options.preset is not None,
-        "--encoder-option": bool(options.options),
+        "`crf`": options.crf is not None,
+        "`preset`": options.preset is not None,
+        "`options`": bool(options.options),
     }
     if useless := [name for name, is_given in asked.items() if is_given]:
         raise OptionError(
@@ -444,8 +321,8 @@ def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
         )
     if _asked(options) and options.encoder != "rawvideo":
         raise MediaError(
-            f"--encoder {options.encoder}: a y4m pipe holds raw frames only; give a file name to -o, or "
-            "leave the option out"
+            f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to "
+            "`output`, or leave the option out"
         )
     colour_space(video.format, video.colour)
     return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)

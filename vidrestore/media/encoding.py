@@ -15,7 +15,7 @@ import numpy as np
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
-from vidrestore.frames import ColourTags, Frame
+from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
 _PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
+_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # and by how many bits samples are shifted up
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
@@ -67,7 +68,7 @@ class Encoder:
         ] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
 
     @classmethod
-    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: int = 1) -> Self:
+    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: Scale = 1) -> Self:
         """An encoder without a file, which does what the one of a file does."""
         import av
         from av.codec.context import Flags
@@ -106,7 +107,7 @@ class Encoder:
 
 
 def add_encoder(
-    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1
+    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale = 1
 ) -> VideoStream:
     """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the
     source. Not opened yet.
@@ -124,9 +125,8 @@ def add_encoder(
 
 
 def _quiet_encoders() -> None:
-    os.environ.setdefault(
-        "SVT_LOG", "1"
-    )  # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    os.environ.setdefault("SVT_LOG", "1")
 
 
 def _rate(video: VideoInfo) -> Fraction:
@@ -134,12 +134,12 @@ def _rate(video: VideoInfo) -> Fraction:
 
 
 def _describe(
-    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int
+    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale
 ) -> None:
     """Tell an encoder what it will get."""
     from av.codec.context import Flags
 
-    context.width, context.height = video.width * scale, video.height * scale
+    context.height, context.width = enlarged_size(video.height, video.width, scale)
     context.pix_fmt = choice.pix_fmt
     context.time_base = time_base
     context.thread_count = choice.threads
@@ -167,7 +167,9 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
 
     height, width = frame.planes[0].shape
     made = av.VideoFrame(width, height, pix_fmt)
-    if pix_fmt in _PACKED:
+    if pix_fmt in _SEMIPLANAR:
+        _fill_semiplanar(made, frame, _SEMIPLANAR[pix_fmt])
+    elif pix_fmt in _PACKED:
         _fill_packed(made, frame, *_PACKED[pix_fmt])
     else:
         for component, plane in zip(made.format.components, frame.planes, strict=True):
@@ -178,11 +180,11 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     return made
 
 
-def check_frame(frame: Frame, video: VideoInfo, scale: int, where: str) -> None:
+def check_frame(frame: Frame, video: VideoInfo, scale: Scale, where: str) -> None:
     """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's
     has.
     """
-    height, width = video.height * scale, video.width * scale
+    height, width = enlarged_size(video.height, video.width, scale)
     expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
     found = [plane.shape for plane in frame.planes]
     size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
@@ -199,6 +201,16 @@ def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any
     return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)
 
 
+def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
+    """Luma, then U and V sample by sample; the bits of deep samples are the upper ones."""
+    kind = frame.planes[0].dtype
+    for plane, parts in ((0, frame.planes[:1]), (1, frame.planes[1:])):
+        rows, step = _rows(made, plane, kind), len(parts)
+        for at, samples in enumerate(parts):
+            height, width = samples.shape
+            rows[:height, at : width * step : step] = samples << shift
+
+
 def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ...]) -> None:
     height, width = frame.planes[0].shape
     rows = _rows(made, 0, np.dtype(np.uint8))
@@ -206,7 +218,7 @@ def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ..
         rows[:height, byte : width * size : size] = frame.planes[plane]
 
 
-def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int = 1) -> None:
+def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Scale = 1) -> None:
     """Encode a few gray frames into the real container in memory and read them back; MediaError where that
     fails.
     """
@@ -218,9 +230,8 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
-            unknown = sorted(
-                choice.options.keys() & stream.codec_context.options.keys()
-            )  # what nothing has taken out
+            # what nothing has taken out
+            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)
@@ -231,12 +242,12 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int
         ) from error
     if unknown:
         raise MediaError(
-            f"{output}: {choice.encoder} has no option {', '.join(unknown)}; leave --encoder-option "
-            f"{unknown[0]}=... out"
+            f"{output}: {choice.encoder} has no option {', '.join(unknown)}; remove "
+            f"`options={unknown[0]}=...`"
         )
     if found != _TRIAL_FRAMES:
         raise MediaError(
-            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another --encoder"
+            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another `encoder`"
         )
 
 
@@ -259,8 +270,8 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
     return True
 
 
-def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iterator[VideoFrame]:
-    pixels, (height, width) = video.format, (video.height * scale, video.width * scale)
+def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: Scale) -> Iterator[VideoFrame]:
+    pixels, (height, width) = video.format, enlarged_size(video.height, video.width, scale)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
@@ -296,7 +307,8 @@ def explained(output: str, error: BaseException) -> BaseException:
     """
     import av
 
-    if isinstance(error, MediaError) or not isinstance(error, (OSError, ValueError, av.error.FFmpegError)):
+    known = isinstance(error, (OSError, ValueError, av.error.FFmpegError))
+    if isinstance(error, MediaError | MemoryError) or not known:
         return error
     return (
         write_problem(output, error)

@@ -29,13 +29,18 @@ Family = Literal["yuv", "rgb", "gray"]
 # "x" is padding.
 _PACKED = {
     "rgb24": ("rgb",), "bgr24": ("bgr",), "rgb48": ("rgb",), "bgr48": ("bgr",),
-    "rgba": ("rgba",), "bgra": ("bgra",), "argb": ("argb",), "abgr": ("abgr",), "rgba64": ("rgba",), "bgra64": ("bgra",),
+    "rgba": ("rgba",), "bgra": ("bgra",), "argb": ("argb",), "abgr": ("abgr",),
+    "rgba64": ("rgba",), "bgra64": ("bgra",),
     "rgb0": ("rgbx",), "bgr0": ("bgrx",), "0rgb": ("xrgb",), "0bgr": ("xbgr",),
     "ya8": ("ya",), "ya16": ("ya",),
-    "yuyv422": ("yuyv",), "uyvy422": ("uyvy",), "yvyu422": ("yvyu",), "y210": ("yuyv",), "y212": ("yuyv",), "y216": ("yuyv",),
-    "vuya": ("vuya",), "vuyx": ("vuyx",), "ayuv": ("ayuv",), "uyva": ("uyva",), "vyu444": ("vyu",), "ayuv64": ("ayuv",),
-    "nv12": ("y", "uv"), "nv21": ("y", "vu"), "nv16": ("y", "uv"), "nv24": ("y", "uv"), "nv42": ("y", "vu"), "nv20": ("y", "uv"),
-    "p010": ("y", "uv"), "p012": ("y", "uv"), "p016": ("y", "uv"), "p210": ("y", "uv"), "p212": ("y", "uv"), "p216": ("y", "uv"),
+    "yuyv422": ("yuyv",), "uyvy422": ("uyvy",), "yvyu422": ("yvyu",),
+    "y210": ("yuyv",), "y212": ("yuyv",), "y216": ("yuyv",),
+    "vuya": ("vuya",), "vuyx": ("vuyx",), "ayuv": ("ayuv",), "uyva": ("uyva",),
+    "vyu444": ("vyu",), "ayuv64": ("ayuv",),
+    "nv12": ("y", "uv"), "nv21": ("y", "vu"), "nv16": ("y", "uv"), "nv20": ("y", "uv"),
+    "nv24": ("y", "uv"), "nv42": ("y", "vu"),
+    "p010": ("y", "uv"), "p012": ("y", "uv"), "p016": ("y", "uv"),
+    "p210": ("y", "uv"), "p212": ("y", "uv"), "p216": ("y", "uv"),
     "p410": ("y", "uv"), "p412": ("y", "uv"), "p416": ("y", "uv"),
 }  # fmt: skip
 # Formats of 10 or 12 bits that sit in the high bits of 16.
@@ -148,7 +153,7 @@ def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | 
 
 
 def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
-    """Copies of the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32."""
+    """Copy the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32."""
     stored = frame.planes
     sizes = (
         layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples))

@@ -39,7 +39,7 @@ def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
         return None
     return (
         f"{encoder} can't write the HDR mastering display and light level, so they are left out; "
-        "--encoder libx265 keeps them"
+        "`encoder=libx265` keeps them"
     )
 
 

@@ -52,7 +52,8 @@ def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fractio
             start, changed = _with_aspect(head, track, display_size(width, height, ratio))
         except (IndexError, StopIteration) as error:
             raise MediaError(
-                f"{path}: no place in its header for the sample aspect ratio {ratio}; -o NAME.mp4 keeps it"
+                f"{path}: no place in its header for the sample aspect ratio {ratio}; "
+                "`output=NAME.mp4` keeps it"
             ) from error
         file.seek(start)
         file.write(changed)

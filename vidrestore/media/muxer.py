@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, explained, full_duration
@@ -64,7 +65,7 @@ class Muxer:
         copy: tuple[int, ...],
         *,
         overwrite: bool = False,
-        scale: int = 1,
+        scale: Scale = 1,
         span: Span = WHOLE,
         first: int | None = None,
         before_naming: Callable[[Path], None] = lambda path: None,
@@ -110,9 +111,8 @@ class Muxer:
         metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
-        bitexact: Any = (
-            Flags.bitexact.value
-        )  # no date of writing, no random identifiers: the same job gives the same file
+        # no date of writing, no random identifiers: the same job gives the same file
+        bitexact: Any = Flags.bitexact.value
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
@@ -132,7 +132,7 @@ class Muxer:
                 f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata "
                 f"{', '.join(sorted(foreign))}"
             )
-            self.warnings.append(f"{self.output}: {place}; -o NAME.mkv keeps them")
+            self.warnings.append(f"{self.output}: {place}; `output=NAME.mkv` keeps them")
         timescale = self.time_base.denominator
         return {
             "movflags": flags,
@@ -275,11 +275,11 @@ class Muxer:
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            width, height = self.scale * self.video.width, self.scale * self.video.height
+            height, width = enlarged_size(self.video.height, self.video.width, self.scale)
             write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:
-        """The place of the video among the tracks of a Matroska file, where attachments and covers are none."""
+        """Return the video's number among a Matroska file's tracks; attachments and covers don't count."""
         before = (
             info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
         )
@@ -331,7 +331,7 @@ def same_tick(
     """The error for two frames that the container can't tell apart by their time."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
-        f"{SUFFIXES[container]} counts {tick} s, use -o NAME.mp4, which keeps the source's own ticks"
+        f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"
     )
 
 

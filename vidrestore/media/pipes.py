@@ -18,5 +18,5 @@ def standard_input() -> BinaryIO:
 def standard_output() -> BinaryIO:
     """Raises MediaError where whoever started this process has closed it."""
     if sys.__stdout__ is None:
-        raise MediaError("-: standard output is closed; pipe it to something, or give -o a file")
+        raise MediaError("-: standard output is closed; pipe it to something, or give `output` a file")
     return sys.stdout.buffer

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
 # other files or the network.
 _DEMUXERS = (
-    "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu", "gif", "apng",
-    "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf", "nsv", "bink", "smk", "roq", "dirac",
+    "mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "asf", "ogg", "mxf", "nut", "ivf", "obu",
+    "gif", "apng", "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf",
+    "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _CHROMA_LOCATIONS = {
     "unspecified": 0,
@@ -38,22 +39,14 @@ _CHROMA_LOCATIONS = {
     "bottomleft": 5,
     "bottom": 6,
 }
-_FIELD_ORDERS = {
-    2: "tff",
-    3: "bff",
-    4: "bff",
-    5: "tff",
-}  # which field is shown first; 4 and 5 are coded in the other order
+# which field is shown first; 4 and 5 are coded in the other order
+_FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
-_PICTURES = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG": "PNG",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-}  # what a picture file starts with
-MOST_PIXELS = (
-    1 << 27
-)  # of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+# what a picture file starts with
+_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+# of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+MOST_PIXELS = 1 << 27
+MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are many
 _PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
 
 
@@ -153,6 +146,8 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         raise MediaError(
             f"{source}: the file ends before its first frame (0 frames); record or copy it again"
         ) from None
+    except MemoryError:
+        raise
     except (av.error.FFmpegError, ValueError) as error:
         if picture := _picture_kind(source):
             raise MediaError(
@@ -169,12 +164,25 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
             f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or "
             "the like"
         ) from error
+    _check_tags(source, container)
     if container.format.name == "avi":
         # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame
         # late; the reader derives them.
         made_up: Any = av.container.Flags.gen_pts.value
         container.flags &= ~made_up
     return container
+
+
+def _check_tags(source: str, container: InputContainer) -> None:
+    """Each tag is compared with all others whenever a file is opened or written: 20,000 took 20 s."""
+    tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
+    tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
+    if tags > MOST_TAGS:
+        container.close()
+        raise MediaError(
+            f"{source}: {tags} titles and other tags, more than the {MOST_TAGS} that are taken for possible; "
+            "copy it without: ffmpeg -i IN -map 0 -map_metadata -1 -c copy OUT"
+        )
 
 
 def _check_file(source: str) -> None:

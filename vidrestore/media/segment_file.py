@@ -6,7 +6,7 @@ rounded them and no encoder has moved them. The file is a row of records, each a
 CRC-32 of all the record, both big-endian, and as many bytes:
 
     0  a packet             1  the packet of a key frame
-    2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the `label` that the writer was given
+    2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the writer's `label`
 
 It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that
 was altered fails its check sums: `read_packets` and `check_segment` find both.
@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
-from vidrestore.files.regular import open_regular, parse_object
-from vidrestore.frames import Frame
+from vidrestore.files.checked_json import COUNT, parse_object
+from vidrestore.files.regular import open_regular
+from vidrestore.frames import Frame, Scale
 from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
 from vidrestore.media.muxer import nearest_tick, same_tick
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
-_FACTS = {"frames": int, "delay": int, "head": str, "label": dict}
+_FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
 _MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
 
 
@@ -76,7 +77,7 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0
+        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: Scale = 1, first: int = 0
     ) -> None:
         """`first` is the number of the segment's first frame in the film, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
@@ -147,7 +148,7 @@ class SegmentWriter:
         if self._packets != self.frames or self._places:
             raise MediaError(
                 f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose "
-                "another --encoder"
+                "another `encoder`"
             )
         # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames
         # x265's are out of thin air.

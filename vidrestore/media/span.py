@@ -87,7 +87,7 @@ class Cut:
         return self.stop is not None and time is not None and time >= self.stop + APART
 
     def chapters(self, chapters: list[Any]) -> list[Any]:
-        """The chapters that share some time with the span, cut to it; their times count from its beginning."""
+        """Return the chapters that overlap the span, cut to it, with times relative to its beginning."""
         if self.start is None and self.stop is None:
             return chapters
         kept = []

@@ -219,7 +219,9 @@ def _refusal_message(
     names = "; ".join(_named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
     roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
-    way_out = f"use -o {Path(output).with_suffix('.mkv')} or --drop {drop}" if roomy else f"use --drop {drop}"
+    way_out = (
+        f"use `output={Path(output).with_suffix('.mkv')}` or `drop={drop}`" if roomy else f"use `drop={drop}`"
+    )
     return f"{source}: {SUFFIXES[container_of(output)]} can't hold {names}; {way_out}"
 
 
@@ -338,15 +340,14 @@ class StreamCopier:
             for packet in again.demux(again.streams[index]):
                 if packet.size:
                     return bytes(packet)
-        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use --drop cover")
+        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
 
     def start(self) -> None:
         """To be called once all streams are added: from here on only their packets are read."""
         from av.stream import Discard
 
-        clocks = (
-            {video_stream(self.opened).index} if self.cut else set()
-        )  # tells that the end of a cut was passed
+        # tells that the end of a cut was passed
+        clocks = {video_stream(self.opened).index} if self.cut else set()
         for stream in self.opened.streams:
             if stream.index not in {*self.targets, *clocks}:
                 stream.discard = Discard.all
@@ -361,9 +362,8 @@ class StreamCopier:
             for packet in self._heard(self.opened.demux([self.opened.streams[index] for index in indices])):
                 if self.cut and self.cut.passed(packet):
                     return
-                wanted = packet.stream_index in self.targets and (
-                    packet.size or packet.pts is not None
-                )  # neither: only marks the end
+                # neither: only marks the end
+                wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)
                 if wanted and (self.cut is None or self.cut.keeps(packet)):
                     self.corrupt += packet.is_corrupt
                     yield packet

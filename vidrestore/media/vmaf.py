@@ -81,7 +81,7 @@ class Vmaf:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
             raise MediaError(
                 f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf "
-                "out of --metrics"
+                "out of `metrics`"
             )
         return scores
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, BinaryIO
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import ColourTags, Frame, PixelFormat
+from vidrestore.frames import ColourTags, Frame, PixelFormat, Scale, enlarged_size
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -34,8 +34,8 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
         or (name == "411" and pixels.depth > 8)
     ):
         raise MediaError(
-            f"a y4m pipe can't hold {pixels.name}; write a file instead, for example -o OUT.mkv --encoder "
-            "ffv1"
+            f"a y4m pipe can't hold {pixels.name}; write a file instead, for example "
+            "`output=OUT.mkv` with `encoder=ffv1`"
         )
     if pixels.family == "gray":
         return "mono" + (str(pixels.depth) if pixels.depth > 8 else "")
@@ -47,10 +47,11 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
     return name
 
 
-def header(video: VideoInfo, rate: Fraction, scale: int = 1) -> bytes:
+def header(video: VideoInfo, rate: Fraction, scale: Scale = 1) -> bytes:
     """The first line of the stream."""
     aspect = video.sample_aspect_ratio or Fraction(0)
-    shape = f"W{video.width * scale} H{video.height * scale} F{rate.numerator}:{rate.denominator} Ip"
+    height, width = enlarged_size(video.height, video.width, scale)
+    shape = f"W{width} H{height} F{rate.numerator}:{rate.denominator} Ip"
     ratio = f"A{aspect.numerator}:{aspect.denominator if aspect else 0}"
     return (
         f"YUV4MPEG2 {shape} {ratio} "
@@ -66,7 +67,7 @@ class Y4mOutput:
     """
 
     def __init__(
-        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1
+        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: Scale = 1
     ) -> None:
         self.stream = stream
         self.warnings: list[str] = []
@@ -115,7 +116,7 @@ class Y4mOutput:
                 "frames per second"
             )
             raise MediaError(
-                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with --cfr, or name "
+                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with `cfr`, or name "
                 "a file"
             )
 
@@ -140,13 +141,13 @@ def _source_rate(source: SourceInfo) -> Fraction:
     rate = source.video.base_rate or source.video.rate
     if not rate:
         raise MediaError(
-            f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with --cfr"
+            f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with `cfr`"
         )
     average = source.video.rate or rate
     if abs(average - rate) > rate / 20:
         seen = f"{float(average):g} frames per second on average, {float(rate):g} at most"
         raise MediaError(
             f"{source.path}: the frame rate varies ({seen}) and a y4m pipe has only one; give one with "
-            "--cfr, or name a file"
+            "`cfr`, or name a file"
         )
     return rate

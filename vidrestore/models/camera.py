@@ -17,11 +17,8 @@ from vidrestore.models.pyramid import blurred, halved
 
 BLOCK = 8  # side of the blocks that vote on a motion, in pixels of a level
 VOTING_ROWS = 16  # of blocks: about so many, evenly spread, are enough
-SEARCH = (
-    (8, 4),
-    (4, 1),
-    (2, 1),
-)  # scale and radius, in pixels of that level: finds changes of motion of up to 24 pixels per frame
+# scale and radius, in pixels of that level: finds changes of motion of up to 24 pixels per frame
+SEARCH = ((8, 4), (4, 1), (2, 1))
 NEAR = 8  # pixels: while the picture has moved less, frames are compared with the same earlier one
 
 

@@ -33,9 +33,8 @@ class ConvolutionStage(nn.Module):
     def __init__(self, channels: int, pairs: int, tasks: int) -> None:
         super().__init__()
         self.task = TaskVectors(tasks, channels) if tasks else None
-        self.pairs = nn.Sequential(*(ConvolutionPair(channels) for _ in range(pairs))).to(
-            memory_format=torch.channels_last
-        )
+        self.pairs = nn.Sequential(*(ConvolutionPair(channels) for _ in range(pairs)))
+        self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
         """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and

@@ -102,7 +102,7 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
 
 
 def _places(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-    """Row and column, (9, B, rows, W) each, where each tap reads; rows count from the top of the whole map."""
+    """Row and column, (9, B, rows, W) each, of what each tap reads; rows count from the top of the map."""
     batch, _, rows, width = offsets.shape
     moved = offsets.contiguous().view(batch, TAPS, 2, rows, width)
     taps = torch.arange(TAPS, device=offsets.device).view(-1, 1, 1, 1)

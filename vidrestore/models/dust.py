@@ -47,9 +47,8 @@ class DustConfig:
     measurements: int | None = None
     heads: int = 1
     temperature: bool = False
-    normalise: bool = (
-        True  # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
-    )
+    # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
+    normalise: bool = True
     correlation: bool = False  # attention is on F D h with F (N, N) learned (Appendix B, Table X)
     lambda1: float = 0.1  # where learning starts, on the 0-255 scale (Section IV-B, Table I); as the next
     lambda2: float = 0.4
@@ -140,9 +139,8 @@ class Dust(nn.Module):
         pixels = config.patch**2
         dictionary = dct_dictionary(config.patch, config.atoms)
         if config.measurements is not None:
-            self.sensing = nn.Parameter(
-                nn.init.xavier_uniform_(torch.empty(config.measurements, pixels))
-            )  # A (M, N)
+            # A (M, N)
+            self.sensing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(config.measurements, pixels)))
         sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
         projected = sensing @ dictionary  # A D (M, K)
         self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
@@ -153,9 +151,8 @@ class Dust(nn.Module):
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
-        self.raw_threshold = nn.Parameter(
-            torch.tensor(math.log(math.expm1(config.lambda1)))
-        )  # its softplus is lambda1 / c
+        # its softplus is lambda1 / c
+        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))
         self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
         self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
         if config.temperature:

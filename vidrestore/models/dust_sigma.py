@@ -86,9 +86,8 @@ class SigmaDust(nn.Module):
         self.log_gain = self._curve(1, 0.0)  # of the output's atoms
         self.log_temperature = self._number(later, math.log(0.3))  # tau
         self.self_distance = self._number(later, 0.3)
-        self.own_share = self._number(
-            later, 0.0
-        )  # of the noise that attention does not average, through a sigmoid
+        # of the noise that attention does not average, through a sigmoid
+        self.own_share = self._number(later, 0.0)
         self.noise_power = self._number(later, 0.5)  # thresholds go with the noise that is left to this power
         if config.heads > 1:
             self.head_dictionaries = nn.Parameter(
@@ -172,17 +171,18 @@ class SigmaDust(nn.Module):
         for block in range(self.config.blocks - 1):
             attention = self._attention(code, block, sigma)
             mixed, similar = attention @ code, attention @ data
+            # U z
             code = (
                 self._value(self.carried[block], sigma) * mixed
                 + mixed @ self.dictionary.mT @ self.correction.mT
-            )  # U z
+            )
             code = (
                 code
                 + self._value(self.own[block], sigma) * data
                 + self._value(self.attended[block], sigma) * similar
             )
             share = self._value(self.own_share[block], sigma).sigmoid()
-            mix = share * torch.eye(noisy.shape[-2]) + (1 - share) * attention
+            mix = share * torch.eye(noisy.shape[-2], device=noisy.device) + (1 - share) * attention
             left = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
             code = soft_threshold(code, left * self._value(self.log_threshold[block + 1], sigma).exp())
         restored: Tensor = (
@@ -201,7 +201,9 @@ class SigmaDust(nn.Module):
     def _attention(self, code: Tensor, block: int, sigma: float) -> Tensor:
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
         temperature = self._value(self.log_temperature[block], sigma).exp()
-        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(code.shape[-2])
+        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(
+            code.shape[-2], device=code.device
+        )
         maps = []
         for dictionary in dictionaries:
             tokens = code @ dictionary.mT

@@ -12,9 +12,8 @@ from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
-STEP = (
-    16  # the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
-)
+# the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
+STEP = 16
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -71,9 +70,14 @@ def windows(plane: Tensor, patch: int) -> Tensor:
 
 
 def restore_patches(
-    plane: Tensor, origins: Tensor, patch: int, restore: Restore, base: Tensor | None = None
+    plane: Tensor,
+    origins: Tensor,
+    patch: int,
+    restore: Restore,
+    base: Tensor | None = None,
+    chunk: int = CHUNK,
 ) -> Tensor:
-    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins.
+    """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins, `chunk` groups at once.
 
     Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an
     estimate of the plane whose memory is used for the result; without `base` such holes are filled by groups
@@ -89,7 +93,7 @@ def restore_patches(
     side = torch.arange(patch, device=plane.device)
     offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
-    for groups in (*origins.split(CHUNK), *extra.split(CHUNK)):
+    for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
             filled = _filled(groups)
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
@@ -108,7 +112,7 @@ def _filled(groups: Tensor) -> Tensor:
 
 
 def _grouped(patches: Tensor) -> Tensor:
-    """(P,) flat origins -> (groups, GROUP): the first ones come again in the last group where it is not full."""
+    """(P,) flat origins -> (groups, GROUP); the first ones repeat in a last group that is not full."""
     groups = -(-len(patches) // GROUP)
     return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
         groups, GROUP

@@ -19,16 +19,11 @@ from torch import Tensor
 
 from vidrestore.models.pyramid import blurred, halved
 
-RADIUS = (
-    4,
-    2,
-    1,
-    # search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
-)
+# search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
+RADIUS = (4, 2, 1)
 RELUCTANCE = 1.0  # how much of the median cost a slot's own motion must save to leave its neighbours'
-REACH = (
-    2  # how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
-)
+# how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
+REACH = 2
 MEMORY = 4  # a template is the mean of about so many frames of its patch
 
 
@@ -161,7 +156,7 @@ def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
 
 
 def _box_mean(picture: Tensor, side: int) -> Tensor:
-    """Mean over side x side blocks at every place, by differences of running sums (float64: they grow large)."""
+    """Mean over side x side blocks at every position, by differences of running sums (large: float64)."""
     sums = F.pad(picture.double().cumsum(0).cumsum(1), (1, 0, 1, 0))
     boxes = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
     return (boxes / side**2).float()
@@ -248,9 +243,8 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
     before = slots.places
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        start = level.inside(
-            level.origins(before)
-        )  # where the template was last seen: at borders not quite around its patch
+        # where the template was last seen: at borders not quite around its patch
+        start = level.inside(level.origins(before))
         wanted = start + level.origins(guess) - level.origins(before)
         origins = level.inside(wanted)
         found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)

@@ -50,7 +50,7 @@ class DeformableEmbedding(nn.Module):
 
 
 class FixedEmbedding(nn.Module):
-    """The same with taps that stay where they are, `dilation` pixels apart: the convolutions of Table VIII."""
+    """The same with fixed taps, `dilation` pixels apart: the convolutions of Table VIII."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()

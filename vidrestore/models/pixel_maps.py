@@ -37,6 +37,19 @@ def within(maps: Tensor, kernels: Tensor) -> Tensor:
     return F.conv2d(maps, kernels, padding=(0, 1), groups=len(kernels))
 
 
+def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
+    """(B, n d, H, W) by (n, d, side, side) kernels, each for d channels of its own -> (B, n, H, W), in a
+    frame of zeros.
+
+    A convolution with so few outputs keeps a processor's vectors empty. Here one product gives what every
+    pixel adds to each place around it, and folding adds that up.
+    """
+    count, width, side, _ = kernels.shape
+    taps = kernels.flip(2, 3).flatten(2).mT  # (n, side^2, d)
+    added = taps @ maps.flatten(2).unflatten(1, (count, width))
+    return F.fold(added.flatten(1, 2), maps.shape[2:], side, padding=side // 2)
+
+
 def tokens_of(maps: Tensor) -> Tensor:
     """(B, C, H, W) -> (B, H W, C), a view where the maps are channels_last."""
     return maps.permute(0, 2, 3, 1).flatten(1, 2)

@@ -58,9 +58,10 @@ class Spynet(nn.Module):
     def __init__(self, config: SpynetConfig | None = None) -> None:
         super().__init__()
         self.config = config or SpynetConfig()
+        # coarse to fine
         self.levels = nn.ModuleList(
             _level(self.config) for _ in range(self.config.levels - self.config.finest)
-        )  # coarse to fine
+        )
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
 
@@ -124,7 +125,8 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
     """A flow at another size: interpolated, and its vectors in pixels of that size."""
     if flow.shape[-2:] == (height, width):
         return flow
-    scale = flow.new_tensor([width / flow.shape[-1], height / flow.shape[-2]]).view(1, 2, 1, 1)
+    ratios = width / flow.shape[-1], height / flow.shape[-2]
+    scale = torch.cat([flow.new_full((1, 1, 1, 1), ratio) for ratio in ratios], 1)
     return F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False) * scale
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class TaskVectors(nn.Module):
-    """Add a learned vector per task to maps (B, C, H, W); zero at the start, so that all tasks begin alike."""
+    """Add a learned vector per task to maps (B, C, H, W); zero at the start, so all tasks begin alike."""
 
     def __init__(self, count: int, channels: int) -> None:
         super().__init__()

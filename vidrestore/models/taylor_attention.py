@@ -5,8 +5,10 @@ Z. Jin et al., "MB-TaylorFormer V2", Section III-C (Eq. 4-14, Algorithm 1). With
 of unit length, phi the focused ones and s the weight of the remainder, pixel i of one head gets
 
     sum_j v_j + q1_i . K1^T V + s phi(q_i) . phi(K)^T V
-    ---------------------------------------------------      (Eq. 11), then a positional term made of the values around it (Eq. 12-14).
+    ---------------------------------------------------      (Eq. 11),
     N + q1_i . sum_j k1_j + s phi(q_i) . sum_j phi(k_j)
+
+then a positional term from the values around it (Eq. 12-14).
 
 Keys and values enter by their sums alone, so a map is read in strips: once for the sums, once to mix. Tokens
 (B, N, heads, d) lie in memory as the pixels of channels_last maps do; a scalar per token costs little there,
@@ -30,12 +32,10 @@ class AttentionRule:
     """
 
     focus_power: int = 8  # p of phi(x) = relu(x)^p, scaled; paper 4
-    focus: Literal["unit", "norm-preserving"] = (
-        "unit"  # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
-    )
-    remainder: Literal["sigmoid", "plain"] = (
-        "sigmoid"  # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
-    )
+    # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
+    focus: Literal["unit", "norm-preserving"] = "unit"
+    # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
+    remainder: Literal["sigmoid", "plain"] = "sigmoid"
     temperature: bool = True  # a learned factor per head on the quotient; paper none
     # One sigmoid per head and pixel; paper a depthwise convolution without bias. None of either is Table IX
     # (a).
@@ -188,9 +188,8 @@ class Mixer:
         self, sums: Sums, rule: AttentionRule, remainder: Tensor, temperature: Tensor, count: Tensor
     ) -> None:
         self.rule, self.temperature = rule, temperature.view(-1, 1, 1)
-        self.linear = torch.cat(
-            (sums.linear_values, sums.linear[..., None]), -1
-        )  # (B, heads, d, d + 1): the denominator comes last
+        # (B, heads, d, d + 1): the denominator comes last
+        self.linear = torch.cat((sums.linear_values, sums.linear[..., None]), -1)
         self.focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1) * remainder.view(
             -1, 1, 1
         )

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-GAIN = (
-    0.1  # of fresh weights whose result is added to what a network has: a deep stack starts near the identity
-)
+# of fresh weights whose result is added to what a network has: a deep stack starts near the identity
+GAIN = 0.1
 SIDE = 64  # pixels along the side of the only input that the released networks know
 
 
@@ -143,10 +142,10 @@ class TokenGrid:
         )
         return maps[:, top : top + height, left : left + width].permute(0, 3, 1, 2)
 
-    def outside(self, height: int, width: int) -> Tensor:
+    def outside(self, height: int, width: int, device: torch.device | None = None) -> Tensor:
         """(windows, tokens): which tokens lie beyond a frame of this size."""
         patches = TokenGrid(1, 1, self.window, self.shift)
-        inside = patches.cut(torch.ones(1, 1, height // self.patch, width // self.patch))
+        inside = patches.cut(torch.ones(1, 1, height // self.patch, width // self.patch, device=device))
         return inside[..., 0] == 0
 
     def _padding(self, side: int) -> tuple[int, int]:
@@ -207,10 +206,8 @@ class Attention(nn.Module):
 
     def prepare(self, normal: Tensor) -> Prepared:
         """What frames that attend to normalised maps (B, C, H, W) need of them."""
-        key, value = (
-            self.key(normal),
-            self.value(normal),
-        )  # both before either is cut, which leaves fewer gaps in memory
+        # both before either is cut, which leaves fewer gaps in memory
+        key, value = (self.key(normal), self.value(normal))
         return Prepared(self.grid.cut(key), self.grid.cut(value))
 
     def queries(self, normal: Tensor) -> Tensor:
@@ -230,11 +227,11 @@ class Attention(nn.Module):
         """
         if self.local is None:
             return None
-        outside = self.grid.outside(height, width).to(self.distance_bias.device)
-        distances = self.distance_bias[:, [other - frame + self.local.reach for other in seen]]
-        bias = distances[None, :, :, None].expand(
-            len(outside), -1, -1, outside.shape[1]
-        )  # (windows, heads, frames, tokens)
+        outside = self.grid.outside(height, width, self.distance_bias.device)
+        first = seen.start - frame + self.local.reach
+        distances = self.distance_bias[:, first : first + len(seen)]
+        # (windows, heads, frames, tokens)
+        bias = distances[None, :, :, None].expand(len(outside), -1, -1, outside.shape[1])
         return bias.masked_fill(outside[:, None, None], float("-inf")).flatten(2).flatten(0, 1)[:, None]
 
     @staticmethod

@@ -397,8 +397,7 @@ class VsrTransformer(nn.Module):
         """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves."""
         maps = self.reconstruction(maps)
         enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
-        widest = (
-            2 * SCALE**2 * max(3, self.config.tail)
-        )  # values per pixel of the maps before and after a shuffle
+        # values per pixel of the maps before and after a shuffle
+        widest = 2 * SCALE**2 * max(3, self.config.tail)
         spans = [(0, maps.shape[-2])] if torch.is_grad_enabled() else strip_spans(maps, widest)
         return enlarged + self.tail.in_strips(maps, spans)

@@ -44,9 +44,8 @@ def plane_features(frames: list[Planes]) -> list[Array | None]:
     return [_features(now, index, motions, frames) for index in range(len(now))]
 
 
-Aligned = (
-    tuple[int, NDArray[np.intp], NDArray[np.intp]] | None
-)  # frame, corners and motion in the first plane
+# frame, corners and motion in the first plane
+Aligned = tuple[int, NDArray[np.intp], NDArray[np.intp]] | None
 
 
 def _aligned(frames: list[Planes], distance: int) -> Aligned:

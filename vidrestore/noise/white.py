@@ -35,17 +35,13 @@ BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
 FLAT_SHARE = 0.05  # of these, the part with the weakest low frequencies: where white noise is read
 FLAT_LEAST = 40  # blocks: fewer give a figure of more than 2 % error
 CALM_SHARE = 0.15  # the part where coded noise is read: a codec takes most noise from the very flattest
-SPARSE, GAUSSIAN = (
-    0.75,
-    0.95,
-)  # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
+# median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
+SPARSE, GAUSSIAN = (0.75, 0.95)
 TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
-TAIL_GAIN = 1.1 / NormalDist().inv_cdf(
-    (1 + TAIL) / 2
-)  # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
-TAIL_LIMIT = (
-    2.0  # coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
-)
+# ... and sigma over it; 1.1 makes a denoiser for white noise lose least
+TAIL_GAIN = 1.1 / NormalDist().inv_cdf((1 + TAIL) / 2)
+# coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
+TAIL_LIMIT = 2.0
 # codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its
 # differences say
 COPIED = 1.6

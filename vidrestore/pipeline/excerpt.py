@@ -32,13 +32,13 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
         length = f" (it lasts {float(reader.info.duration):.3f} s)" if reader.info.duration else ""
         raise OptionError(
             f"{reader.source}: no frame begins at {float(start):g} s or later{length}; choose an earlier "
-            "--start"
+            "`start`"
         )
     if stop is not None and first.pts >= stop:
         at = float((first.pts - origin) * tick)
         raise OptionError(
             f"{reader.source}: no frame begins in the part asked for, the next one at {at:.3f} s; choose a "
-            "longer --duration"
+            "longer `duration`"
         )
     return Span(first.pts, stop)
 
@@ -53,7 +53,7 @@ def _first_pts(reader: VideoReader) -> int:
 
 
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
-    """Return how many frames to expect, for the progress display: the file's own claim, else time times rate."""
+    """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
     video = info.video
     whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import MediaError, PlanError
+from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
@@ -31,6 +32,17 @@ from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in
 from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 2
+MOST_FRAMES = 1 << 24  # of a plan that is read: 77 hours at 60 frames per second
+# The schema of what `Timeline.to_compact` gives.
+TIMELINE = {
+    "version": int,
+    "length": range(1, 1 << 31),
+    "overlap": range(1 << 31),
+    "pts": str,
+    "durations": str,
+    "cuts": [COUNT],
+    "clips": [Row(COUNT, COUNT, [float], [float])],
+}
 HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
 # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
 NOISE_STEP = 8
@@ -121,12 +133,30 @@ class Timeline:
 
     @classmethod
     def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
-        """What `to_compact` gave. Raises ValueError, KeyError or TypeError where it isn't that."""
+        """Return the timeline of values from `to_compact`. Raises ValueError for anything else."""
+        check_types(values, TIMELINE)
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")
         clips = [Clip(first, stop, tuple(sigma), tuple(rms)) for first, stop, sigma, rms in values["clips"]]
         times = _unpacked(values["pts"]), _unpacked(values["durations"])
-        return cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
+        timeline = cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
+        timeline._check()
+        return timeline
+
+    def _check(self) -> None:
+        """Raise ValueError unless the clips cover all frames in order, and cuts lie between frames."""
+        ends = [0, *(clip.stop for clip in self.clips)]
+        planes = {len(clip.sigma) for clip in self.clips}
+        if (
+            len(self.durations) != len(self.pts)
+            or ends[-1] != len(self.pts)
+            or any(first >= stop for first, stop in pairwise(ends))
+            or any(clip.first > end for clip, end in zip(self.clips, ends, strict=False))
+            or any(first >= stop for first, stop in pairwise([0, *self.cuts, len(self.pts)]))
+            or any(level < 0 for clip in self.clips for level in clip.sigma)
+            or len(planes) > 1
+        ):
+            raise ValueError("clips, cuts and frames do not belong together")
 
     @property
     def bounds(self) -> list[Bounds]:
@@ -148,7 +178,15 @@ def _packed(values: array[int]) -> str:
 
 
 def _unpacked(text: str) -> array[int]:
-    return array("q", np.frombuffer(zlib.decompress(b64decode(text)), "<i8").tolist())
+    """What `_packed` gave. Raises ValueError for anything else, and for more than `MOST_FRAMES`."""
+    unpacker = zlib.decompressobj()
+    try:
+        times = unpacker.decompress(b64decode(text, validate=True), 8 * MOST_FRAMES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacker.eof:
+        raise ValueError(f"cut short, or more than {MOST_FRAMES} frames")
+    return array("q", np.frombuffer(times, "<i8").astype("=i8").tobytes())
 
 
 @dataclass

@@ -7,8 +7,11 @@ samples.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +19,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.clips import Bounds
-from vidrestore.colour import grey_to_planes, matrix_of, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.colour import (
+    grey_to_planes,
+    grey_to_stored,
+    matrix_of,
+    planes_to_grey,
+    rgb_to_yuv,
+    yuv_to_rgb,
+)
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, Scale, enlarged_size
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import LEAST_TILE
+from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, not_finite
 from vidrestore.pipeline.plan import Clip, colour_planes
-from vidrestore.pipeline.plane_clips import ClipRestorer, EdgedClip, Piece, Restored, no_numbers
+from vidrestore.pipeline.transfers import Stacks, as_arrays, floats
 from vidrestore.restorers.base import RgbRestorer
-from vidrestore.restorers.devices import CPU_MEMORY
+from vidrestore.restorers.devices import CPU_MEMORY, memory_for
+
+FETCHED = 64 << 20  # bytes of a plane's samples that wait on a device to be brought back together
+
+
+class Source(NamedTuple):
+    """A frame, and its planes' stored samples on the device, if that is not the CPU."""
+
+    frame: Frame
+    there: list[Tensor] | None
 
 
 class RgbClipRestorer(ClipRestorer):
@@ -32,106 +52,157 @@ class RgbClipRestorer(ClipRestorer):
 
     Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
     `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
-    bicubically. Alpha passes through, or is enlarged so.
+    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output, by default the network's;
+    what a network enlarges further is made smaller again, antialiased.
     """
 
-    restorer: RgbRestorer
-
     def __init__(
-        self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1
+        self,
+        restorer: RgbRestorer,
+        video: VideoInfo,
+        scale: Scale | None = None,
+        *,
+        strength: float = 1.0,
+        threads: int = 1,
     ) -> None:
-        super().__init__(restorer, video.format, strength=strength, threads=threads)
+        super().__init__(restorer.facts, video.format, threads)
+        self.restorer = restorer
+        self.strength = strength
         self.video = video
+        self.scale = restorer.facts.scale if scale is None else scale
 
     def clips_at_once(self, frame: Frame) -> int:
         """As many as there is memory for, and teams of threads."""
-        if self.restorer.parallel:
-            return self.restorer.parallel
+        if self.facts.parallel:
+            return self.facts.parallel
         height, width = frame.planes[0].shape
         return max(
             1, min(self.threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width))
         )
 
-    def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+    def pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
         """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the
         second piece is empty.
         """
-        clip, frames, before, after = edged
-        first = clip.first + (self.restorer.radius if before > clip.first else 0)
-        stop = clip.stop - (self.restorer.radius if after < clip.stop else 0)
+        clip, frames, before, after, sent = edged
+        first = clip.first + (self.facts.radius if before > clip.first else 0)
+        stop = clip.stop - (self.facts.radius if after < clip.stop else 0)
         keep = first - clip.first, stop - clip.first
-        try:
-            with torch.inference_mode():
-                restored = self._restored_frames(clip, frames, keep)
-        except torch.OutOfMemoryError as error:
-            raise self.too_large(clip) from error
-        return ((first, stop), restored), ((stop, stop), [])
+        stacks = sent.arrived() if sent else None
+        return ((first, stop), self._restored_frames(clip, frames, stacks, keep)), ((stop, stop), [])
+
+    def halve_batch(self) -> bool:
+        return self.restorer.halve_batch()
 
     def too_large(self, clip: Clip) -> VidRestoreError:
         """The error for a clip that a GPU has too little memory for, with smaller tiles as the way out."""
-        tile = max(self.restorer.tile_size(self.video.height, self.video.width))
-        way_out = (
-            f"give --tile {max(LEAST_TILE, tile // 128 * 64)}" if tile > LEAST_TILE else "use --device cpu"
-        )
+        height, width = self.video.height, self.video.width
+        rows, columns = self.restorer.tile_size(height, width)
+        tile = max(rows, columns)
+        fitting = memory_for(self.device) * rows * columns // self.restorer.memory(height, width)
+        smaller = max(LEAST_TILE, min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE)
+        way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else "use `device=cpu`"
         return VidRestoreError(
-            f"frames {clip.first} to {clip.stop - 1}: {self.restorer.name} finds too little memory on "
-            f"{self.restorer.device} for tiles of "
+            f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "
+            f"{self.facts.device} for tiles of "
             f"{tile} pixels; {way_out}"
         )
 
-    def _restored_frames(self, clip: Clip, frames: list[Frame], keep: Bounds) -> list[Restored]:
+    def _restored_frames(
+        self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
+    ) -> list[Restored]:
         """The frames asked for; again in full precision where half of it does not hold them."""
-        rgb = torch.stack([self._rgb(frame) for frame in frames])
-        restored = self._native(frames, rgb, keep, None)
+        sources = [
+            Source(frame, None if stacks is None else [stack[at] for stack in stacks])
+            for at, frame in enumerate(frames)
+        ]
+        rgb = torch.stack([self._rgb(source) for source in sources])
+        restored = self._native(sources, rgb, keep, None)
         if restored is None:
             self.count_retry()
-            restored = self._native(frames, rgb, keep, "fp32")
+            restored = self._native(sources, rgb, keep, "fp32")
         if restored is None:
-            raise no_numbers(clip, self.restorer.name)
+            raise not_finite(clip, self.facts.name)
         return restored
 
-    def _rgb(self, frame: Frame) -> Tensor:
+    def _rgb(self, source: Source) -> Tensor:
         """(3, H, W) on the network's device, where all colour is converted."""
-        return yuv_to_rgb(self._own_planes(frame), self.pixels, self.video.colour, self.video.height)
+        return yuv_to_rgb(self._own_planes(source), self.pixels, self.video.colour, self.video.height)
 
-    def _own_planes(self, frame: Frame) -> list[Tensor]:
-        planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
-        return [plane.to(self.restorer.device) for plane in planes]
+    def _own_planes(self, source: Source) -> tuple[Tensor, ...]:
+        if source.there is not None:
+            return floats(source.there, self.pixels.unit)
+        return planes_to_grey(source.frame.planes[: colour_planes(self.pixels)], self.pixels)
 
     def _native(
-        self, frames: list[Frame], rgb: Tensor, keep: Bounds, precision: str | None
+        self, sources: list[Source], rgb: Tensor, keep: Bounds, precision: str | None
     ) -> list[Restored] | None:
         """Restored frames with samples of their own; None as soon as one has values that are no numbers."""
+        pictures = self.restorer.frames(rgb, keep, precision=precision)
+        made = (
+            (sources[at], self._planes(sources[at], rgb[at], picture), picture.sum())
+            for at, picture in zip(range(*keep), pictures, strict=True)
+        )
+        if self.device.type != "cpu":
+            return self._brought_back(made)
         native = []
-        for at, picture in zip(
-            range(*keep), self.restorer.frames(rgb, keep, precision=precision), strict=True
-        ):
-            if not torch.isfinite(picture.sum()):
+        for source, planes, total in made:
+            if not torch.isfinite(total):
                 return None
-            native.append(Restored(self._frame(frames[at], rgb[at], picture)))
+            native.append(self._with_alpha(source.frame, grey_to_planes(planes, self.pixels)))
         return native
 
-    def _frame(self, frame: Frame, source: Tensor, picture: Tensor) -> Frame:
-        scale, count = self.restorer.scale, colour_planes(self.pixels)
+    def _brought_back(
+        self, made: Iterator[tuple[Source, tuple[Tensor, ...], Tensor]]
+    ) -> list[Restored] | None:
+        """As `_native`, from a device: one copy per plane for as many frames as `FETCHED` bytes hold."""
+        native: list[Restored] = []
+        height, width = enlarged_size(self.video.height, self.video.width, self.scale)
+        each = height * width * (1 if self.pixels.depth <= 8 else 2)
+        while several := list(islice(made, max(1, FETCHED // each))):
+            stored = [grey_to_stored(planes, self.pixels) for _, planes, _ in several]
+            if not torch.isfinite(torch.stack([total for _, _, total in several])).all():
+                return None
+            stacks = as_arrays(
+                tuple(torch.stack(planes) for planes in zip(*stored, strict=True)), self.pixels.depth
+            )
+            for (given, _, _), *planes in zip(several, *stacks, strict=True):
+                native.append(self._with_alpha(given.frame, planes))
+        return native
+
+    def _with_alpha(self, frame: Frame, planes: Sequence[NDArray[Any]]) -> Restored:
+        more = frame.planes[colour_planes(self.pixels) :]
+        alpha = [enlarged_samples(plane, self.pixels, self.scale) for plane in more]
+        return Restored(replace(frame, planes=(*planes, *alpha)))
+
+    def _planes(self, source: Source, rgb: Tensor, picture: Tensor) -> tuple[Tensor, ...]:
+        """A restored picture as planes on the 0-255 scale, mixed with its source."""
+        scale = self.scale
+        if scale != self.facts.scale:
+            picture = shrunk(picture, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
         if self.strength < 1 and scale > 1:
-            picture = enlarged(source, scale).lerp(picture, self.strength)
-        height = (
-            scale * self.video.height
-        )  # where no matrix is tagged players guess by the height: the output's
+            picture = enlarged(rgb, scale).lerp(picture, self.strength)
+        # where no matrix is tagged players guess by the height: the output's
+        height = picture.shape[-2]
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
-            pairs = zip(self._own_planes(frame), planes, strict=True)
+            pairs = zip(self._own_planes(source), planes, strict=True)
             planes = tuple(before.lerp(after, self.strength) for before, after in pairs)
-        alpha = [enlarged_samples(plane, self.pixels, scale) for plane in frame.planes[count:]]
-        return replace(frame, planes=(*grey_to_planes(planes, self.pixels), *alpha))
+        return planes
 
 
-def enlarged(picture: Tensor, scale: int) -> Tensor:
+def enlarged(picture: Tensor, scale: Scale) -> Tensor:
     """(C, H, W) to (C, scale * H, scale * W), bicubic."""
-    return F.interpolate(picture[None], scale_factor=float(scale), mode="bicubic", align_corners=False)[0]
+    size = enlarged_size(picture.shape[-2], picture.shape[-1], scale)
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False)[0]
 
 
-def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> NDArray[Any]:
+def shrunk(picture: Tensor, size: tuple[int, int]) -> Tensor:
+    """(C, H, W) to a smaller `size`, bicubic, antialiased."""
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False, antialias=True)[0]
+
+
+def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
     """A plane of stored samples, larger by bicubic interpolation; at scale 1 the plane itself."""
     if scale == 1:
         return plane
@@ -139,20 +210,26 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> ND
     return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
 
 
-def enlarged_frame(frame: Frame, video: VideoInfo, scale: int) -> Frame:
+def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
     """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
     if scale == 1:
         return frame
     pixels, planes = video.format, list(frame.planes)
-    height, width = (scale * side for side in planes[0].shape)
+    height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
     small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
     if small != large:  # what players assume of so many lines, where no matrix is tagged
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    enlarged = (enlarged_samples(plane, pixels, scale) for plane in planes)
-    return replace(
-        frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True))
-    )
+    if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
+        larger = [
+            enlarged_samples(plane, pixels, scale)[:h, :w]
+            for plane, (h, w) in zip(planes, sizes, strict=True)
+        ]
+    else:
+        grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
+        sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
+        larger = list(grey_to_planes(sized, pixels))
+    return replace(frame, planes=tuple(larger))
 
 
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:

@@ -1,94 +1,39 @@
-"""What a restorer is, and which one does which task."""
+"""The protocol of restorers, and the restorer of each task.
+
+A restorer states its `facts` and which of two things it restores: colour planes (`PlaneRestorer`) or R'G'B'
+frames (`RgbRestorer`). A new family is a file beside this one and a line in `TASKS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from vidrestore.errors import OptionError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from vidrestore.clips import Bounds
     from vidrestore.options import RestoreOptions
 
 
-class Restorer(Protocol):
-    """A model with what a chain must know to feed it.
-
-    `clip` frames at a time, neighbouring clips sharing `overlap` of them; the output is `scale` times larger.
-    `radius`: how many neighbouring frames a restored frame depends on, either side (0: single images).
-    `parallel`: how many clips may be restored at once, each in a thread of its own; 0 leaves it to the chain.
-    """
+@dataclass(frozen=True)
+class Facts:
+    """Facts about a restorer that a pipeline needs to feed it."""
 
     name: str  # of the weights
-    clip: int
-    overlap: int
-    scale: int
-    needs_sigma: bool
-    radius: int
-    parallel: int
-
-    def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
-    ) -> tuple[Tensor, ...]:
-        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`;
-        the same comes out. Networks on RGB are given frames instead, see `RgbRestorer`.
-
-        `precision` "fp32" asks for full precision whatever the options say. May be called from several
-        threads at once. The clip is not altered.
-        """
-        ...
-
-
-@runtime_checkable
-class Doubting(Protocol):
-    """A restorer that has something to say before it works."""
-
-    doubts: tuple[str, ...]  # warnings
-
-
-@runtime_checkable
-class RgbRestorer(Restorer, Protocol):
-    """A restorer of whole pictures: frames are R'G'B' in [0, 1] (what video holds beyond black and white goes
-    beyond), with the transfer of the file.
-
-    A frame depends on `radius` frames on either side, and `overlap` is twice that: a clip gives only the
-    frames that it sees all neighbours of, or that are at an end of their scene. So frames are the same
-    however long the clips are. Clips have three times `radius` frames at least: then, where a range of clips
-    ends, the clip after it has all that its last frames need.
-    """
-
-    team: int  # CPU threads that one clip makes good use of
-    device: torch.device
-
-    def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of the tiles for frames of this size; the frame's own, made multiples of what the
-        network asks, where it fits.
-        """
-        ...
-
-    def clip_length(self, height: int, width: int) -> int:
-        """Frames of a clip, for sources of this size: as many as are good for speed, as few as memory asks
-        for.
-        """
-        ...
-
-    def memory(self, height: int, width: int) -> int:
-        """Bytes that restoring one clip takes at its peak, weights apart; estimated from the network's sizes."""
-        ...
-
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
-        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored: each (3, scale * H, scale *
-        W), float32, not clamped.
-
-        Where the clip ends, the scene ends. `precision` as in `restore`; may be called from several threads
-        at once.
-        """
-        ...
+    weights: str = ""  # their checksum; empty if there are no weights
+    device: str = "cpu"
+    clip: int = 1  # frames per clip; `clip_length` may ask for fewer
+    overlap: int = 0  # frames that neighbouring clips share
+    radius: int = 0  # neighbouring frames that a restored frame depends on, either side; 0: single images
+    scale: int = 1  # size of the output over that of the source
+    needs_sigma: bool = False  # the noise is to be measured unless it is given
+    parallel: int = 0  # clips restored at once, each in a thread of its own; 0: as cores and memory allow
+    doubts: tuple[str, ...] = ()  # warnings for the user, before work begins
 
 
 class Sample(NamedTuple):
@@ -99,16 +44,80 @@ class Sample(NamedTuple):
     numbers: str  # their format: "fp32", "bf16" or "int8"
 
 
-@runtime_checkable
-class Sampled(Protocol):
-    """A restorer whose network can be held against the machine's peak by `vidrestore bench`."""
+class AnyRestorer(Protocol):
+    """The part of the protocol that all restorers share; any method may run in several threads at once."""
 
-    def sample(self) -> Sample:
-        """May be called from several threads at once, each with one thread of its own for the products."""
+    @property
+    def facts(self) -> Facts: ...
+
+    def clip_length(self, height: int, width: int) -> int:
+        """Return the frames per clip for sources of this size: enough for speed, few enough for memory."""
+        ...
+
+    def sample(self) -> Sample | None:
+        """Return a call to hold against the machine's peak in `vidrestore bench`; None if there is none.
+
+        It may be called from several threads at once, each with one thread of its own for the products.
+        """
+        ...
+
+    def halve_batch(self) -> bool:
+        """Compute half as much at once from now on, since memory ran out; return False at the least."""
         ...
 
 
-# Loaded when asked for: importing this module stays quick. Names in angle brackets are no commands.
+class PlaneRestorer(AnyRestorer, Protocol):
+    """A restorer of colour planes, each at its own resolution."""
+
+    sees: Literal["planes"]
+
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
+        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`.
+
+        Return planes of the same shape; the clip itself is not altered. `precision` "fp32" asks for full
+        precision whatever the options say.
+        """
+        ...
+
+
+class RgbRestorer(AnyRestorer, Protocol):
+    """A restorer of whole pictures: R'G'B' in [0, 1] (values of video beyond black and white lie outside),
+    with the transfer of the file.
+
+    A frame depends on `facts.radius` frames on either side, and `facts.overlap` is twice that: a clip gives
+    only the frames that it sees all neighbours of, or that are at an end of their scene. So frames are the
+    same however long the clips are. Clips have three times `radius` frames at least: then, where a range of
+    clips ends, the clip after it has all that its last frames need.
+    """
+
+    sees: Literal["rgb"]
+    team: int  # CPU threads that one clip makes good use of
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (height, width) of the tiles for frames of this size.
+
+        If a frame fits, that is its own size, made multiples of what the network asks.
+        """
+        ...
+
+    def memory(self, height: int, width: int) -> int:
+        """Estimate the peak bytes for one clip, weights apart, from the network's sizes."""
+        ...
+
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored.
+
+        Each is (3, scale * H, scale * W), float32, not clamped. The end of the clip is the end of a scene.
+        `precision` is as in `PlaneRestorer.restore`.
+        """
+        ...
+
+
+Restorer: TypeAlias = PlaneRestorer | RgbRestorer
+
+# Loaded when asked for: importing this module stays quick. Names in angle brackets are not commands.
 TASKS = {
     "denoise": "vidrestore.restorers.denoisers:denoiser",
     "dehaze": "vidrestore.restorers.mb_taylorformer_restorer:dehazer",
@@ -118,15 +127,14 @@ TASKS = {
     "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
-SCALES = {
-    "sr": 4
-}  # of the tasks that enlarge: encoders are tried at the size of the output before weights are loaded
+# Tasks that enlarge: encoders are tried at the size of the output before weights are loaded.
+SCALES = {"sr": 4}
 
 
 def load_restorer(task: str, options: RestoreOptions) -> Restorer:
-    """The restorer of a task, ready to work.
+    """Return the restorer of a task, ready to work.
 
-    Raises OptionError for an unknown task; CheckpointError where its weights can't be loaded.
+    Raises OptionError for an unknown task; CheckpointError if its weights can't be loaded.
     """
     if task not in TASKS:
         raise OptionError(

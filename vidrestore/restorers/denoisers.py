@@ -20,13 +20,12 @@ def denoiser(options: RestoreOptions) -> Restorer:
 
         if options.sigma != "auto" or options.quality != "default" or not options.match:
             raise OptionError(
-                f"{options.model} sees by itself how noisy single frames are: leave --sigma, --fast, --best "
-                "and --no-match out"
+                f"{options.model} estimates noise itself; remove `sigma`, `quality` and `match`"
             )
         return image_denoiser(options)
     if options.tile is not None or options.tile_overlap is not None or options.steady:
         raise OptionError(
-            "--tile, --tile-overlap and --steady are for networks that see whole frames, and DUST sees "
-            "patches; leave them out"
+            "`tile`, `tile_overlap` and `steady` are for networks that see whole frames, and DUST sees "
+            "patches; remove them"
         )
     return DenoiseRestorer(options)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from vidrestore.errors import OptionError
 from vidrestore.models.fast.processor import processor_has
 
-CPU_MEMORY = (
-    3 << 30
-    # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
-    # under 4 GB
-)
+# bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
+# under 4 GB
+CPU_MEMORY = 3 << 30
 GPU_SHARE = 0.7  # of what is free
+MOST_TILES = 64  # at once
+PIXELS_PER_PROCESSOR = 2048.0  # of a GPU: as many threads as one holds
 
 
 def torch_device(name: str) -> torch.device:
@@ -30,7 +32,7 @@ def torch_device(name: str) -> torch.device:
     ):
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
-            "--device cpu"
+            "`device=cpu`"
         )
     if device.type not in ("cpu", "cuda"):
         raise OptionError(f"device {name!r} is not supported; expected auto, cpu, cuda or cuda:N")
@@ -49,6 +51,24 @@ def halves(precision: str, device: torch.device) -> bool:
     measured what it costs in quality.
     """
     return uses_bf16(precision, device) and (precision != "auto" or device.type != "cpu")
+
+
+def batch_for(device: torch.device, usual: int, each: int, per_processor: float) -> int:
+    """Return how many things to compute at once: `usual` on a CPU, whose caches are small.
+
+    On a GPU as many as keep its processors busy, `per_processor` of them on each, if memory holds them: each
+    takes `each` bytes.
+    """
+    if device.type != "cuda":
+        return usual
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, min(memory_for(device) // each, math.ceil(per_processor * processors)))
+
+
+def tiles_for(device: torch.device, tile: tuple[int, int], each_pixel: int) -> int:
+    """Return how many tiles to compute at once; a pixel takes `each_pixel` bytes."""
+    pixels = tile[0] * tile[1]
+    return min(MOST_TILES, batch_for(device, 1, pixels * each_pixel, PIXELS_PER_PROCESSOR / pixels))
 
 
 def memory_for(device: torch.device) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,8 @@ from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.models.second_pass import Transform, refined
-from vidrestore.restorers.base import Sample
-from vidrestore.restorers.devices import torch_device, uses_bf16
+from vidrestore.restorers.base import Facts, Sample
+from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
+GROUPS_PER_PROCESSOR = 4.0  # of a GPU: 80 rows of a product each, as many tiles of it as there are places
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
@@ -90,29 +91,42 @@ PRESETS = {
 
 
 class DenoiseRestorer:
-    """Restorer of the task `denoise`; see `restorers.base.Restorer`.
+    """Restorer of the task `denoise`; see `restorers.base.PlaneRestorer`.
 
     Raises CheckpointError for weights of another family, or of a network that takes measurements instead of
     pixels.
     """
 
-    clip, overlap, scale, radius = GROUP, 2, 1, GROUP - 1
-    needs_sigma = True
+    sees: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
         model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
-        self.name, self.weights = model.card.name, model.card.sha256
-        self.network = _denoiser(model.network, self.name)
+        self.network = _denoiser(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
         self.precision = options.precision
-        self.doubts = _doubts(self.network, self.name, options.sigma)
-        self.parallel = 0 if self.device.type == "cpu" else 1
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=GROUP,
+            overlap=2,
+            radius=GROUP - 1,
+            needs_sigma=True,
+            parallel=0 if self.device.type == "cpu" else 1,
+            doubts=_doubts(self.network, model.card.name, options.sigma),
+        )
+        # groups at once: a group's codes, some of them in passing
+        each = 8 * 4 * GROUP * self.network.config.atoms
+        self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._transforms: dict[torch.dtype, Transform] = {}
         self._lock = Lock()
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.facts.clip
 
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
@@ -170,29 +184,34 @@ class DenoiseRestorer:
         origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
         if detail is None or sigma / 2 < SIGMA_RANGE[0]:
-            return restore_patches(plane, origins, self.patch, work)
+            return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
         small = half_size(plane)
         detailed = detailed_groups(plane, small, origins, self.patch, detail * DETAIL_NOISE * sigma**2)
         base = double_size(self._half(small, sigma / 2, places, precision), *plane.shape[1:])
-        return restore_patches(plane, detailed, self.patch, work, base)
+        return restore_patches(plane, detailed, self.patch, work, base, self.batch)
 
     def _half(self, small: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
         """A plane at half its size, restored there."""
         here = _at_least(small, self.patch)
         origins = places.origins(here.shape, *self.preset.half)
-        return restore_patches(here, origins, self.patch, self._level(sigma, precision))[
-            :, : small.shape[1], : small.shape[2]
-        ]
+        level = self._level(sigma, precision)
+        restored = restore_patches(here, origins, self.patch, level, chunk=self.batch)
+        return restored[:, : small.shape[1], : small.shape[2]]
+
+    def halve_batch(self) -> bool:
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups."""
+        self.batch, before = max(1, self.batch // 2), self.batch
+        return self.batch < before
 
     def sample(self) -> Sample:
-        """The network on one chunk of groups; see `restorers.base.Sampled`."""
+        """The network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
         work, groups = (
             self._level(SAMPLE_SIGMA, self.precision),
-            torch.empty(CHUNK, GROUP, self.patch**2, device=self.device),
+            torch.empty(self.batch, GROUP, self.patch**2, device=self.device),
         )
         groups.uniform_(0, 255)
         numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
-        return Sample(lambda: work(groups), CHUNK * GROUP * self.network.operations(GROUP), numbers)
+        return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
         """The network at one sigma, worked out once and kept for a while."""

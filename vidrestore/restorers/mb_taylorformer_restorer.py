@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
-from vidrestore.restorers.devices import halves, memory_for, torch_device
+from vidrestore.restorers.base import Facts
+from vidrestore.restorers.devices import MOST_TILES, halves, memory_for, tiles_for, torch_device
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
 from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 FAMILY = "mb-taylorformer"
 OVERLAP = 32  # pixels that tiles share unless told
-# frames, if frames depend on neighbours: of longer clips less is restored twice, of shorter ones less is held
+# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
+# Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
 CLIP = 12
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
@@ -41,35 +43,50 @@ class ImageRestorer:
     OptionError for tiles that the network can't take.
     """
 
-    scale, parallel, team = 1, 0, 1
-    needs_sigma = False
+    sees: Literal["rgb"] = "rgb"
+    team = 1
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
-        self.name, self.weights = model.card.name, model.card.sha256
         self.network = cast("MBTaylorFormer", model.network)
         tasks = self.network.config.tasks
-        self.tasks = (
-            [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
-        )  # of the one picture
+        # of the one picture
+        self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
-        self.parallel = 0 if self.device.type == "cpu" else 1
         self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
         self.smoothed = RADIUS if options.steady else 0
-        self.radius = self.seen + self.smoothed
-        self.clip, self.overlap = (CLIP, 2 * self.radius) if self.radius else (1, 0)
+        radius = self.seen + self.smoothed
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=CLIP if self.smoothed else max(1, 3 * radius),
+            overlap=2 * radius,
+            radius=radius,
+            parallel=0 if self.device.type == "cpu" else 1,
+        )
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
+        self.most_tiles = MOST_TILES  # at once
         if self.tile is not None and self.tile % self.network.config.multiple:
             raise OptionError(
-                f"tile must be a multiple of {self.network.config.multiple} for {self.name}, got {self.tile}"
+                f"tile must be a multiple of {self.network.config.multiple} for {self.facts.name}, "
+                f"got {self.tile}"
             )
 
     def clip_length(self, height: int, width: int) -> int:
-        return self.clip
+        return self.facts.clip
+
+    def sample(self) -> None:
+        return None
+
+    def halve_batch(self) -> bool:
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
+        self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
+        return self.most_tiles < before
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
@@ -77,7 +94,7 @@ class ImageRestorer:
 
     def _beside(self, height: int, width: int) -> int:
         """Bytes besides the network's maps: frames in RGB (the clip, and one on its way), and strips."""
-        return 4 * 3 * height * width * (self.clip + 4 + 2 * self.radius) + STRIPS
+        return 4 * 3 * height * width * (self.facts.clip + 4 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
@@ -91,12 +108,6 @@ class ImageRestorer:
             overlap=self.tile_overlap,
             multiple=self.network.config.multiple,
         )
-
-    def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
-    ) -> tuple[Tensor, ...]:
-        """All frames of a clip, ((T, 3, H, W),) in [0, 1]; the same comes out."""
-        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
@@ -118,7 +129,7 @@ class ImageRestorer:
         scene it is reflected.
         """
         places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
-        return clip[places]
+        return torch.stack([clip[place] for place in places])
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees,
@@ -130,13 +141,16 @@ class ImageRestorer:
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
             with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                restored: Tensor = self.network(given, *self.tasks)[:, None].float()
+                tasks = (task.expand(len(given)) for task in self.tasks)
+                restored: Tensor = self.network(given, *tasks)[:, None].float()
             return restored
 
         with torch.inference_mode():
             given = window.to(self.device)
             whole = padded(given, multiple)[None]
-            restored = apply_tiled(work, whole, self.tile_size(height, width), self.tile_overlap)[
+            tile = self.tile_size(height, width)
+            batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
+            restored = apply_tiled(work, whole, tile, self.tile_overlap, batch=batch)[
                 0, :, :, :height, :width
             ]
             if size := coarse_size(height, width, self.coarse_lines, multiple):

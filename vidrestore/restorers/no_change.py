@@ -1,8 +1,10 @@
-"""The task that changes nothing: what comes out shows what everything around a model does to a film."""
+"""The task that changes nothing: its output shows what everything around a model does to a video."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from vidrestore.restorers.base import Facts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -11,18 +13,22 @@ if TYPE_CHECKING:
 
 
 class IdentityRestorer:
-    """Gives every clip back as it is, in clips that share frames."""
+    """Return every clip unchanged, in clips that share frames."""
 
-    name = "identity"
-    clip = 20
-    overlap = 4
-    scale = 1
-    needs_sigma = False
-    radius = 0
-    parallel = 0
+    sees: Literal["planes"] = "planes"
+    facts = Facts("identity", clip=20, overlap=4)
 
     def __init__(self, options: RestoreOptions) -> None:
         pass
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.facts.clip
+
+    def sample(self) -> None:
+        return None
+
+    def halve_batch(self) -> bool:
+        return False
 
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None

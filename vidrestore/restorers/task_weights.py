@@ -32,17 +32,17 @@ def _check_task(card: Card, task: str) -> None:
     tasks = card.config.get("tasks", ())
     if card.task == ALL_TASKS and not tasks:
         raise CheckpointError(
-            f"{card.name}: these weights are to train others from, not for {task!r}; name others with --model"
+            f"{card.name}: these weights are to train others from, not for {task!r}; name others with `model`"
         )
     if card.task not in (task, ANY_TASK, ALL_TASKS):
         raise CheckpointError(
             f"{card.name}: these weights are for {card.task!r}, not {task!r}; run `vidrestore {card.task}`, "
-            "or name others with --model"
+            "or name others with `model`"
         )
     if tasks and task not in tasks:
         raise CheckpointError(
             f"{card.name}: this network's tasks are {', '.join(tasks)}, not {task!r}; name other weights "
-            "with --model"
+            "with `model`"
         )
 
 
@@ -54,8 +54,8 @@ def _bundled(task: str, family: str, preferred: str) -> str:
     ]
     if not names:
         raise CheckpointError(
-            f"no weights for {task!r} are bundled with this version; bring the authors' in with `vidrestore "
-            "weights import FILE "
-            f"--family {family} --task {task} -o OUT.safetensors` and name them with --model OUT.safetensors"
+            f"no weights for {task!r} are bundled with this version; bring the authors' in with "
+            f"`vidrestore weights import FILE --family {family} --task {task} -o OUT.safetensors` and name "
+            "them with `model=OUT.safetensors`"
         )
     return preferred if preferred in names else names[0]

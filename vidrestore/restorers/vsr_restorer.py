@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
-from vidrestore.restorers.devices import halves, memory_for, torch_device, uses_bf16
+from vidrestore.restorers.base import Facts
+from vidrestore.restorers.devices import MOST_TILES, halves, memory_for, tiles_for, torch_device, uses_bf16
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
@@ -26,14 +27,13 @@ if TYPE_CHECKING:
     from vidrestore.options import Input, RestoreOptions
 
 TASK, FAMILY = "sr", "vsr-transformer"
-DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-t-practical-x4", "clean": "vsr-transformer-c-x4"}
+DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-c-practical-x4", "clean": "vsr-transformer-c-x4"}
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
-WAITING_SHARE = (
-    4  # of the memory, for the frames that wait until all of their tiles are there: one part in so many
-)
+# of the memory, for the frames that wait until all of their tiles are there: one part in so many
+WAITING_SHARE = 4
 TILE_SHARE = 3  # of the memory, for what the network holds of one clip
 
 
@@ -45,8 +45,8 @@ class VsrRestorer:
     CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
-    scale, parallel, team = SCALE, 0, 4
-    needs_sigma = False
+    sees: Literal["rgb"] = "rgb"
+    team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.steady:
@@ -55,18 +55,26 @@ class VsrRestorer:
             )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
-        self.name, self.weights = model.card.name, model.card.sha256
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision
         self.budget = memory_for(self.device)
-        self.parallel = 0 if self.device.type == "cpu" else 1
-        self.radius = self.config.radius
-        self.overlap, self.clip = 2 * self.radius, KEPT + 2 * self.radius
+        overlap = 2 * self.config.radius
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=KEPT + overlap,
+            overlap=overlap,
+            radius=self.config.radius,
+            scale=SCALE,
+            parallel=0 if self.device.type == "cpu" else 1,
+        )
         self.tile, self.tile_overlap = (
             options.tile,
             OVERLAP if options.tile_overlap is None else options.tile_overlap,
         )
+        self.most_tiles = MOST_TILES  # at once
         self._lock = Lock()
         self._check_tiles()
 
@@ -74,12 +82,12 @@ class VsrRestorer:
         if self.config.local is None:
             if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
                 raise OptionError(
-                    f"{self.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave --tile and "
-                    "--tile-overlap out"
+                    f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
+                    "leave `tile` and `tile_overlap` out"
                 )
         elif self.tile is not None and self.tile % self.config.patch:
             raise OptionError(
-                f"tile must be a multiple of {self.config.patch} for {self.name}, got {self.tile}"
+                f"tile must be a multiple of {self.config.patch} for {self.facts.name}, got {self.tile}"
             )
 
     def clip_length(self, height: int, width: int) -> int:
@@ -87,12 +95,16 @@ class VsrRestorer:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         share = self.budget // WAITING_SHARE
         each = large + small if self._is_tiled(height, width) else small
-        return self.overlap + max(self.radius, min(KEPT, (share - self.overlap * small) // each))
+        overlap, radius = self.facts.overlap, self.facts.radius
+        return overlap + max(radius, min(KEPT, (share - overlap * small) // each))
+
+    def sample(self) -> None:
+        return None
 
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)
-        held = length - self.overlap if self._is_tiled(height, width) else 3
+        held = length - self.facts.overlap if self._is_tiled(height, width) else 3
         rows, columns = self.tile_size(height, width)
         network = rows * columns * pixel_memory(self.config) if self.config.local else RELEASED_MEMORY
         return 2 * length * small + held * large + network
@@ -115,12 +127,6 @@ class VsrRestorer:
             multiple=self.config.patch,
         )
 
-    def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
-    ) -> tuple[Tensor, ...]:
-        """All frames of a clip, ((T, 3, H, W),) in [0, 1], four times larger: ((T, 3, 4H, 4W),)."""
-        return (torch.stack(list(self.frames(clip[0], (0, len(clip[0])), precision=precision))),)
-
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
         height, width = clip.shape[-2:]
@@ -131,15 +137,29 @@ class VsrRestorer:
     def _enlarged(self, network: VsrTransformer, clip: Tensor, keep: Bounds) -> Iterator[Tensor]:
         if self.config.local is None:
             work = partial(released_windows, network, keep)
-            yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, RELEASED_BATCH)
+            batch = RELEASED_BATCH if self.device.type == "cpu" else self._tiles_at_once((SIDE, SIDE))
+            batch = min(batch, self.most_tiles)
+            yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, batch)
         elif self._is_tiled(*clip.shape[-2:]):
             whole = padded(clip, self.config.patch)
             size = self.tile_size(*clip.shape[-2:])
-            yield from apply_tiled(
-                partial(compact_window, network, keep), whole[None], size, self.tile_overlap, SCALE
-            )[0]
+            work, batch = partial(compact_window, network, keep), self._tiles_at_once(size)
+            yield from apply_tiled(work, whole[None], size, self.tile_overlap, SCALE, batch)[0]
         else:
-            yield from (frame[0] for frame in whole_frames(network, keep, padded(clip, self.config.patch)))
+            yield from (
+                frame[0] for frame in whole_frames(network, keep, padded(clip, self.config.patch)[:, None])
+            )
+
+    def _tiles_at_once(self, tile: tuple[int, int]) -> int:
+        each = (
+            pixel_memory(self.config) if self.config.local else RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
+        )
+        return min(self.most_tiles, tiles_for(self.device, tile, each))
+
+    def halve_batch(self) -> bool:
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
+        self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
+        return self.most_tiles < before
 
     def _network(self, precision: str) -> VsrTransformer:
         """The network in the number format asked for, made once."""
@@ -151,19 +171,19 @@ class VsrRestorer:
             return self.networks[dtype]
 
 
-def whole_frames(network: VsrTransformer, keep: Bounds, clip: Tensor) -> Iterator[Tensor]:
-    """Frames [first, stop) of a clip (T, 3, H, W) by a compact network that sees all of it: each (1, 3, 4H,
-    4W), float32.
+def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterator[Tensor]:
+    """Frames [first, stop) of clips (T, B, 3, H, W) by a compact network that sees all of them: each (B, 3,
+    4H, 4W), float32.
     """
-    restorer = VsrClip(network, clip[:, None])
+    restorer = VsrClip(network, clips)
     for at in range(*keep):
         with torch.inference_mode():
-            yield restorer.restore(range(len(clip)), at).float()
+            yield restorer.restore(range(len(clips)), at).float()
 
 
 def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tensor:
-    """The same for one tile (1, T, 3, h, w): all frames at once, (1, T', 3, 4h, 4w)."""
-    return torch.stack(list(whole_frames(network, keep, clips[0])), 1)
+    """The same for tiles (B, T, 3, h, w): all frames at once, (B, T', 3, 4h, 4w)."""
+    return torch.stack(list(whole_frames(network, keep, clips.transpose(0, 1))), 1)
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:

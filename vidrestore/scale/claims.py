@@ -25,8 +25,9 @@ from typing import Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
-from vidrestore.files.lease import heartbeat, holder_of, this_process, touch, try_lock
-from vidrestore.files.regular import MEGABYTE, create_new, open_descriptor, read_object
+from vidrestore.files.checked_json import read_object
+from vidrestore.files.lease import LONGEST, heartbeat, holder_of, this_process, touch, try_lock
+from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
@@ -73,7 +74,7 @@ class Claims:
         generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
         path = self.folder / f"{name}.{generation}.claim"
         try:
-            descriptor = create_new(path)
+            descriptor = create_new(path, private_mode(self.folder))
         except FileExistsError:
             return False
         except FileNotFoundError:
@@ -166,7 +167,7 @@ def bury(folder: Path, owner: str) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return read_object(path, limit=MEGABYTE)
+        return read_object(path, limit=LONGEST)
     except (OSError, ValueError):
         return {}
 

@@ -86,6 +86,12 @@ class Processes:
             del self._processes[worker]
             return f"(process {each.process.pid} on {self.devices[worker]}, {_end(each.process.exitcode)})"
 
+    def drop(self, worker: int) -> None:
+        if each := self._processes.pop(worker, None):
+            each.process.terminate()
+            each.process.join()
+            each.link.close()
+
     def stop(self) -> None:
         for each in self._processes.values():
             each.process.terminate()
@@ -101,9 +107,8 @@ def _end(code: int | None) -> str:
 
 def serve(link: Connection, shard: Shard) -> None:
     """Restore what is asked for, until nobody is there to ask."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes of a terminal; the one that asks ends the others
+    # Ctrl-C reaches all processes of a terminal; the one that asks ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     worker = Worker(shard)
     with suppress(EOFError, OSError):

@@ -22,8 +22,8 @@ CPUS = 4  # of each worker, in a cluster without GPUs
 
 
 class RayActors:
-    """Actors on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone), each
-    with a GPU, or `cpus` CPUs (`CPUS` unless given).
+    """Actors on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone, which
+    other machines can't reach), each with a GPU, or `cpus` CPUs (`CPUS` unless given).
 
     Raises OptionError if ray isn't installed or no cluster is at the address.
     """
@@ -77,6 +77,11 @@ class RayActors:
             return f"(on the cluster: {type(error).__name__})"
         return outcome
 
+    def drop(self, worker: int) -> None:
+        self._runs = {reference: each for reference, each in self._runs.items() if each != worker}
+        if (actor := self._actors.pop(worker, None)) is not None:
+            self.ray.kill(actor)
+
     def stop(self) -> None:
         for actor in self._actors.values():
             self.ray.kill(actor)
@@ -89,12 +94,23 @@ def _absolute(path: str | None) -> str | None:
     return os.path.abspath(path) if path is not None and os.path.exists(path) else path
 
 
+def stay_on_this_machine() -> None:
+    """Have a cluster that Ray starts here listen on the loopback interface only: who reaches its ports can
+    run code.
+
+    Ray has no other setting for it (2.60), and reads this one when it is imported.
+    """
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
 def _connected(address: str | None) -> Any:
+    if not (address or os.environ.get("RAY_ADDRESS")):
+        stay_on_this_machine()
     try:
         ray: Any = import_module("ray")
     except ImportError:
         raise OptionError(
-            '--engine ray needs ray, which is not installed; pip install "vidrestore[ray]"'
+            '`engine=ray` needs ray, which is not installed; pip install "vidrestore[ray]"'
         ) from None
     if not ray.is_initialized():
         try:

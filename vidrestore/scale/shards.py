@@ -84,12 +84,12 @@ def check_options(options: RestoreOptions) -> None:
     """Refuse what shards can't do together. Raises OptionError."""
     if options.overwrite:
         raise OptionError(
-            "--overwrite would let a shard that comes late begin anew what the others finished; remove the "
+            "`overwrite` would let a shard that comes late begin anew what the others finished; remove the "
             "output first"
         )
     if options.restart:
         raise OptionError(
-            "--restart would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
+            "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
             "they start"
         )
 
@@ -271,7 +271,18 @@ class _Sharded:
             if not wait:
                 return None
             time.sleep(leases.POLL)
+        if wait:
+            self._outlive_joiner()
         return self._joined or self.done_by_others()
+
+    def _outlive_joiner(self) -> None:
+        """Wait until whoever named the output has cleared up, or clear up in its place if it died there."""
+        with suppress(FileNotFoundError):
+            while named_output(self.folder) is not None:
+                if self.claims.take("join"):
+                    self.folder.remove()
+                    return
+                time.sleep(leases.POLL)
 
     def _begin(self) -> None:
         work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
@@ -279,7 +290,7 @@ class _Sharded:
         work.check_output()
 
     def is_named(self) -> bool:
-        """Is the output there, whoever joined it? What describes it is removed after what describes the job."""
+        """Return True if the output is there, whoever joined it: its record outlasts the job's."""
         return self.folder.output.exists() and (
             self.folder.read("job") is None or named_output(self.folder) is not None
         )

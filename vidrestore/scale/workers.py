@@ -7,6 +7,7 @@ removed and a new one begins.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,6 +27,7 @@ from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
 
 DEATHS = 3  # of workers at the same segment, after which it is not tried again
 LOOK = 0.5  # seconds between two looks at how far the workers are
+GRACE = 10.0  # seconds for workers to end once nothing is left; one whose machine is gone may never begin
 
 
 class WorkerError(VidRestoreError):
@@ -94,6 +96,9 @@ class Workers(Protocol):
     def ended(self, seconds: float) -> Iterable[Ended]:
         """Yield what has ended since, after at most so many seconds."""
 
+    def drop(self, worker: int) -> None:
+        """End one worker, at once, and forget what it was given."""
+
     def stop(self) -> None:
         """End all workers, at once."""
 
@@ -122,38 +127,59 @@ class _Turn:
 
     def __init__(self, workers: Workers, work: SegmentedWork, missing: list[Segment]) -> None:
         self.workers, self.work, self.missing = workers, work, missing
-        self.busy = set(range(min(workers.count, len(missing))))
+        self.all = set(range(min(workers.count, len(missing))))
+        self.busy = set[int]()
+        self.again = set[int]()  # those that may have found nothing because a dead one had claimed it
         self.deaths: Counter[int] = Counter()
         self.total = frame_count(missing)
         self.progress = FrameProgress(work.job.info.path, self.total, "restore", work.on_event)
 
     def run(self) -> None:
         self.work.folder.discard_unfinished()  # nobody is at work now
-        for worker in self.busy:
-            self.workers.give(worker, self.work.job.request)
+        for worker in sorted(self.all):
+            self._give(worker)
+        finished: float | None = None  # when nothing was left
         while self.busy:
             for ended in self.workers.ended(LOOK):
                 self._end(ended.worker, ended.outcome)
             self.progress.show(self._done())
             self.work.folder.beat()
+            if finished is None and not self._left():
+                finished = time.monotonic()
+            if finished is not None and time.monotonic() - finished > GRACE:
+                self._drop_busy()
+
+    def _give(self, worker: int) -> None:
+        self.again.discard(worker)
+        self.busy.add(worker)
+        self.workers.give(worker, self.work.job.request)
+
+    def _drop_busy(self) -> None:
+        for worker in sorted(self.busy):
+            self.workers.drop(worker)
+        self.busy.clear()
 
     def _end(self, worker: int, outcome: int | VidRestoreError | str) -> None:
         if isinstance(outcome, VidRestoreError):
             raise outcome
         self.busy.discard(worker)
+        left = self._left()
         if isinstance(outcome, int):
             self.work.retried_elsewhere += outcome
-        elif left := self._left():
+            if left and worker in self.again:
+                self._give(worker)
+        elif left:
             self._mourn(worker, outcome, left)
-            self.workers.give(worker, self.work.job.request)
-            self.busy.add(worker)
+            self.again |= self.busy
+            for each in sorted(self.all - self.busy):
+                self._give(each)
 
     def _left(self) -> list[Segment]:
         finished = set(self.work.folder.finished())
         return [segment for segment in self.missing if segment.number not in finished]
 
     def _mourn(self, worker: int, reason: str, left: list[Segment]) -> None:
-        """Remove the claims of a dead worker. Raises WorkerError if too many have died at the same segment."""
+        """Remove a dead worker's claims. Raises WorkerError if too many have died at the same segment."""
         claimed = bury(self.work.folder.path, str(worker + 1))
         first = next((segment for segment in left if claim_name(segment) in claimed), left[0])
         source = self.work.job.info.path

@@ -12,15 +12,17 @@ and metadata, each value a JSON text but for `format` and `version`:
 
     format        "vidrestore measurements"
     version       "1"; readers refuse any other
-    model         {"name", "sha256"}: the weights that hold the sensing matrix; the file that has this checksum recovers the film
+    model         {"name", "sha256"}: the weights that hold the sensing matrix; recovery needs the same file
     rate          M / N, the compressed sensing rate
     patch         side of a patch in pixels; N = patch * patch; patches lie side by side
-    planes        [[rows, columns], ...]: the patches of each plane; P counts them plane after plane, in reading order
+    planes        [[rows, columns], ...]: the patches of each plane; P counts them plane after plane, in
+                  reading order
     measurements  M
-    sigma, seed   standard deviation and seed of the Gaussian noise that was added to the measurements; sigma 0: none
+    sigma, seed   standard deviation and seed of the Gaussian noise added to the measurements; sigma 0: none
     source        the name of the file that was measured
     left_out      kinds of streams that the source had besides ("audio", ...)
-    video         size, pixel format, codec, time base, rates, aspect, rotation, colour, as in `media.probe.VideoInfo`; fractions are texts
+    video         size, pixel format, codec, time base, rates, aspect, rotation, colour,
+                  as in `media.probe.VideoInfo`; fractions are texts
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials, write_problem
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.probe import VideoInfo
@@ -106,7 +109,7 @@ class Measured:
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError or ValueError where something is missing or wrong."""
         keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
-        values = {key: json.loads(metadata[key]) for key in keys}
+        values = {key: parse_json(metadata[key]) for key in keys}
         planes = values.pop("planes")
         model = values.pop("model")
         values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
@@ -294,7 +297,7 @@ class MeasurementReader:
         if not 2 <= length <= _LARGEST_HEADER:
             raise self._foreign("it does not begin like one")
         try:
-            header = json.loads(self._file.read(length))
+            header = parse_json(self._file.read(length))
         except ValueError:
             raise self._foreign("its header can't be read") from None
         if not isinstance(header, dict):

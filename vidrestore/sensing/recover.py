@@ -28,7 +28,8 @@ from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
 from vidrestore.pipeline.chain import buffered
-from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES, all_finite, at_once
+from vidrestore.pipeline.clip_restorer import all_finite, at_once
+from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader
 from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
 from vidrestore.weights import Model, load_model
@@ -74,13 +75,13 @@ def recovering_model(source: str, measured: Measured, asked: str | None) -> Mode
         raise (
             error
             if asked
-            else CheckpointError(f"{made}, which can't be loaded here; name its file with --model ({error})")
+            else CheckpointError(f"{made}, which can't be loaded here; name its file with `model` ({error})")
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
             f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
             "that measured can recover: "
-            "name their file with --model"
+            "name their file with `model`"
         )
     return model
 
@@ -190,19 +191,17 @@ class Recoverer:
         ]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """(T, count, M) measurements of one plane -> its last frames (T', H, W), as many as there are times."""
+        """(T, count, M) measurements of one plane -> its last frames (T', H, W), one per entry of `times`."""
         patches = torch.empty(len(times), grid.count, grid.patch**2)
         for first in range(0, grid.count, CHUNK):
-            groups = measurements[:, first : first + CHUNK].transpose(
-                0, 1
-            )  # a group is a patch's place in all frames
+            # a group is a patch's place in all frames
+            groups = measurements[:, first : first + CHUNK].transpose(0, 1)
             patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
-                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} gave values that are "
-                "no numbers; the measurements "
-                "or the weights may be damaged (see `vidrestore weights verify`)"
+                f"frames at pts {times[0][0]} to {times[-1][0]}: {self.measured.model} produced NaN or "
+                "infinity; the measurements or the weights may be damaged (see `vidrestore weights verify`)"
             )
         return plane
 

@@ -44,9 +44,8 @@ from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWr
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
-HALF_LIMIT = (
-    60000.0  # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
-)
+# measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
+HALF_LIMIT = 60000.0
 WHITE = 256.0  # no sample is above it, whatever the depth
 
 Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
@@ -73,8 +72,8 @@ def sense(
     check_output(output, source, overwrite=chosen.overwrite)
     if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
         raise MediaError(
-            f"{output}: the output is the weights that measure, without which nothing is recovered; give -o "
-            "another name"
+            f"{output}: the output is the weights that measure, without which nothing is recovered; "
+            "give `output` another name"
         )
     model = sensing_model(chosen)
     with VideoReader(source) as reader:
@@ -94,7 +93,7 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: dict[s
 def _check_measurements_name(output: str) -> None:
     if not output.endswith(SUFFIX):
         raise MediaError(
-            f"{output}: measurements are written as {SUFFIX}; give -o a name such as film{SUFFIX}"
+            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as film{SUFFIX}"
         )
 
 
@@ -119,7 +118,7 @@ def sensing_model(options: SenseOptions) -> Model:
         if rate not in cards:
             known = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
             raise OptionError(
-                f"no weights for a rate of {options.rate:g}; there are: {known}. --model takes a file of "
+                f"no weights for a rate of {options.rate:g}; there are: {known}. `model` takes a file of "
                 "your own"
             )
         return load_model(cards[rate].name)
@@ -135,7 +134,7 @@ def sensing_model(options: SenseOptions) -> Model:
     if options.rate is not None and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}":
         raise OptionError(
             f"{options.model} measures at a rate of {measurements / pixels:.2g}, not {options.rate:g}; "
-            "leave --rate out"
+            "leave `rate` out"
         )
     return model
 

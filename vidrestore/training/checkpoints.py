@@ -28,10 +28,10 @@ def no_other(path: Path) -> Iterator[None]:
     try:
         lock = Lock(beside)
     except BusyError as error:
-        raise ConfigError(f"{path.name} in {error}, with --resume; or choose another --output") from error
+        raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
     except OSError as error:
         raise CheckpointError(
-            f"{beside}: can't be written ({error.strerror}); make room, or choose another --output"
+            f"{beside}: can't be written ({error.strerror}); make room, or choose another `output`"
         ) from error
     try:
         with heartbeat(lock.beat, BEAT):  # decoding all clips may take hours
@@ -54,7 +54,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         kept = "the one before is still there" if path.exists() else "there is none yet"
         raise CheckpointError(
             f"{path}: step {state['step']} can't be written ({told}); {kept}; make room, then go on with "
-            "--resume"
+            "`resume`"
         ) from error
 
 

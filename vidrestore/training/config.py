@@ -68,11 +68,8 @@ class DataConfig(FootageConfig):
 
     chroma_share: float = 0.2  # of groups
     match_share: float = 0.8  # of windows whose groups follow the motion; the others stay in place
-    strides: tuple[int, ...] = (
-        8,
-        12,
-        16,
-    )  # of the grids that patches are taken from, in pixels; one is drawn per window
+    # of the grids that patches are taken from, in pixels; one is drawn per window
+    strides: tuple[int, ...] = (8, 12, 16)
     groups_per_window: int = 280
     reuse: int = 6  # how often a group is trained on, each time with other noise, before it is replaced
     pool: int = 24_000  # groups in memory
@@ -106,9 +103,8 @@ class PairDataConfig(FootageConfig):
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
     frames: int = 1  # of a degraded clip, whose middle frame is restored; as many as the network sees
-    widest: int | None = (
-        None  # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
-    )
+    # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    widest: int | None = None
     untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
     combined: float = 0.08  # share of the others that have a second degradation
     recompressed: float = 0.3  # share of the others that are compressed at last, as files are
@@ -138,9 +134,8 @@ class ClipDataConfig(FootageConfig):
 
     frames: int = 5
     crop: int = 40  # side of the small crops in pixels
-    practical: bool = (
-        False  # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
-    )
+    # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
+    practical: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -242,9 +237,8 @@ class Schedule:
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 200
-    decay: float = (
-        0.4  # share of the steps over which the learning rate falls, as a half cosine, to the floor
-    )
+    # share of the steps over which the learning rate falls, as a half cosine, to the floor
+    decay: float = 0.4
     clip_norm: float = 1.0
     seed: int = 0
     precision: str = "bf16"
@@ -252,19 +246,14 @@ class Schedule:
     checkpoint_minutes: float = 3.0
     schedule: str = "cosine"
     floor: float | None = None  # the learning rate does not fall below; without, a cosine ends at 1 % of it
-    restarts: tuple[float, ...] = (
-        1.0,
-        1.0,
-        1.0,
-        1.0,
-    )  # half cosines of equal length, and the share of the rate that each begins at
+    # half cosines of equal length, and the share of the rate that each begins at
+    restarts: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
     patience: int = 5  # validations on a plateau until the rate is reduced
     factor: float = 0.3  # that it is reduced by
     # decay of the running average of the weights, which is what is judged and saved; 0: the network itself is
     average: float = 0.999
-    final: str = (
-        "last"  # what the weights are at the end: those of the last step, or the best of all validations
-    )
+    # what the weights are at the end: those of the last step, or the best of all validations
+    final: str = "last"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every", "patience"):
@@ -368,13 +357,8 @@ FAMILY_TASKS = {
     "spynet": ("flow",),
 }
 TASKS = ("denoise", "recover")
-TASK_OF = {
-    "haze": "dehaze",
-    "rain": "derain",
-    "snow": "desnow",
-    "blur": "deblur",
-    "noise": "denoise",
-}  # by degradation
+# by degradation
+TASK_OF = {"haze": "dehaze", "rain": "derain", "snow": "desnow", "blur": "deblur", "noise": "denoise"}
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 

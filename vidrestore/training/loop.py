@@ -112,14 +112,14 @@ def _go(
         resumes = run.checkpoint.exists()
         if resumes and not resume:
             raise ConfigError(
-                f"{run.checkpoint}: holds an earlier run; go on with --resume, choose another --output, or "
+                f"{run.checkpoint}: holds an earlier run; go on with `resume`, choose another `output`, or "
                 "remove it"
             )
         if resumes:
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(
-                f"{run.weights_path}: exists, without the checkpoint of its run; choose another --output, "
+                f"{run.weights_path}: exists, without the checkpoint of its run; choose another `output`, "
                 "or move it away"
             )
         else:
@@ -192,7 +192,7 @@ class Run:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{output}: can't be made a folder ({error.strerror}); choose another --output"
+                f"{output}: can't be made a folder ({error.strerror}); choose another `output`"
             ) from error
 
     @property
@@ -300,9 +300,8 @@ class Run:
 
     def _check_finite(self, loss: float) -> None:
         """ConfigError says where training diverged, and what there is to go on from."""
-        overflow = (
-            self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
-        )  # is dealt with by a smaller scale
+        # is dealt with by a smaller scale
+        overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
         if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
             return
         kept = (
@@ -405,12 +404,11 @@ class Run:
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
-            self.init = [
-                str(source) for source in sources_of(state.get("init"))
-            ]  # not in checkpoints of before it was kept
+            # not in checkpoints of before it was kept
+            self.init = [str(source) for source in sources_of(state.get("init"))]
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"{self.checkpoint}: is of another network than [model] describes; choose another --output"
+                f"{self.checkpoint}: is of another network than [model] describes; choose another `output`"
             ) from error
 
     def _check_same(self, earlier: dict[str, Any]) -> None:
@@ -429,7 +427,7 @@ class Run:
                 f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
             )
             raise ConfigError(
-                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another --output"
+                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another `output`"
             )
 
     def _is_default(self, name: str) -> bool:
@@ -462,7 +460,7 @@ class Run:
         return path
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
-        """A network of a step, in half precision, with how it was trained and the held-out figures of then."""
+        """Write a step's network in half precision, with its training and held-out metrics."""
         if not self.together.first:
             return
         config = self.config

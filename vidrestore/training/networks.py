@@ -135,7 +135,7 @@ def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Pa
             raise CheckpointError(
                 f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration "
                 "asks for"
-                f" {config.family} {full_model(config, network)}; change [model], or start without --init"
+                f" {config.family} {full_model(config, network)}; change [model], or start without `init`"
             )
         network.load_state_dict(network.state_dict() | taken)
 

@@ -30,9 +30,8 @@ from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrame
 from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Figures
 
-LOSS_POWER = (
-    1.3  # errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
-)
+# errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
+LOSS_POWER = 1.3
 CHUNK = 200  # groups that are judged at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
@@ -48,9 +47,8 @@ class Objective(Protocol):
 
     kept: tuple[str, ...]  # names in [training] that may not change
 
-    parameters: dict[
-        str, Any
-    ]  # for the card of the weights where the configuration doesn't say: what their task may ask of them
+    # for the card of the weights where the configuration doesn't say: what their task may ask of them
+    parameters: dict[str, Any]
 
     def measured(self, last: dict[str, Any]) -> dict[str, Any]:
         """The last point of the curve as the card has it."""
@@ -294,7 +292,7 @@ def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
 
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
-    """The objective that a configuration's data and training are for, for one process's share of the batches."""
+    """Return the objective of a configuration's data and training, for one process's share of batches."""
     data, settings = config.data, config.training
     if isinstance(settings, ClipTrainingConfig):
         return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
@@ -423,9 +421,8 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     spectra (MB-TaylorFormer V2).
     """
     error = restored - clean
-    spectrum = torch.view_as_real(
-        torch.fft.fft2(error)
-    )  # a difference of spectra is the spectrum of the difference
+    # a difference of spectra is the spectrum of the difference
+    spectrum = torch.view_as_real(torch.fft.fft2(error))
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 

@@ -92,7 +92,7 @@ def _among_others() -> Iterator[None]:
     except RuntimeError as error:
         raise LostError(
             f"another process of this training has ended ({error}); look for what it said, and go on with "
-            "--resume"
+            "`resume`"
         ) from error
 
 

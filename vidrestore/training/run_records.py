@@ -17,6 +17,7 @@ from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_descriptor
 from vidrestore.training.training_events import Began, Event, Stepped, Validated
 
@@ -49,9 +50,8 @@ class StepLog:
     def _begin(self, step: int) -> None:
         with _writing(self.path):
             descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
-            self._stream = os.fdopen(
-                descriptor, "r+b", buffering=0
-            )  # a line is there as soon as it is written
+            # a line is there as soon as it is written
+            self._stream = os.fdopen(descriptor, "r+b", buffering=0)
             end = self._read(step)
             self._stream.truncate(end)
             self._stream.seek(end)
@@ -138,7 +138,7 @@ def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float],
 def _values(line: bytes) -> dict[str, Any] | None:
     """Of one line of a log; None for one that was broken off."""
     try:
-        values = json.loads(line) if line.endswith(b"\n") else None
+        values = parse_json(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
     return values if isinstance(values, dict) and {"step", "loss"} <= values.keys() else None
@@ -152,5 +152,5 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         told = error.strerror or error
         raise CheckpointError(
-            f"{path}: can't be written ({told}); free some space or remove it, and go on with --resume"
+            f"{path}: can't be written ({told}); free some space or remove it, and go on with `resume`"
         ) from error

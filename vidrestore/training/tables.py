@@ -14,9 +14,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vidrestore.errors import ConfigError, OptionError
 
 T = TypeVar("T")
-DEEPEST = (
-    16  # parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
-)
+# parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+DEEPEST = 16
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
@@ -58,14 +57,14 @@ def with_settings(
         key, equals, text = setting.partition("=")
         section, dot, name = key.strip().rpartition(".")
         if not equals or not name:
-            raise OptionError(f"--set {setting}: expected KEY=VALUE, as in training.steps=1000")
+            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in training.steps=1000")
         if dot and section not in sections:
             raise OptionError(
-                f"--set {setting}: no section {section!r}; there are: {known_names(section, sections)}"
+                f"`settings={setting}`: no section {section!r}; there are: {known_names(section, sections)}"
             )
         if not dot and name in sections:
             raise OptionError(
-                f"--set {setting}: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
+                f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
             )
         table = content.setdefault(section, {}) if dot else content
         if isinstance(table, dict):  # else the file is wrong, which is said when it is checked
@@ -88,10 +87,9 @@ def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
     if type(values) is not dict:
         raise ConfigError(f"{where} must be a table, found {values!r}")
     types = get_type_hints(kind)
-    hints = {item.name: types[item.name] for item in fields(kind) if item.name not in given}  # type: ignore[arg-type]
-    required = {
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    }  # type: ignore[arg-type]
+    items = fields(kind)  # type: ignore[arg-type]
+    hints = {item.name: types[item.name] for item in items if item.name not in given}
+    required = {item.name for item in items if item.default is MISSING and item.default_factory is MISSING}
     if unknown := sorted(values.keys() - hints.keys()):
         raise ConfigError(
             f"{where}: unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], hints)}"
@@ -114,7 +112,7 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     if isinstance(kind, UnionType) and str in get_args(kind):  # one, or a list of several
         kind = next(each for each in get_args(kind) if (each is str) != _listed(value))
     if isinstance(value, Typed):
-        value, where = _meant(value, kind), f"--set {value.key}"
+        value, where = _meant(value, kind), f"`settings={value.key}`"
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where} must be a list, found {value!r}")
@@ -155,9 +153,8 @@ def _meant(typed: Typed, kind: Any) -> Any:
         found: Any = tomllib.loads(f"value = {typed}")["value"]
     except tomllib.TOMLDecodeError:
         return str(typed)
-    return (
-        found if kind is not str or isinstance(found, str) else str(typed)
-    )  # a string may look like a number
+    # a string may look like a number
+    return found if kind is not str or isinstance(found, str) else str(typed)
 
 
 def toml(tables: Mapping[str, Any]) -> str:

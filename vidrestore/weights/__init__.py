@@ -1,7 +1,7 @@
 """Trained weights: what there is, loading it strictly, fetching more, bringing in other people's.
 
-    model = load_model("dust-denoise")          # a name of the manifest, a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
-    model.network, model.card                   # an nn.Module in evaluation mode; what it is
+    model = load_model("dust-denoise")  # or a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
+    model.network, model.card           # an nn.Module in evaluation mode; what it is
 
 Importing this package loads no torch.
 """

@@ -52,10 +52,10 @@ def add_weights(
     )
     cards = read_manifest(folder)
     if missing := [key for key in ("data", "command") if not card.training.get(key)]:
-        raise CheckpointError(f"{source}: does not say how it was trained; give --{' and --'.join(missing)}")
+        raise CheckpointError(f"{source}: does not say how it was trained; give `{'` and `'.join(missing)}`")
     if name in cards and not overwrite:
         raise CheckpointError(
-            f"{folder / 'manifest.json'}: has {name!r} already; --overwrite where the new weights are "
+            f"{folder / 'manifest.json'}: has {name!r} already; `overwrite` where the new weights are "
             "measured to be better"
         )
     cards[name] = read_entry(card.to_entry(), str(source))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import check_regular, parse_object
+from vidrestore.files.checked_json import parse_json, parse_object
+from vidrestore.files.regular import check_regular
 from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
         )
     try:
         config = parse_object(metadata["config"])
-        known = {key: json.loads(metadata[key]) for key in _CARD_KEYS if key in metadata}
-    except (ValueError, RecursionError) as error:
+        known = {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}
+    except ValueError as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
     for key, value in ({"config": config} | known).items():
         check_value(key, value, f"{path}, metadata")

@@ -102,6 +102,9 @@ def _check_or_remove(path: Path, card: Card) -> None:
     try:
         check_file(path, card)
     except CheckpointError:
-        path.resolve().unlink(missing_ok=True)
+        stored = path.resolve()  # in REPOSITORY/blobs, behind a link in REPOSITORY/snapshots/COMMIT
+        repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
+        if stored.is_relative_to(repository.resolve()):  # else a link that the hub's client did not make
+            stored.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise

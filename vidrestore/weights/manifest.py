@@ -22,7 +22,8 @@ from typing import Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import LARGEST_JOB, open_regular, read_limited
+from vidrestore.files.checked_json import parse_json
+from vidrestore.files.regular import MEGABYTE, open_regular, read_limited
 
 MANIFEST_VERSION = 1
 PACKAGE = Path(__file__).parents[1]
@@ -67,10 +68,10 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
     """
     path = (folder or weights_folder()) / "manifest.json"
     try:
-        document = json.loads(read_limited(path, LARGEST_JOB, follow=True))
+        document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no manifest; install vidrestore again") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
     if (
         not isinstance(document, dict)

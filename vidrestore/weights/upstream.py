@@ -27,6 +27,7 @@ from vidrestore.weights.manifest import Card
 if TYPE_CHECKING:
     from torch import Tensor
 
+# under which trainers put the tensors
 _WRAPPERS = (
     "state_dict",
     "model_state_dict",
@@ -34,10 +35,9 @@ _WRAPPERS = (
     "network",
     "params_ema",
     "params",
-)  # under which trainers put the tensors
-_PREFIXES = re.compile(
-    r"^(module\.|_orig_mod\.|model\.)+"
-)  # what DataParallel, torch.compile and Lightning put before each name
+)
+# what DataParallel, torch.compile and Lightning put before each name
+_PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
 
 # Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the
 # config that it is given.

@@ -33,16 +33,12 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
-OPPONENT = (
-    (1 / 3, 1 / 3, 1 / 3),
-    (1 / 2, 0.0, -1 / 2),
-    (1 / 4, -1 / 2, 1 / 4),
-)  # rows of R, G, B; each of range 1
+# rows of R, G, B; each of range 1
+OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))
 MIDDLE = (0.0, 127.5, 127.5)
 
-Denoiser = Callable[
-    [Tensor, float], Iterator[Tensor]
-]  # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+# (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
+Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
 
 def fits(contestant: Contestant, table: Table, column: str) -> bool:
@@ -123,7 +119,7 @@ def through_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> It
     sigmas = tuple(sigma * length for length in opponent.norm(dim=1).tolist())
 
     def clips() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
-        for bounds in clip_bounds(len(noisy), [], restorer.clip, restorer.overlap):
+        for bounds in clip_bounds(len(noisy), [], restorer.facts.clip, restorer.facts.overlap):
             restored = restorer.restore(planes[slice(*bounds)].unbind(1), sigmas)
             yield bounds, list(zip(*restored, strict=True))
 

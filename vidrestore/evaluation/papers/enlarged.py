@@ -31,9 +31,8 @@ from vidrestore.restorers.vsr_restorer import VsrRestorer
 CHANNELS = {"RGB": rgb_figures, "Y": luma_figures}
 HELD = 16  # enlarged frames at once
 
-Enlarger = Callable[
-    [Tensor, tuple[int, ...]], Iterator[Tensor]
-]  # a clip and the numbers of frames of it to those frames enlarged
+# a clip and the numbers of frames of it to those frames enlarged
+Enlarger = Callable[[Tensor, tuple[int, ...]], Iterator[Tensor]]
 
 
 def judge(

@@ -91,12 +91,11 @@ class Algorithm1(RecoverySystem):
     def __init__(self, config: Algorithm1Config) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
-        self.dictionary = nn.Parameter(
-            dct_dictionary(config.patch, config.atoms), requires_grad=False
-        )  # D (N, K)
+        # D (N, K)
+        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. Products are never in 16 bits: the iterations would add up their rounding."""
+        """See `RecoverySystem.at`. Products are never in 16 bits: iterations would accumulate rounding."""
         config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2
         return lambda measurements: recover(

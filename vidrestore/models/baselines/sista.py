@@ -59,12 +59,11 @@ class Sista(RecoverySystem):
     def __init__(self, config: SistaConfig) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
-        self.dictionary = nn.Parameter(
-            dct_dictionary(config.patch, config.atoms), requires_grad=False
-        )  # D (N, K)
+        # D (N, K)
+        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. Products are never in 16 bits: the iterations would add up their rounding."""
+        """See `RecoverySystem.at`. Products are never in 16 bits: iterations would accumulate rounding."""
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))

@@ -23,9 +23,8 @@ from vidrestore.models.baselines.recovery import WHITE, RecoverySystem
 from vidrestore.models.dust import check_measurements
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
-LONGEST = (
-    10_000.0  # over which the slowest sinusoid of the positions turns by one radian (Vaswani et al. 2017)
-)
+# over which the slowest sinusoid of the positions turns by one radian (Vaswani et al. 2017)
+LONGEST = 10_000.0
 
 
 @dataclass(frozen=True)

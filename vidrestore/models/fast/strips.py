@@ -8,11 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CPU_STRIP = (
-    2**20
-    # values per thread in the widest map of a strip (4 MB in float32): best of 2^17 to 2^21 on a core with 1 MB
-    # of its own
-)
+# values per thread in the widest map of a strip (4 MB in float32): best of 2^17 to 2^21 on a core with 1 MB
+# of its own
+CPU_STRIP = 2**20
 GPU_STRIP = 2**28  # there a strip only bounds memory
 
 Span = tuple[int, int]
@@ -25,7 +23,7 @@ def spans(height: int, rows: int) -> list[Span]:
 
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
-    """Strips of (B, C, H, W) maps, of `least` rows or more, of which something `channels` wide is to be made."""
+    """Return strips of (B, C, H, W) maps, of at least `least` rows, for work that is `channels` wide."""
     budget = CPU_STRIP * torch.get_num_threads() if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 

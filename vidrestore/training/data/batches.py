@@ -1,7 +1,8 @@
-"""Batches in the order of the steps, made by this process or, ahead of time, by others: the same either way."""
+"""Batches in the order of the steps, made by this process or ahead of time by others, with equal content."""
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
@@ -61,20 +62,30 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
     """
     if not workers:
         return (make(number) for number in numbers)
-    results = iter(
-        DataLoader(
-            _Made(make),
-            batch_size=None,
-            sampler=numbers,
-            num_workers=workers,
-            prefetch_factor=WAITING,
-            collate_fn=_as_it_is,
-            worker_init_fn=_leave_signals,
-            # a fork would carry over locks of threads that are not there any more
-            multiprocessing_context="spawn",
-        )
+    _check_shared_memory()
+    loader = DataLoader(
+        _Made(make),
+        batch_size=None,
+        sampler=numbers,
+        num_workers=workers,
+        prefetch_factor=WAITING,
+        collate_fn=_as_it_is,
+        worker_init_fn=_leave_signals,
+        # a fork would carry over locks of threads that are not there any more
+        multiprocessing_context="spawn",
     )
-    return _ending(results)
+    return _ending(iter(loader))
+
+
+def _check_shared_memory() -> None:
+    """Processes need semaphores, which lie there; DataLoader without them leaves half an object behind."""
+    try:
+        multiprocessing.get_context("spawn").Lock()
+    except OSError as error:
+        raise WorkerError(
+            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
+            "/dev/shm on Linux: have it mounted, or give `workers=0`"
+        ) from error
 
 
 def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
@@ -82,9 +93,8 @@ def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
         for result in results:
             yield _given(result)
     finally:
-        end = getattr(
-            results, "_shutdown_workers", None
-        )  # private; without, they end once no traceback holds `results`
+        # private; without, they end once no traceback holds `results`
+        end = getattr(results, "_shutdown_workers", None)
         if end:
             end()
 
@@ -136,6 +146,6 @@ def workers_watched() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
             raise
         raise WorkerError(
-            f"a process that makes batches has ended ({error}); go on with --resume, and fewer --workers "
+            f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
             "where memory ran out"
         ) from error

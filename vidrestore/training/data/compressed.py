@@ -11,10 +11,8 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
 
-ENCODED = (
-    PixelFormat("yuv420p", "yuv", 8, 1, 1),
-    ColourTags(matrix=6, range=1, chroma_location=1),
-)  # what is handed to the encoder
+# what is handed to the encoder
+ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
 CRF = (16.0, 36.0)
 PRESETS = ("superfast", "veryfast")
 PICTURES_SHARE = 0.25  # of compressed clips that are Motion JPEG; the others are H.264

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import ABANDONED, replacing
+from vidrestore.files.checked_json import parse_json
+from vidrestore.files.lease import is_own
 from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]
@@ -45,9 +48,11 @@ class Decoded:
         """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
         process only.
 
-        Raises FileNotFoundError where another run has made room for files of its own meanwhile.
+        Raises FileNotFoundError where another run has made room for files of its own meanwhile, or another
+        user has put a file there.
         """
-        mapped = torch.from_numpy(np.memmap(self.path, np.uint8, "c", offset=HEADER))
+        with _own(self.path) as stream:
+            mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
         parts = mapped.split([math.prod(shape) for shape in self.shapes])
         return tuple(part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
 
@@ -62,7 +67,7 @@ def user_cache_folder() -> Path:
 
 
 class DecodedFiles:
-    """A folder of decoded clips of at most `limit` bytes. Raises ConfigError for a folder that can't be made."""
+    """A folder of at most `limit` bytes of decoded clips. Raises ConfigError if it can't be created."""
 
     def __init__(self, folder: Path, limit: int = CACHE_BYTES) -> None:
         self.folder, self.limit = folder, limit
@@ -71,7 +76,7 @@ class DecodedFiles:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{folder}: can't be made a folder ({error.strerror}); choose another --cache"
+                f"{folder}: can't be made a folder ({error.strerror}); choose another `cache`"
             ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
@@ -88,7 +93,7 @@ class DecodedFiles:
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
-                f"{self.folder}: lies within the data in {source.parent}; choose another --cache"
+                f"{self.folder}: lies within the data in {source.parent}; choose another `cache`"
             )
         path = (
             self.folder
@@ -169,8 +174,8 @@ class DecodedFiles:
 def _opened(path: Path) -> Decoded | None:
     """A file that is there and whole; it counts as used now."""
     try:
-        with open_regular(path) as stream:
-            header = json.loads(stream.read(HEADER))
+        with _own(path) as stream:
+            header = parse_json(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
         if path.stat().st_size != size or _hash_of(path, skip=HEADER) != header["sha256"]:
@@ -180,6 +185,15 @@ def _opened(path: Path) -> Decoded | None:
     with suppress(OSError):
         os.utime(path)
     return Decoded(path, shapes)
+
+
+def _own(path: Path) -> BinaryIO:
+    """Open a file of this user: what others put into the folder has a hash, too, but of other pictures."""
+    stream = open_regular(path)
+    if is_own(os.fstat(stream.fileno()), path.parent):
+        return stream
+    stream.close()
+    raise FileNotFoundError(f"{path}: belongs to another user")
 
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:

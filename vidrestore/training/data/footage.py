@@ -33,10 +33,8 @@ CACHE_BYTES = 1_500_000_000
 SHOT = (LARGEST_CROP, 384)  # height and width of what the camera sees of a photo
 TRIES = 30  # clips that are drawn until one is large enough
 SNAPSHOTS = 0.5  # of single frames that are drawn from photos: not filmed
-FILMED = (
-    PixelFormat("yuv420p", "yuv", 8, 1, 1),
-    ColourTags(matrix=6, range=1, chroma_location=2),
-)  # what a filmed photo comes as
+# what a filmed photo comes as
+FILMED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
 
 
 class Footage:
@@ -260,13 +258,12 @@ def decode_clip(path: Path) -> Window:
         layout = reader.info.video.format
         for frame in reader.frames():
             planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
-            frames.append(
-                [plane.round().clamp(0, 255).to(torch.uint8) for plane in planes]
-            )  # at once: floats take four times as much
+            # at once: floats take four times as much
+            frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])
     if reader.damage.found:
         raise MediaError(
             f"{path}: {reader.damage.summary()}; take the clip out of the folder, or out of a training with "
-            "--skip-bad"
+            "`skip_bad`"
         )
     if not frames:
         raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")

@@ -1,4 +1,4 @@
-"""Groups of clean patches to train on, chosen as the denoiser will choose them: by matching in noisy video."""
+"""Groups of clean patches to train on, chosen as the denoiser chooses them: by matching in noisy video."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _white(clean: Planes, draw: np.random.Generator) -> Noisy:
 
 
 def _coloured(clean: Planes, draw: np.random.Generator) -> Planes:
-    """Each plane's own strength, coarseness and curve over brightness; of either chroma plane the same kind."""
+    """Draw strength, coarseness and curve over brightness per plane; both chroma planes share one kind."""
     luma, chroma = log_uniform(draw, LUMA), log_uniform(draw, CHROMA)
     strengths, shapes = (luma, chroma, chroma), [_shape(draw, 0.6), _shape(draw, 1.2)]
     curve = _curve(draw)

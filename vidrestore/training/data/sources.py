@@ -61,7 +61,7 @@ class Reading:
     def __post_init__(self) -> None:
         if self.skip_bad and self.cache is None:
             raise OptionError(
-                "damaged files are found when the cache is made: --skip-bad needs one, so --cache-gb above 0"
+                "damaged files are found when the cache is made: `skip_bad` needs one, so `cache_gb` above 0"
             )
 
 

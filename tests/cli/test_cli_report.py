@@ -1,0 +1,117 @@
+"""`--report`, and `eval --reference`: pages and figures through the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from eval_command import run as run_eval
+from sample_videos import write_video
+
+from vidrestore.cli import main
+from vidrestore.evaluation.report import chosen_places
+from vidrestore.jobs.job import Summary
+from vidrestore.pipeline.plan import Scene
+from vidrestore.restorers.base import TASKS
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    write_video(tmp_path / "film.mkv", 12, size=(96, 80))
+    return tmp_path / "film.mkv"
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def result_of(page: Path) -> dict:
+    text = page.read_text(encoding="utf-8")
+    assert "http:" not in text.replace("http://www.w3.org", "") and "https:" not in text
+    return json.loads(re.search(r'id="result">(.*?)</script>', text, re.S)[1])
+
+
+def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(film: Path) -> None:
+    page = film.with_name("page.html")
+    assert run(film, "--lossless", "--sigma", "5", "--report", page) == 0
+    found = result_of(page)
+    (row,) = found["rows"]
+    assert {"noise", "flicker", "bitrate"} <= set(row["measured"]) and row["reference"].keys() == row[
+        "measured"
+    ].keys()
+    assert row["measured"]["noise"] == row["reference"]["noise"]  # the model changes nothing
+    assert any("sigma 5" in line and "lossless=True" in line for line in found["protocol"])
+    text = page.read_text(encoding="utf-8")
+    assert text.count('<section class="comparison">') >= 3 and 'name="viewport"' in text
+
+
+def test_a_report_of_a_part_shows_the_frames_of_that_part(film: Path) -> None:
+    page = film.with_name("page.html")
+    assert run(film, "--lossless", "--start", "0.2", "--report", page) == 0
+    pictures = re.search(r'id="pictures">(.*?)</script>', page.read_text(encoding="utf-8"), re.S)
+    first = re.findall(r'data-picture="(\w+)"', page.read_text(encoding="utf-8"))[:2]
+    assert pictures and first[0] == first[1]  # before and after are one picture: nothing was changed
+
+
+def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(film, "--lossless") == 0
+    assert run(film, "--lossless", "--report", film.with_name("later.html")) == 0
+    assert film.with_name("later.html").exists()
+    write_video(film.with_name("other.mkv"), 3)
+    assert run(film, film.with_name("other.mkv"), "--report", film.with_name("x.html")) == 2
+    assert "several inputs need a folder" in capsys.readouterr().err
+    pages = film.with_name("pages")
+    pages.mkdir()
+    assert run(film, film.with_name("other.mkv"), "--lossless", "--report", pages) == 0
+    assert sorted(path.name for path in pages.iterdir()) == [
+        "film.denoised.mkv.html",
+        "other.denoised.mkv.html",
+    ]
+
+
+@pytest.mark.parametrize("other", [("--preview", "1s"), ("--dry-run",), ("-o", "-")])
+def test_a_report_needs_a_finished_file(
+    film: Path, other: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(film, "--report", film.with_name("page.html"), *other) == 2
+    assert "--report looks at a finished file" in capsys.readouterr().err
+
+
+def test_the_longest_scenes_are_shown() -> None:
+    scenes = tuple(
+        Scene(first, stop, (1.0,))
+        for first, stop in [(0, 2), (2, 40), (40, 45), (45, 90), (90, 130), (130, 160)]
+    )
+    assert chosen_places(Summary("a", "b", 160, 1.0, scenes)) == [21, 67, 110, 145]
+    assert chosen_places(Summary("a", "b", 1, 1.0)) == [0]
+
+
+def test_videos_are_compared_with_a_reference_frame_by_frame(film: Path, tmp_path: Path) -> None:
+    assert run(film, "-o", tmp_path / "lossy.mkv", "--encoder", "libx264", "--crf", "40") == 0
+    page, values = tmp_path / "page.html", tmp_path / "values.json"
+    assert run_eval(tmp_path / "lossy.mkv", "--reference", film, "--html", page, "--json", values) == 0
+    (row,) = json.loads(values.read_text())["rows"]
+    assert row["count"] == 12 and 10 < row["measured"]["psnr"] < 45 and 0.2 < row["measured"]["ssim"] < 1
+    assert len(result_of(page)["clips"][0]["frames"]["psnr"]) == 12
+
+
+def test_videos_of_other_sizes_or_lengths_are_not_compared(
+    film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "short.mkv", 5, size=(96, 80))
+    write_video(tmp_path / "small.mkv", 12)
+    assert run_eval(tmp_path / "short.mkv", "--reference", film) == 1
+    assert "short.mkv: ends after 5 frames, the other video goes on" in capsys.readouterr().err
+    assert run_eval(tmp_path / "small.mkv", "--reference", film) == 1
+    assert "small.mkv: 64x48, but film.mkv is 96x80" in capsys.readouterr().err

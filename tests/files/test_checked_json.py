@@ -1,0 +1,131 @@
+"""JSON that others may have written is small, not deep, and of the expected types, or one line says what is
+wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import pytest
+
+from vidrestore.files.checked_json import (
+    COUNT,
+    DEEPEST,
+    Row,
+    check_types,
+    parse_json,
+    parse_object,
+    read_object,
+)
+from vidrestore.pipeline.plan import MOST_FRAMES, Clip, Timeline
+
+SCHEMA = {"name": str, "times": [COUNT], "clips": [Row(COUNT, [float])], "said": (str, NoneType)}
+RIGHT = {"name": "a", "times": [0, 1], "clips": [[0, [0.5, 1]], [1, []]], "said": None}
+
+
+def test_what_is_as_expected_passes_and_more_does_no_harm() -> None:
+    assert parse_object(json.dumps(RIGHT | {"more": {}}), SCHEMA)["clips"] == RIGHT["clips"]
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"name": 1}, "name has the wrong type int"),
+        ({"times": [0, "1"]}, "times.1 has the wrong type str"),
+        ({"times": [0, True]}, "times.1 has the wrong type bool"),
+        ({"times": [-1]}, "times.0 is -1, expected at least 0"),
+        ({"times": [1 << 70]}, "times.0 is far too large"),
+        ({"times": {}}, "times has the wrong type dict"),
+        ({"clips": [[0]]}, "clips.0 has the wrong type list"),
+        ({"clips": [[0, [float("nan")]]]}, "clips.0.1.0 is no finite number"),
+        ({"clips": [[0, [10**400]]]}, "clips.0.1.0 is no finite number"),
+        ({"clips": [[0, [True]]]}, "clips.0.1.0 has the wrong type bool"),
+        ({"said": 5}, "said has the wrong type int"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named_with_its_place(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}"):
+        parse_object(json.dumps(RIGHT | change), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "depth, fine", [(DEEPEST, True), (DEEPEST + 1, False), (900, False), (100_000, False)]
+)
+@pytest.mark.parametrize("opens, closes", [("[", "]"), ('{"a":', "}")])
+def test_only_so_deep(depth: int, fine: bool, opens: str, closes: str) -> None:
+    content = opens * depth + ("" if opens == "[" else "1") + closes * depth
+    if fine:
+        parse_json(content)
+    else:
+        with pytest.raises(ValueError, match="too deep"):
+            parse_json(content)
+
+
+def test_only_so_large(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"[" * (1 << 20 | 1))
+    with pytest.raises(OSError, match="larger than 1 MB"):
+        read_object(tmp_path / "a.json")
+
+
+# The plan
+
+
+def plan(**changes: Any) -> dict[str, Any]:
+    timeline = Timeline(4, 1, cuts=[3], clips=[Clip(0, 3, (1.0,)), Clip(3, 5, (2.0,))])
+    timeline.pts.extend(range(5))
+    timeline.durations.extend([1] * 5)
+    return json.loads(json.dumps(timeline.to_compact())) | changes
+
+
+def times(raw: bytes) -> str:
+    return b64encode(zlib.compress(raw, 9)).decode()
+
+
+def test_a_plan_comes_back_as_it_was() -> None:
+    again = Timeline.from_compact(plan())
+    assert again.pts.tolist() == [0, 1, 2, 3, 4] and again.clips[1] == Clip(3, 5, (2.0,))
+    assert json.loads(json.dumps(again.to_compact())) == plan()
+
+
+BOMB = times(bytes(8 * MOST_FRAMES + 8))  # 134 MB in 130 KB
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pts": BOMB},
+        {"pts": times(bytes(8 * 5))[:-8]},
+        {"pts": times(bytes(7))},
+        {"pts": times(bytes(8 * 4))},
+        {"pts": "é"},
+        {"pts": "not base64!"},
+        {"clips": []},
+        {"clips": [[0, 3, [1.0], []], [3, 6, [1.0], []]]},
+        {"clips": [[0, 3, [1.0], []], [4, 5, [1.0], []]]},
+        {"clips": [[0, 5, [1.0], []], [3, 5, [1.0], []]]},
+        {"clips": [[0, 3, [1.0], []], [3, 5, [], []]]},
+        {"clips": [[0, 5, [-1.0], []]]},
+        {"clips": [[0, 5, 1.0, []]]},
+        {"cuts": [0]},
+        {"cuts": [3, 3]},
+        {"cuts": [9]},
+        {"length": 0},
+        {"version": "2"},
+        {"durations": 5},
+    ],
+    ids=lambda changes: "bomb" if changes.get("pts") == BOMB else str(changes)[:60],
+)
+def test_a_plan_that_does_not_hold_together_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="."):
+        Timeline.from_compact(plan(**changes))
+
+
+def test_a_schema_holds_for_the_top_too() -> None:
+    with pytest.raises(ValueError, match="it has the wrong type int"):
+        check_types(5, {})

@@ -1,0 +1,158 @@
+"""Another user of the machine, who may write to the same folder, plants what he likes: nobody's file is
+touched, and no work of his is taken for ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sample_videos import write_video
+
+import vidrestore
+from vidrestore.errors import MediaError
+from vidrestore.files.atomic import Partial
+from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.scale.claims import Claims
+from vidrestore.training.data.decoded import HEADER, DecodedFiles
+
+NOBODY = 65534
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("setpriv"),
+    reason="needs root and setpriv, to be another user",
+)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody can write to, with a video and a file that nobody may change."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        write_video(folder / "in.mkv", 12, size=(64, 48))
+        (folder / "victim").write_text("precious")
+        (folder / "victim").chmod(0o600)
+        yield folder
+
+
+def other(folder: Path, script: str, group: int = NOBODY) -> bool:
+    """Run shell commands in a folder as another user, of our group if it is 0; True if they succeed."""
+    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={group}", "--clear-groups", "sh", "-ec", script]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+def restore(folder: Path, **options: Any) -> vidrestore.Summary:
+    lossless = vidrestore.EncoderOptions(lossless=True)
+    chosen = {"encoder": lossless, "segment_frames": 4, "device": "cpu", "threads": 1} | options
+    return vidrestore.restore(folder / "in.mkv", folder / "out.mkv", task="<identity>", **chosen)
+
+
+def untouched(folder: Path) -> bool:
+    return (folder / "victim").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "script, said",
+    [
+        ("mkdir -m 777 WORK; ln -s ../victim WORK/lock", "belongs to another user"),
+        ("mkdir -m 777 WORK; ln -s ../victim WORK/000000.segment", "belongs to another user"),
+        ("mkdir -m 777 WORK; mkfifo WORK/job.json", "belongs to another user"),
+        ("mkdir theirs; ln -s theirs WORK", "not a folder"),
+        ("ln -s victim WORK", "not a folder"),
+        ("mkfifo WORK", "not a folder"),
+    ],
+)
+def test_a_planted_work_folder_is_refused(shared: Path, script: str, said: str) -> None:
+    assert other(shared, script.replace("WORK", "out.mkv.vidrestore"))
+    with pytest.raises(MediaError, match=rf"out.mkv.vidrestore: {said}"):
+        restore(shared)
+    assert untouched(shared) and not (shared / "out.mkv").exists()
+
+
+@pytest.mark.parametrize("plant", ["ln -s victim", "ln -s nowhere", "mkfifo", "touch"])
+def test_planted_partial_files_are_neither_written_to_nor_removed(shared: Path, plant: str) -> None:
+    partial = Partial(shared / "out.mkv")
+    partial.discard()
+    assert other(shared, f"{plant} {partial.path.name}")
+    assert restore(shared).frames == 12
+    assert untouched(shared) and os.path.lexists(partial.path) and not (shared / "nowhere").exists()
+
+
+@pytest.mark.parametrize("plant", ["ln -s victim out.mkv", "ln -s nowhere out.mkv"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_planted_output_is_not_written_through(shared: Path, plant: str, overwrite: bool) -> None:
+    assert other(shared, plant)
+    with pytest.raises(MediaError, match="already exists|a link to (victim|nowhere), and nothing is written"):
+        restore(shared, overwrite=overwrite)
+    assert untouched(shared) and not (shared / "nowhere").exists()
+
+
+def test_a_work_folder_of_ours_is_closed_to_others(shared: Path) -> None:
+    folder = WorkFolder(str(shared / "out.mkv"))
+    with folder.locked():
+        folder.write("named", {})
+        for script in ("ls WORK", "touch WORK/000000.segment", "cat WORK/named.json", "echo > WORK/lock"):
+            assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
+
+
+@pytest.mark.parametrize(
+    "make, group, fine",
+    [
+        ("mkdir -m 2770 WORK", 0, True),
+        ("mkdir -m 2777 WORK", 0, False),
+        ("mkdir -m 2700 WORK", 0, False),
+        ("mkdir -m 2770 WORK", NOBODY, False),
+    ],
+)
+def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(
+    shared: Path, make: str, group: int, fine: bool
+) -> None:
+    assert other(shared, make.replace("WORK", "out.mkv.vidrestore"), group)
+    with pytest.raises(MediaError, match="share it by `trust_group`"):
+        restore(shared)
+    if fine:
+        assert restore(shared, trust_group=True).frames == 12
+    else:
+        with pytest.raises(MediaError, match="belongs to another user"):
+            restore(shared, trust_group=True)
+
+
+def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared: Path) -> None:
+    folder = WorkFolder(str(shared / "out.mkv"), trust_group=True)
+    script = "cd out.mkv.vidrestore; cat named.json; echo >> lock; touch 000000.segment"
+    with folder.locked():
+        folder.write("named", {})
+        with Claims(folder.path) as claims:
+            assert claims.take("plan")
+            assert other(shared, f"{script}; echo >> plan.0.claim", group=0)
+            assert not other(shared, "ls out.mkv.vidrestore")
+
+
+def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared: Path) -> None:
+    cache, source = shared / "cache", shared / "data" / "in.mkv"
+    source.parent.mkdir()
+    shutil.copy(shared / "in.mkv", source)
+    right, wrong = (torch.full((1, 2, 2), value, dtype=torch.uint8) for value in (1, 9))
+    files = DecodedFiles(cache)
+    cache.chmod(0o777)
+    path = files.reserved(source)
+    header = json.dumps({"shapes": [[1, 2, 2]], "sha256": hashlib.sha256(bytes([9] * 4)).hexdigest()})
+    (shared / "planted").write_bytes(header.encode().ljust(HEADER) + bytes([9] * 4))
+    (shared / "planted").chmod(0o644)
+    plant = f"cp ../planted {path.name}"
+    assert other(cache, plant)
+    found = files.decoded(source, lambda source: (right,))
+    assert found is not None and torch.equal(found.planes()[0], right)
+    assert other(cache, f"rm -f {path.name}; {plant}")  # after it was looked at
+    with pytest.raises(FileNotFoundError):
+        found.planes()
+    assert not torch.equal(right, wrong)

@@ -1,0 +1,83 @@
+"""A device that runs out of memory: less at once, the same frames, and a way out where nothing is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from stand_in import Rehearsal
+from test_videos_on_device import EIGHT, assert_same, restored, weights
+
+from vidrestore.errors import VidRestoreError
+from vidrestore.models.dust_sigma import LevelDust
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.vsr_clip import VsrClip
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers import devices
+from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
+
+__all__ = ["weights"]  # the fixture
+
+
+def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:
+    """Let a network raise the error for batches of more than `most`; returns the sizes that it was given."""
+    given: list[int] = []
+    inner = getattr(where, name)
+
+    def limited(self: Any, *arguments: Any) -> Any:
+        given.append(arguments[1].shape[1] if where is VsrClip else len(arguments[0]))
+        if given[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return inner(self, *arguments)
+
+    monkeypatch.setattr(where, name, limited)
+    return given
+
+
+CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
+    ("denoise", "dust", LevelDust, "__call__", 4, {"quality": "fast"}),
+    ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64, "tile_overlap": 16}),
+    ("sr", "sr", VsrClip, "__init__", 1, {"tile": 64, "tile_overlap": 16}),
+    ("sr", "sr, released", VsrClip, "__init__", 2, {}),
+]
+
+
+@pytest.mark.parametrize("task, model, where, name, most, options", CASES, ids=lambda value: str(value)[:9])
+def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
+    weights: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    model: str,
+    where: Any,
+    name: str,
+    most: int,
+    options: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("vidrestore.models.grouping.STEP", 1)  # or groups come in sixteens
+    monkeypatch.setattr(devices, "PIXELS_PER_PROCESSOR", 1e6)
+    size = (40, 112)
+    with Rehearsal() as device:
+        expected = restored(task, "cuda", EIGHT, size, model=weights[model], **options)
+        given = out_of_memory_above(most, monkeypatch, where, name)
+        found = restored(task, "cuda", EIGHT, size, model=weights[model], **options)
+        assert device.counts["memory emptied"]
+    assert max(given) > most and given[-1] <= most
+    assert_same(found, expected)
+
+
+def test_the_tile_that_would_fit_is_named(weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    out_of_memory_above(0, monkeypatch, MBTaylorFormer, "forward")
+    with Rehearsal(), pytest.raises(VidRestoreError, match=r"for tiles of 256 pixels; give `tile=128`$"):
+        restored("derain", "cuda", EIGHT, (32, 256), model=weights["h"])
+
+
+def test_tiles_follow_from_the_free_memory(weights: dict[str, str]) -> None:
+    sides = []
+    for free in (1 << 26, 1 << 30):
+        with Rehearsal(free):
+            restorer = ImageRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
+            sides.append(restorer.tile_size(1080, 1920))
+    rows, columns = sides[0]
+    assert rows * columns * pixel_memory(restorer.network.config) <= 1 << 26
+    assert sides[1] == (1088, 1920)

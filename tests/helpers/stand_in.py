@@ -1,0 +1,258 @@
+"""A stand-in for a GPU: tensors that say they are on one, hold their values on the CPU, and obey its rules.
+
+Inside `Rehearsal()` a call that asks for a cuda device gives such tensors, in every thread that starts there.
+Mixing them with CPU tensors of one dimension or more is refused, as are `.numpy()` and CPU indices. Counted
+are copies over the bus, and what waits for the device: values that are read, and shapes that depend on them.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack, nullcontext
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock, patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_iter, tree_map_only
+
+DEVICE = torch.device("cuda", 0)
+GENERATOR = torch.Generator
+aten = torch.ops.aten
+SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
+TRANSFERS = {aten.copy_.default, aten._to_copy.default}
+LINES_SEEN: set[tuple[str, int]] = set()  # (file, line) of the calls of torch in all rehearsals
+READS = {"tolist", "__contains__"}
+
+
+class OnDevice(Tensor):
+    """A tensor on the stand-in; `held` are its values."""
+
+    held: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> OnDevice:
+        made = Tensor._make_wrapper_subclass(
+            cls, held.size(), held.stride(), held.storage_offset(), dtype=held.dtype, layout=held.layout
+        )
+        made.held = held
+        return made
+
+    device = property(lambda self: DEVICE)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        copied = OnDevice(self.held.clone())
+        if isinstance(self, torch.nn.Parameter):
+            copied = torch.nn.Parameter(copied, self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+    def record_stream(self, stream: Any) -> None:
+        """All is done in order here."""
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"OnDevice({self.held!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        engine = (
+            torch._C._current_graph_task_id() != -1
+        )  # makes gradients of zeros itself, where it believes to be
+        for each in () if func in TRANSFERS or engine else tree_iter((args, kwargs)):
+            if type(each) is Tensor and each.dim():
+                raise RuntimeError(
+                    f"{func}: all tensors are expected on one device, found cuda and cpu {tuple(each.shape)}"
+                )
+        if func in SIZED_BY_VALUES or (
+            func in (aten.index.Tensor, aten.index_put_.default) and _masked(args)
+        ):
+            Rehearsal.count("sized by values")
+        if func is aten.copy_.default and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
+            Rehearsal.count_copy(args[1], "to device" if isinstance(args[0], OnDevice) else "to host")
+        result = func(*map(_held, args), **{name: _held(each) for name, each in kwargs.items()})
+        if isinstance(result, bool | int | float):
+            Rehearsal.count("values read")
+        if written := _written(func):
+            given = tuple(args[at] if at < len(args) else kwargs.get(name) for at, name in written)
+            return given[0] if len(given) == 1 else given
+        normal = (
+            func.is_view and not args[0].is_inference()
+        )  # a view of such a tensor is one, whatever the mode
+        with torch.inference_mode(torch.is_inference_mode_enabled() and not normal):
+            return tree_map_only(Tensor, OnDevice, result)
+
+
+def _held(given: Any) -> Any:
+    if type(given) is OnDevice:
+        return given.held
+    return [_held(each) for each in given] if isinstance(given, list | tuple) else given
+
+
+@cache
+def _written(func: Any) -> tuple[tuple[int, str], ...]:
+    """Places and names of the arguments that an operation writes to and gives back."""
+    names = [
+        (at, spec.name)
+        for at, spec in enumerate(func._schema.arguments)
+        if spec.alias_info is not None and spec.alias_info.is_write
+    ]
+    return tuple(names) if len(names) == len(func._schema.returns) else ()
+
+
+def _masked(args: Any) -> bool:
+    return any(isinstance(each, Tensor) and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+
+
+def _is_there(device: Any) -> bool:
+    return isinstance(device, str | torch.device) and torch.device(device).type == "cuda"
+
+
+class _Factories(TorchFunctionMode):
+    """Calls that name a device, or move tensors from one to the other."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name, caller = dict(kwargs or {}), getattr(func, "__name__", ""), sys._getframe(1)
+        LINES_SEEN.add((caller.f_code.co_filename, caller.f_lineno))
+        if name in ("to", "cpu", "cuda", "type_as"):
+            return self._moved(name, args, kwargs)
+        if name == "pin_memory":
+            return args[0]
+        if name == "numpy" and isinstance(args[0], OnDevice):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first")
+        if name in READS and isinstance(args[0], OnDevice):
+            Rehearsal.count("values read")
+            return func(args[0].held, *args[1:], **kwargs)
+        if name == "new_tensor" and isinstance(args[0], OnDevice):
+            made = func(args[0].held, *args[1:], **kwargs)
+            return Rehearsal.count_copy(made, "to device", OnDevice(made))
+        if name == "embedding_bag" and isinstance(args[0], OnDevice):  # makes its offsets itself, unseen here
+            bags, each = args[0].shape
+            kwargs["offsets"] = OnDevice(torch.arange(0, bags * each, each))
+            kwargs["per_sample_weights"] = kwargs["per_sample_weights"].reshape(-1)
+            return func(args[0].reshape(-1), args[1], **kwargs)
+        if _is_there(kwargs.get("device")):
+            kwargs["device"] = "cpu"
+            made = func(*args, **kwargs)
+            if name in ("tensor", "as_tensor"):
+                Rehearsal.count_copy(made, "to device")
+            return OnDevice(made).requires_grad_(made.requires_grad) if type(made) is Tensor else made
+        return func(*args, **kwargs)
+
+    @staticmethod
+    def _moved(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        own, *rest = args
+        dtype = memory_format = None
+        there, copy = (
+            {"cpu": False, "cuda": True}.get(name, isinstance(own, OnDevice)),
+            kwargs.pop("copy", False),
+        )
+        if rest and isinstance(rest[0], Tensor):
+            there, dtype = isinstance(rest[0], OnDevice), rest[0].dtype
+        elif name == "to":
+            device, dtype, _, memory_format = torch._C._nn._parse_to(*rest, **kwargs)
+            there = there if device is None else device.type == "cuda"
+        moved = _Crossing.apply(own, there) if isinstance(own, OnDevice) != there else own
+        if dtype is None and memory_format is None:
+            return moved.clone() if copy and moved is own else moved
+        layout = {"memory_format": memory_format} if memory_format else {}
+        return Tensor.to(moved, dtype or moved.dtype, copy=copy and moved is own, **layout)
+
+
+class _Crossing(torch.autograd.Function):
+    """A copy over the bus, whose gradient goes the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, there: bool) -> Tensor:
+        ctx.there = there
+        if there:
+            return Rehearsal.count_copy(given, "to device", OnDevice(given.detach().clone()))
+        return Rehearsal.count_copy(given, "to host", given.held.clone())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return _Crossing.apply(gradients[0], not ctx.there), None
+
+
+class _Generator(torch.Generator):
+    """One that takes any device, and draws on the CPU."""
+
+    where = torch.device("cpu")
+    device = property(lambda self: self.where)  # type: ignore[assignment]
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:
+        made: _Generator = GENERATOR.__new__(cls)
+        made.where = torch.device(device)
+        return made
+
+
+class Rehearsal:
+    """The stand-in while it is entered: `counts` of copies and of waits, `moved` in bytes."""
+
+    current: Rehearsal | None = None
+
+    def __init__(self, free: int = 8 << 30, bf16: bool = True) -> None:
+        self.free, self.bf16 = free, bf16
+        self.counts: Counter[str] = Counter()
+        self.moved: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Rehearsal:
+        run, autocast = threading.Thread.run, torch.autocast
+        self._stack = ExitStack()
+
+        def autocast_here(kind: str, *rest: Any, **more: Any) -> Any:
+            LINES_SEEN.add((sys._getframe(1).f_code.co_filename, sys._getframe(1).f_lineno))
+            return autocast("cpu", *rest, **more)
+
+        def in_mode(thread: threading.Thread) -> None:
+            with _Factories():
+                run(thread)
+
+        for target, name, value in (
+            (torch.cuda, "is_available", lambda: True),
+            (torch.cuda, "device_count", lambda: 1),
+            (torch.cuda, "is_bf16_supported", lambda: self.bf16),
+            (torch.cuda, "mem_get_info", lambda device=None: (self.free, 2 * self.free)),
+            (torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2)),
+            (torch.cuda, "Stream", Mock()),
+            (torch.cuda, "stream", lambda stream: nullcontext()),
+            (torch.cuda, "current_stream", Mock()),
+            (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
+            (torch, "autocast", autocast_here),
+            (torch, "Generator", _Generator),
+            (threading.Thread, "run", in_mode),
+        ):
+            self._stack.enter_context(patch.object(target, name, value))
+        before = torch.__future__.get_overwrite_module_params_on_conversion()
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        self._stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, before)
+        self._stack.enter_context(_Factories())
+        Rehearsal.current = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Rehearsal.current = None
+        self._stack.close()
+
+    @classmethod
+    def count(cls, what: str) -> None:
+        if cls.current:
+            with cls.current._lock:
+                cls.current.counts[what] += 1
+
+    @classmethod
+    def count_copy(cls, given: Tensor, way: str, result: Any = None) -> Any:
+        cls.count(way)
+        if cls.current:
+            with cls.current._lock:
+                cls.current.moved[way] += given.numel() * given.element_size()
+        return result

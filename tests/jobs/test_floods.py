@@ -1,0 +1,93 @@
+"""Small files with very many subtitles, chapters or notes of an encoder take no longer than they should: what
+is done for each of them is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from sample_videos import write_video
+
+import vidrestore
+from vidrestore.media.reader import VideoReader
+
+FRAMES, MANY = 12, 5000
+X264 = {"preset": "ultrafast", "bf": "0", "g": "6"}
+
+
+def packets(path: Path, stream: int = 0) -> Iterator[av.Packet]:
+    with av.open(str(path)) as container:
+        yield from (packet for packet in container.demux(stream) if packet.size)
+
+
+def plain(folder: Path) -> Path:
+    write_video(folder / "plain.mkv", FRAMES, "libx264", options=X264)
+    return folder / "plain.mkv"
+
+
+def with_subtitles(folder: Path) -> Path:
+    text = folder / "in.srt"
+    lines = (f"{n + 1}\n00:00:00,{n // 12:03} --> 00:00:00,480\nx{n}\n\n" for n in range(MANY))
+    text.write_text("".join(lines))
+    path, source = folder / "in.mkv", plain(folder)
+    with av.open(str(source)) as first, av.open(str(text)) as second, av.open(str(path), "w") as output:
+        streams = [output.add_stream_from_template(each.streams[0]) for each in (first, second)]
+        for stream, part in zip(streams, (source, text), strict=True):
+            for packet in packets(part):
+                packet.stream = stream
+                output.mux(packet)
+    return path
+
+
+def with_chapters(folder: Path) -> Path:
+    path, source = folder / "in.mkv", plain(folder)
+    chapters = [{"id": n, "start": n, "end": n + 1, "time_base": Fraction(1, 10_000)} for n in range(MANY)]
+    with av.open(str(source)) as first, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(first.streams[0])
+        output.set_chapters([chapter | {"metadata": {}} for chapter in chapters])  # type: ignore[arg-type]
+        for packet in packets(source):
+            packet.stream = stream
+            output.mux(packet)
+    return path
+
+
+def note(size: int) -> bytes:
+    """An H.264 unit of user data that nobody has registered."""
+    content, length = bytes(16) + b"\x55" * size, b""
+    length = b"\xff" * (len(content) // 255) + bytes([len(content) % 255])
+    return b"\0\0\0\1\x06\x05" + length + content + b"\x80"
+
+
+def with_notes(folder: Path, count: int, size: int) -> Path:
+    """A transport stream with so many of them before each picture."""
+    path, raw = folder / "in.ts", folder / "in.h264"
+    write_video(raw, FRAMES, "libx264", options=X264)
+    with av.open(str(path), "w") as output, av.open(str(raw)) as first:
+        stream = output.add_stream_from_template(first.streams[0])
+        stream.time_base = Fraction(1, 90_000)
+        for number, packet in enumerate(packets(raw)):
+            made = av.Packet(note(size) * count + bytes(packet))
+            made.stream, made.time_base, made.is_keyframe = stream, Fraction(1, 25), packet.is_keyframe
+            made.pts = made.dts = number
+            output.mux(made)
+    return path
+
+
+@pytest.mark.parametrize("make", [with_subtitles, with_chapters])
+def test_many_subtitles_and_chapters_are_all_copied(tmp_path: Path, make: object) -> None:
+    source, output = make(tmp_path), tmp_path / "out.mkv"  # type: ignore[operator]
+    assert vidrestore.restore(source, output, task="<identity>", device="cpu", threads=1).frames == FRAMES
+    with av.open(str(output)) as container:
+        chapters = len(container.chapters())
+        texts = sum(bool(packet.size) for packet in container.demux() if packet.stream.type == "subtitle")
+    assert max(chapters, texts) == MANY
+
+
+@pytest.mark.parametrize("count, size", [(1000, 10), (1, 500_000)])
+def test_notes_of_an_encoder_are_read_over(tmp_path: Path, count: int, size: int) -> None:
+    with VideoReader(str(with_notes(tmp_path, count, size))) as reader:
+        assert sum(1 for _ in reader.frames()) == FRAMES

@@ -1,0 +1,234 @@
+"""The one table codec x container x pixel format: every encoder there is, and what it can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and
+    what it can't do.
+    """
+
+    name: str
+    codec: str
+    containers: tuple[str, ...]
+    formats: Mapping[str, str]
+    lossy: Mapping[str, str] = field(default_factory=dict)
+    lossless: Mapping[str, str] | None = None
+    crf: int = 0  # the greatest in its scale; 0: it has none
+    quality: str = "crf"  # the encoder's name for that setting
+    preset: str | None = None  # the encoder's name for its speed setting
+    presets: tuple[str, ...] = ()  # its values
+    odd_chroma: bool = True  # can the size be odd where chroma is halved?
+    smallest: tuple[int, int] = (1, 1)  # least width and height
+    tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
+    device: str | None = None  # the hardware that it needs; never chosen unless asked for
+
+    def is_built(self) -> bool:
+        """Does this FFmpeg have the encoder? Those that need no device are in all of PyAV's wheels."""
+        if self.device is None:
+            return True
+        import av
+
+        return self.name in av.codecs_available
+
+
+def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
+    names = [
+        f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}"
+        for sub in subsamplings.split()
+        for depth in depths
+    ]
+    return {name: name for name in names}
+
+
+def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
+    return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
+
+
+def _numbers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(first, last + 1))
+
+
+X26X_PRESETS = (
+    *(
+        "ultrafast",
+        "superfast",
+        "veryfast",
+        "faster",
+        "fast",
+        "medium",
+        "slow",
+        "slower",
+        "veryslow",
+        "placebo",
+    ),
+    *_numbers(0, 9),
+)
+LOSSY = {
+    "crf",
+    "qp",
+    "b",
+    "q",
+    "qscale",
+    "global_quality",
+    "quality",
+    "bitrate",
+    "vbv-maxrate",
+    "maxrate",
+    "cq-level",
+}
+ISO = ("mp4", "mov")
+HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
+FFV1_FORMATS = (
+    _yuv("420 422 444", (8, 9, 10, 12, 14, 16))
+    | _yuv("440", (8, 10, 12))
+    | _yuv("411 410", (8,))
+    | _yuv("420 422", (8, 9, 10, 16), alpha="a")
+    | _yuv("422", (12,), alpha="a")
+    | _yuv("444", (8, 9, 10, 12, 16), alpha="a")
+    | _planar("gray", (8, 9, 10, 12, 14, 16))
+    | {"gbrp": "bgr0", "gbrap": "bgra"}
+    | _planar("gbrp", (9, 10, 12, 14, 16))
+    | _planar("gbrap", (10, 12, 14, 16))
+)
+
+NV12, P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
+
+
+def _hardware() -> Iterator[Encoder]:
+    """Yield encoders of graphics processors. Qualities are constant, on a scale like crf's."""
+    for codec in ("h264", "hevc", "av1"):
+        deep = {} if codec == "h264" else P010
+        containers = ("mp4", "mov", "matroska") if codec != "av1" else ("mp4", "matroska")
+        common: dict[str, Any] = {"codec": codec, "containers": containers, "odd_chroma": False}
+        common |= {"smallest": (160, 160), "tags": HEVC_TAGS if codec == "hevc" else {}}
+        yield Encoder(
+            f"{codec}_nvenc",
+            formats=_yuv("420 444" if codec != "av1" else "420", (8,)) | deep,
+            lossy={"rc": "vbr", "b": "0"},
+            crf=51,
+            quality="cq",
+            preset="preset",
+            presets=tuple(f"p{number}" for number in range(1, 8)),
+            device="NVIDIA graphics card with an encoder",
+            **common,
+        )
+        yield Encoder(
+            f"{codec}_qsv",
+            formats=NV12 | deep,
+            crf=51,
+            quality="global_quality",
+            preset="preset",
+            presets=("veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", *_numbers(1, 7)),
+            device="Intel graphics (Quick Sync)",
+            **common,
+        )
+        yield Encoder(
+            f"{codec}_amf",
+            formats=NV12 | deep,
+            lossy={"rc": "qvbr"},
+            crf=51,
+            quality="qvbr_quality_level",
+            device="AMD graphics card",
+            **common,
+        )
+        if codec != "av1":
+            yield Encoder(
+                f"{codec}_videotoolbox",
+                formats=NV12 | deep,
+                lossy={"allow_sw": "0"},
+                device="Apple hardware (VideoToolbox)",
+                **common,
+            )
+
+
+TABLE = (
+    Encoder(
+        "libx264",
+        "h264",
+        ("mp4", "mov", "matroska"),
+        _yuv("420 422 444", (8, 10)),  # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
+        lossless={"qp": "0"},
+        crf=51,
+        preset="preset",
+        presets=X26X_PRESETS,
+        odd_chroma=False,
+        smallest=(2, 2),
+    ),
+    Encoder(
+        "libx264rgb",
+        "h264",
+        ("mp4", "mov", "matroska"),
+        {"gbrp": "rgb24"},
+        lossless={"qp": "0"},
+        crf=51,
+        preset="preset",
+        presets=X26X_PRESETS,
+        smallest=(2, 2),
+    ),
+    Encoder(
+        "libx265",
+        "hevc",
+        ("mp4", "mov", "matroska"),
+        _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
+        lossless={"x265-params": "lossless=1"},
+        crf=51,
+        preset="preset",
+        presets=X26X_PRESETS,
+        odd_chroma=False,
+        smallest=(
+            64,
+            16,
+        ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
+        tags=HEVC_TAGS,
+    ),
+    Encoder(
+        "libsvtav1",
+        "av1",
+        ("mp4", "matroska", "webm"),
+        _yuv("420", (8, 10)),
+        lossy={"preset": "6"},
+        lossless={"preset": "6", "svtav1-params": "lossless=1"},
+        crf=63,
+        preset="preset",
+        presets=_numbers(-1, 13),
+        smallest=(32, 16),  # narrower, it crashes [measured up to 24]
+    ),
+    Encoder(
+        "libvpx-vp9",
+        "vp9",
+        ("mp4", "matroska", "webm"),
+        _yuv("420 422 444", (8,)) | {"gbrp": "gbrp"},
+        lossy={"b": "0", "cpu-used": "3", "row-mt": "1"},
+        lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
+        crf=63,
+        preset="cpu-used",
+        presets=_numbers(-16, 16),
+    ),
+    Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
+    Encoder(
+        "ffv1",
+        "ffv1",
+        ("matroska", "mp4"),
+        FFV1_FORMATS,
+        lossy={"level": "3", "slices": "4", "slicecrc": "1"},
+        lossless={"level": "3", "slices": "4", "slicecrc": "1"},
+    ),
+    *_hardware(),
+)
+ENCODERS = {row.name: row for row in TABLE}
+PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+LOSSLESS_PREFERENCE = (
+    "libx264",
+    "libx264rgb",
+    "libx265",
+    "libvpx-vp9",
+    "libsvtav1",
+    "ffv1",
+)  # few players know FFV1 in MP4

@@ -1,0 +1,83 @@
+"""Stored samples of clips on their way to a GPU: as the integers that they are, and each frame once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore.frames import Frame
+
+Stacks = tuple[Tensor, ...]  # (T, h, w) of each plane, stored samples; those of 16 bits in int16
+
+
+@dataclass
+class Sent:
+    """A clip's samples, whose copy may still be under way."""
+
+    stacks: Stacks
+    copied: torch.cuda.Event | None = None
+
+    def arrived(self) -> Stacks:
+        """Return the stacks for work on the calling thread's current stream, which waits for the copy."""
+        if self.copied is not None:
+            stream = torch.cuda.current_stream(self.stacks[0].device)
+            stream.wait_event(self.copied)
+            for stack in self.stacks:
+                stack.record_stream(stream)
+        return self.stacks
+
+
+class Uploads:
+    """Copies the first `planes` planes of clips to a device, in the order of the clips.
+
+    Frames that a clip shares with the last one are there already. On CUDA the copy is from pinned memory and
+    on a stream of its own, so that it runs beside the work on the clip before.
+    """
+
+    def __init__(self, device: torch.device, planes: int) -> None:
+        self.device, self.planes = device, planes
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._last: tuple[int, Stacks] | None = None  # the frame where the last clip stopped, and that clip
+
+    def send(self, first: int, frames: list[Frame]) -> Sent:
+        """Begin to copy frames `first` and on; what no longer is needed of the last clip is let go."""
+        shared = 0
+        if self._last is not None and self._last[0] > first:
+            shared = min(self._last[0] - first, len(self._last[1][0]))
+        stacks = tuple(self._copied(plane, frames[shared:], shared) for plane in range(self.planes))
+        self._last = first + len(frames), stacks
+        return Sent(stacks, self.stream.record_event() if self.stream else None)
+
+    def _copied(self, plane: int, fresh: list[Frame], shared: int) -> Tensor:
+        with torch.cuda.stream(self.stream):  # does nothing if there is none
+            known = self._last[1][plane][-shared:] if self._last is not None and shared else None
+            if not fresh and known is not None:
+                return known
+            samples = np.stack([frame.planes[plane] for frame in fresh])
+            stack = torch.from_numpy(samples.view(np.int16) if samples.dtype == np.uint16 else samples)
+            if self.stream is not None:
+                stack = stack.pin_memory()
+            there = stack.to(self.device, non_blocking=True)
+            return there if known is None else torch.cat((known, there))
+
+
+def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
+    """Stacks of stored samples to float32 on the 0-255 scale; `unit` as of `PixelFormat`."""
+    return tuple(widened(stack).mul_(1 / unit) for stack in stacks)
+
+
+def widened(stack: Tensor) -> Tensor:
+    """Stored samples as float32; always a copy."""
+    whole = stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack
+    return whole.to(torch.float32, copy=True)
+
+
+def as_arrays(stored: Iterable[Tensor], depth: int) -> tuple[Any, ...]:
+    """Bring stored samples back, as arrays of the format's type."""
+    arrays = (stack.cpu().numpy() for stack in stored)
+    return tuple(array.view(np.uint16) if 8 < depth <= 16 else array for array in arrays)
