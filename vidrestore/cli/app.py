@@ -33,8 +33,8 @@ from vidrestore.errors import VidRestoreError
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
 MEMORY_ADVICE = (
-    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller --tile, "
-    "fewer --threads or a smaller video"
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give "
+    "a smaller --tile, fewer --threads or a smaller video"
 )
 _NO_MEMORY = (
     "can't allocate memory",
