@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import torch
 from sample_videos import write_video
-from vidrestore.scale.claims import Claims
 
 import vidrestore
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.files.claims import Claims
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 
