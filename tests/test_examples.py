@@ -284,5 +284,5 @@ def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path
 
 def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
     (line,) = blocks(repository, "json")
-    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "auto", index=1, count=1)
+    event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "cpu", index=1, count=1)
     assert line.strip() == event.to_json()

@@ -5,7 +5,8 @@ data, no codec, no model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -56,6 +57,16 @@ class PixelFormat:
         if self.family == "yuv" and plane in (1, 2):
             return -(-height >> self.chroma_height_shift), -(-width >> self.chroma_width_shift)
         return height, width
+
+
+Scale: TypeAlias = int | Fraction  # of an output's width and height to the source's
+
+
+def enlarged_size(height: int, width: int, scale: Scale) -> tuple[int, int]:
+    """Return the size of a picture made larger; the sides are even if the factor is no whole number."""
+    if scale.denominator == 1:
+        return int(height * scale), int(width * scale)
+    return 2 * round(height * scale / 2), 2 * round(width * scale / 2)
 
 
 @dataclass

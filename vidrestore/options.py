@@ -67,6 +67,7 @@ CFR = Declared(
 )
 OVERWRITE = Declared("Replace an output that exists.", OUTPUT, ("--overwrite", "-y"))
 PRECISION = Declared("Number format of the model.", MACHINE, metavar="auto|fp32|bf16")
+ONE_DEVICE = "auto, cpu, cuda, cuda:1 or mps."
 THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
@@ -145,11 +146,14 @@ class RestoreOptions:
     )
     scale: int = option(
         4,
-        "How many times larger, in both directions: 4.",
+        "How many times larger, in both directions: 2, 3 or 4.",
         QUALITY,
         flags=("--scale", "-x"),
         metavar="N",
         tasks=ENLARGE,
+    )
+    height: int | None = option(
+        None, "Lines of the output instead, such as 1080.", QUALITY, metavar="LINES", tasks=ENLARGE
     )
     input: Input = option(
         "compressed",
@@ -212,7 +216,7 @@ class RestoreOptions:
         None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
     )
     device: str = option(
-        "auto", "auto, cpu, cuda, cuda:1; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
+        "auto", "auto, cpu, cuda, cuda:1, mps; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
     )
     precision: Precision = option("auto", PRECISION)
     threads: int = option(0, THREADS)
@@ -247,8 +251,12 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
-        if self.scale != 4:
-            raise OptionError(f"scale must be 4, the networks' own, got {self.scale}")
+        if self.scale not in (2, 3, 4):
+            raise OptionError(f"scale must be 2, 3 or 4 (-x4), got {self.scale}")
+        if self.height is not None and (self.height < 2 or self.height % 2):
+            raise OptionError(f"height must be an even number of lines, got {self.height}")
+        if self.height is not None and self.scale != 4:
+            raise OptionError("scale and height both say how large the output is; leave one out")
         _check_tiles(self.tile, self.tile_overlap)
         if self.segment_frames is not None and self.segment_frames < 1:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
@@ -282,6 +290,7 @@ class SenseOptions:
     )
     seed: int = option(0, "Draws the noise.", QUALITY, metavar="N", shown="0")
     overwrite: bool = option(False, OVERWRITE)
+    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
 
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
@@ -308,6 +317,7 @@ class RecoverOptions:
     cfr: Fraction | None = option(None, CFR)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     overwrite: bool = option(False, OVERWRITE)
+    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 from rgb_networks import doubling, keeping, write_weights
 from sample_videos import write_video
@@ -58,11 +59,44 @@ def test_sr_makes_a_film_four_times_larger(film: Path, spelling: str) -> None:
         assert [(frame.width, frame.height) for frame in container.decode(video=0)] == [(256, 192)] * 2
 
 
-def test_another_scale_is_refused_and_says_which_there_is(
-    film: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "asked, suffix, size",
+    [
+        (("-x2",), "x2", (128, 96)),
+        (("-x3",), "x3", (192, 144)),
+        (("--height", "110"), "sr", (146, 110)),  # 146.7 wide, to an even number
+        (("--height", "192"), "sr", (256, 192)),
+    ],
+)
+def test_sr_makes_a_film_as_large_as_asked_for(
+    film: Path, asked: tuple[str, ...], suffix: str, size: tuple[int, int]
 ) -> None:
-    assert run("sr", film, "-x3") == 2
-    assert "scale must be 4, the networks' own, got 3" in said(capsys)
+    weights = write_weights(film.parent, doubling(), "sr")
+    given = ("--model", weights, "--threads", "1", "-q", "--lossless")
+    assert run("sr", film, *given) == run("sr", film, *asked, *given, "--strength", "0.9") == 0
+    output = film.with_name(f"film.{suffix}.mkv")
+    with av.open(str(output)) as container, av.open(str(film.with_name("film.x4.mkv"))) as whole:
+        for found, large in zip(container.decode(video=0), whole.decode(video=0), strict=True):
+            assert (found.width, found.height) == size
+            small = large.reformat(*size, format="gray", interpolation="AREA").to_ndarray()
+            assert np.abs(found.reformat(format="gray").to_ndarray().astype(float) - small).mean() < 4
+
+
+@pytest.mark.parametrize(
+    "asked, message",
+    [
+        (("-x5",), "scale must be 2, 3 or 4 (-x4), got 5"),
+        (("--height", "111"), "height must be an even number of lines, got 111"),
+        (("--height", "48"), "height 48: the video has 48 lines, and sr makes more of them, up to 192"),
+        (("--height", "194"), "and sr makes more of them, up to 192"),
+        (("--height", "96", "-x2"), "scale and height both say how large the output is"),
+    ],
+)
+def test_sizes_that_sr_does_not_make_are_refused(
+    film: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], message: str
+) -> None:
+    assert run("sr", film, *asked) == 2
+    assert message in said(capsys)
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])

@@ -31,6 +31,7 @@ COMMANDS = (
     "desnow",
     "deblur",
     "sr",
+    "run",
     "sense",
     "recover",
     "bench",

@@ -24,6 +24,7 @@ from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
+from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
@@ -58,7 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
-    RESTORE: RESTORE_COMMANDS,
+    RESTORE: [*RESTORE_COMMANDS, run],
     OTHER: [inspect, bench, train],
     RESEARCH: [sense, recover],
 }
@@ -94,6 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    # read when torch loads: what Apple's GPUs lack is computed on the CPU, with a warning that names it
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may hold what the terminal, or any encoding, has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -65,7 +65,6 @@ def bench(
 
     Examples:
       vidrestore bench
-      vidrestore bench in.mp4 --fast
       vidrestore bench --task sr --size 320x180 --frames 12
       vidrestore bench --device cuda --report gpu.txt
     """

@@ -34,7 +34,7 @@ class RunOptions:
     """What a command runs on and how it runs: options that are no `RestoreOptions`."""
 
     sources: list[str] | None = option(
-        None, "Videos, folders, patterns, or - for a y4m pipe.", INPUT, metavar="IN...", argument=True
+        None, "Videos, folders, patterns, or - for stdin.", INPUT, metavar="IN...", argument=True
     )
     recursive: bool = option(False, "Folders with all below them; -o DIR gets the same folders.", INPUT)
     from_list: str | None = option(

@@ -47,7 +47,7 @@ def _clip(film: Path, title: str, reference: Path, tell: Callable[[str], None]) 
         raise MediaError(f"{title if first is None else reference.name}: holds no frame to compare")
     if first.shape != clean.shape:
         sizes = [f"{each.shape[2]}x{each.shape[1]}" for each in (first, clean)]
-        raise OptionError(
+        raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
     names = [VMAF] if min(first.shape[1:]) >= SMALLEST and _has_vmaf() else []

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -127,7 +128,7 @@ def _look(place: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo,
             planes += planes_to_grey(frame.planes[:1], video.format)
     if held[0][0].shape == held[1][0].shape:
         note_flicker(sides, held)
-    scale = videos[1].height // videos[0].height
+    scale = Fraction(videos[1].height, videos[0].height)
     before, after = pairs[0]
     pictures = displayed(enlarged_frame(before, videos[0], scale), videos[0]), displayed(after, videos[1])
     height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))

@@ -13,7 +13,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.naming import SUFFIXES, are_many, expand_sources, made_of_others, output_for
+from vidrestore.jobs.naming import are_many, expand_sources, made_of_others, output_for, suffix_of
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request, RestorerLoader
 from vidrestore.jobs.run import restore_request
@@ -54,7 +54,9 @@ class Batch:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
         self.outputs = {
-            source: output_for(source, _below(output, folder), suffix or SUFFIXES[task], several=several)
+            source: output_for(
+                source, _below(output, folder), suffix or suffix_of(task, options), several=several
+            )
             for source, folder in found.items()
         }
         for target in self.outputs.values():

@@ -179,7 +179,7 @@ def _encode(frames: list[Frame], job: Job) -> None:
         encoder=job.plan.encoder,
         copy=(),
         overwrite=True,
-        scale=job.restorer.facts.scale,
+        scale=job.scale,
     ) as writer:
         for frame in frames:
             writer.write(frame)

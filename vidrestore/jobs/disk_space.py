@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vidrestore.errors import MediaError
+from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import VideoInfo
 
@@ -19,9 +20,9 @@ LOSSY = 0.0005, 0.3  # still pictures at crf 40 take four times the least
 LOSSLESS = 0.001, 0.5
 
 
-def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: int) -> tuple[int, int]:
+def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: Scale) -> tuple[int, int]:
     """Return how many bytes the encoded video takes: at least, and likely."""
-    height, width = video.height * scale, video.width * scale
+    height, width = enlarged_size(video.height, video.width, scale)
     if encoder.lossless or encoder.encoder == "ffv1":
         planes = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
         raw = sum(rows * columns for rows, columns in planes) * (1 if video.format.depth == 8 else 2)

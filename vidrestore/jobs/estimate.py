@@ -65,9 +65,7 @@ def _trial(job: Job) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trial{Path(job.plan.output).suffix}"
         silent = replace(job.info, path=PIPE)
-        writer = VideoWriter(
-            str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.restorer.facts.scale
-        )
+        writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.scale)
         began = time.monotonic()
         with closing(restore_clips(job, clips)) as frames, writer:
             for frame in frames:

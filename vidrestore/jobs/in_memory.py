@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, enlarged_size
 from vidrestore.jobs.job import available_cores
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma
+from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Timeline, planned_clips
 from vidrestore.restorers.base import load_restorer
 
@@ -95,7 +95,8 @@ def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: Res
     timeline = Timeline(restorer.clip_length(height, width), facts.overlap)
     level = known_sigma(restorer, options)
     clips = planned_clips(_frames(source), timeline, pixels, level, detect=options.scene_detect)
-    restored = np.empty((count, height * facts.scale, width * facts.scale, 3), source.dtype)
+    size = enlarged_size(height, width, output_scale(facts.scale, options, height))
+    restored = np.empty((count, *size, 3), source.dtype)
     pipeline = clip_restorer(restorer, video, options, options.threads or available_cores())
     with closing(pipeline.frames(clips)) as done:
         for target, frame in zip(restored, done, strict=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore import __version__
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
@@ -23,9 +23,10 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import buffered
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma
+from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
 from vidrestore.restorers.base import Restorer
+from vidrestore.restorers.devices import device_name
 
 if TYPE_CHECKING:
     from vidrestore.jobs.request import Request
@@ -92,6 +93,11 @@ class Job:
         return self.request.options
 
     @property
+    def scale(self) -> Scale:
+        """How many times larger the output is than the source."""
+        return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
+
+    @property
     def sigma(self) -> float | None:
         """The noise that was given; None to measure it."""
         return known_sigma(self.restorer, self.options)
@@ -122,7 +128,7 @@ class Job:
                 self.request.output,
                 self.plan.task,
                 self.restorer.facts.name,
-                self.options.device,
+                device_name(self.restorer.facts.device),
             )
         )
         self.warn(self.warnings, on_event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
+from vidrestore.options import RestoreOptions
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -61,9 +63,18 @@ SUFFIXES = {
     "sr": "x4",
     "<identity>": "vidrestore",  # no word that a film may end with
 }
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
+ENLARGED = frozenset({"x2", "x3", "sr"})  # those of `suffix_of` besides
 WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
 ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
+
+
+def suffix_of(task: str, options: RestoreOptions) -> str:
+    """Return what the outputs of a task are called: in.mp4 -> in.SUFFIX.mp4."""
+    if task == "sr":
+        return "sr" if options.height else f"x{options.scale}"
+    return SUFFIXES.get(task, task)
 
 
 def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
@@ -77,6 +88,9 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
+    for source in sources:
+        if ADDRESS.match(source) and not os.path.exists(source):
+            raise MediaError(f"{source}: an address, and only files are read; download it first")
     if not are_many(sources):
         return {sources[0]: ""}
     left_out = made_of_others(sources)
@@ -190,7 +204,7 @@ def is_our_output(path: str) -> bool:
 
 def _is_made(path: str) -> bool:
     parts = Path(path).name.split(".")
-    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), PREVIEW}
+    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), *ENLARGED, PREVIEW}
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:

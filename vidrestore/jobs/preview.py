@@ -17,7 +17,7 @@ import numpy as np
 from vidrestore.colour import matrix_of
 from vidrestore.errors import OptionError
 from vidrestore.events import Finished, Listener
-from vidrestore.frames import UNSPECIFIED, Frame
+from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
 from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
@@ -78,7 +78,7 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
 def _write_pairs(job: Job) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
-    scale = job.restorer.facts.scale
+    scale = job.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
     writer = VideoWriter(
@@ -106,19 +106,20 @@ def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Fra
             yield frame
 
 
-def side_by_side_info(info: SourceInfo, scale: int = 1) -> SourceInfo:
+def side_by_side_info(info: SourceInfo, scale: Scale = 1) -> SourceInfo:
     """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
 
     Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of
     the restored video: players guess it by the height, which may be another one here.
     """
     video = info.video
-    width = _whole(scale * video.width, video.format.chroma_width_shift)
-    height = _whole(scale * video.height, video.format.chroma_height_shift)
+    height, width = enlarged_size(video.height, video.width, scale)
+    lines, width = height, _whole(width, video.format.chroma_width_shift)
+    height = _whole(height, video.format.chroma_height_shift)
     if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
         video = replace(
             video,
-            colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, scale * video.height)),
+            colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, lines)),
         )
     axis, _ = _placed(video)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)

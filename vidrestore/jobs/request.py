@@ -25,6 +25,7 @@ from vidrestore.media.span import Span
 from vidrestore.media.streams import check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
+from vidrestore.pipeline.pipelines import output_scale
 from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
 from vidrestore.restorers.base import SCALES, Restorer
 
@@ -77,7 +78,8 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
-        encoder = choose_encoder(info, output, options.encoder, scale=SCALES.get(request.task, 1))
+        scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
+        encoder = choose_encoder(info, output, options.encoder, scale=scale)
         warnings = check_side_data(info, encoder, strict=options.strict)
         restorer = loader()
         warnings += restorer.facts.doubts

@@ -15,9 +15,10 @@ from vidrestore.events import Listener, Planned, Warned
 from vidrestore.jobs.finished import announced, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced_warned, restored_frames
-from vidrestore.jobs.naming import SUFFIXES, output_for
+from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
@@ -47,7 +48,7 @@ def restore(
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
     target = output_for(
-        os.fspath(source), None if output is None else os.fspath(output), SUFFIXES.get(task, task)
+        os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
     )
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
@@ -66,6 +67,9 @@ def restore_request(
     """
     if before := nothing_to_do(request, on_event):
         return before
+    if is_container(request):
+        with spooled(request, on_event) as (stored, told), open_job(stored, loader) as job:
+            return replace(_stream(job, told), source=request.source)
     if request.is_piped:
         with open_job(request, loader) as job:
             return _stream(job, on_event)
@@ -130,7 +134,7 @@ def _writer(job: Job) -> VideoWriter:
         copy=job.plan.copy,
         frames=None,
         overwrite=job.options.overwrite,
-        scale=job.restorer.facts.scale,
+        scale=job.scale,
         rate=job.options.cfr,
         span=job.plan.span,
     )

@@ -29,7 +29,7 @@ from typing import Any
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
 from vidrestore.files.atomic import remove_partials
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
 from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
@@ -80,9 +80,9 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on it, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.restorer.facts.scale
+        timeline, video, scale = job.plan.timeline, job.info.video, job.scale
         asked = job.options.segment_frames
-        length = asked or usual_length(video.height * scale, video.width * scale)
+        length = asked or usual_length(*enlarged_size(video.height, video.width, scale))
         facts = {"clip": timeline.length, "overlap": timeline.overlap, "segment_frames": length}
         identity, restart = job.identity(), job.options.restart and not beside
         began = folder.begin(identity, facts, restart=restart, beside=beside)
@@ -299,10 +299,10 @@ class SegmentedWork:
         return self._journal_of(segment.number, segment.first)
 
     def _journal_of(self, number: int, first: int) -> FrameJournal:
-        video, scale = self.job.info.video, self.job.restorer.facts.scale
+        video, scale = self.job.info.video, self.job.scale
         label = digest({"job": self.name, "first": first})
         path = self.folder.frames(number)
-        return FrameJournal(path, label, video.format, video.height * scale, video.width * scale)
+        return FrameJournal(path, label, video.format, *enlarged_size(video.height, video.width, scale))
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
         frames = iter(frames)
@@ -347,7 +347,7 @@ class SegmentedWork:
             self.folder.segment(number),
             job.info,
             job.plan.encoder,
-            scale=job.restorer.facts.scale,
+            scale=job.scale,
             first=first,
         )
         safe = self._safe = SafeFrames(self._journal_of(number, first), self.length, self._since, kept)
@@ -382,7 +382,7 @@ class SegmentedWork:
         """Begin the output on trial, and check that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.restorer.facts.scale)
+        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
         if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
@@ -435,7 +435,7 @@ class SegmentedWork:
             plan.encoder,
             plan.copy,
             overwrite=job.options.overwrite,
-            scale=job.restorer.facts.scale,
+            scale=job.scale,
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,

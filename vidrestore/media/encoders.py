@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import PixelFormat
+from vidrestore.frames import PixelFormat, Scale, enlarged_size
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
@@ -47,7 +47,7 @@ SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 
 def choose_encoder(
-    source: SourceInfo, output: str, options: EncoderOptions, *, scale: int = 1
+    source: SourceInfo, output: str, options: EncoderOptions, *, scale: Scale = 1
 ) -> EncoderChoice:
     """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one;
     then really opened and tried.
@@ -96,7 +96,7 @@ def _asked(options: EncoderOptions) -> bool:
     return options.encoder not in (None, "auto")
 
 
-def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
     name = str(options.encoder)
     if name not in ENCODERS:
         raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
@@ -106,7 +106,7 @@ def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale:
     return ENCODERS[name]
 
 
-def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: int) -> Encoder:
+def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
     for row in _candidates(video, container, options.lossless):
         if obstacle(row, video, container, options.lossless, scale) is None:
             return row
@@ -130,9 +130,9 @@ def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[En
     yield from (ENCODERS[name] for name in names)
 
 
-def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: int = 1) -> str | None:
+def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: Scale = 1) -> str | None:
     """Why this encoder can't keep these pixels in this container, in words; None where it can."""
-    width, height = video.width * scale, video.height * scale
+    height, width = enlarged_size(video.height, video.width, scale)
     if not row.is_built():
         return "the FFmpeg of this installation lacks it"
     if container not in row.containers:
@@ -157,11 +157,12 @@ def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
     return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
 
 
-def _pixels(video: VideoInfo, scale: int) -> str:
-    return f"{video.format.name} at {video.width * scale}x{video.height * scale}"
+def _pixels(video: VideoInfo, scale: Scale) -> str:
+    height, width = enlarged_size(video.height, video.width, scale)
+    return f"{video.format.name} at {width}x{height}"
 
 
-def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> str:
+def _way_out(video: VideoInfo, container: str, lossless: bool, scale: Scale) -> str:
     """The nearest choice that works: another encoder here, else another container, else what the table would
     need.
     """
@@ -180,7 +181,7 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: int) -> st
 
 
 def _choice(
-    row: Encoder, container: str, source: SourceInfo, options: EncoderOptions, scale: int
+    row: Encoder, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
 ) -> EncoderChoice:
     video = source.video
     threads = options.threads or THREADS
@@ -191,9 +192,8 @@ def _choice(
         # frames' own
         settings["bf"] = "0"
     if row.name == "ffv1":
-        settings = _ffv1_settings(
-            settings, row.formats[video.format.name], video.width * scale, video.height * scale
-        )
+        height, width = enlarged_size(video.height, video.width, scale)
+        settings = _ffv1_settings(settings, row.formats[video.format.name], width, height)
     _check_own_settings(options)
     settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(

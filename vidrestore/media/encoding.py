@@ -15,7 +15,7 @@ import numpy as np
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
-from vidrestore.frames import ColourTags, Frame
+from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -68,7 +68,7 @@ class Encoder:
         ] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
 
     @classmethod
-    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: int = 1) -> Self:
+    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: Scale = 1) -> Self:
         """An encoder without a file, which does what the one of a file does."""
         import av
         from av.codec.context import Flags
@@ -107,7 +107,7 @@ class Encoder:
 
 
 def add_encoder(
-    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int = 1
+    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale = 1
 ) -> VideoStream:
     """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the
     source. Not opened yet.
@@ -134,12 +134,12 @@ def _rate(video: VideoInfo) -> Fraction:
 
 
 def _describe(
-    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: int
+    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale
 ) -> None:
     """Tell an encoder what it will get."""
     from av.codec.context import Flags
 
-    context.width, context.height = video.width * scale, video.height * scale
+    context.height, context.width = enlarged_size(video.height, video.width, scale)
     context.pix_fmt = choice.pix_fmt
     context.time_base = time_base
     context.thread_count = choice.threads
@@ -180,11 +180,11 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     return made
 
 
-def check_frame(frame: Frame, video: VideoInfo, scale: int, where: str) -> None:
+def check_frame(frame: Frame, video: VideoInfo, scale: Scale, where: str) -> None:
     """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's
     has.
     """
-    height, width = video.height * scale, video.width * scale
+    height, width = enlarged_size(video.height, video.width, scale)
     expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
     found = [plane.shape for plane in frame.planes]
     size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
@@ -218,7 +218,7 @@ def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ..
         rows[:height, byte : width * size : size] = frame.planes[plane]
 
 
-def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: int = 1) -> None:
+def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Scale = 1) -> None:
     """Encode a few gray frames into the real container in memory and read them back; MediaError where that
     fails.
     """
@@ -270,8 +270,8 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
     return True
 
 
-def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: int) -> Iterator[VideoFrame]:
-    pixels, (height, width) = video.format, (video.height * scale, video.width * scale)
+def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: Scale) -> Iterator[VideoFrame]:
+    pixels, (height, width) = video.format, enlarged_size(video.height, video.width, scale)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)

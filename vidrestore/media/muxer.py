@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, explained, full_duration
@@ -64,7 +65,7 @@ class Muxer:
         copy: tuple[int, ...],
         *,
         overwrite: bool = False,
-        scale: int = 1,
+        scale: Scale = 1,
         span: Span = WHOLE,
         first: int | None = None,
         before_naming: Callable[[Path], None] = lambda path: None,
@@ -274,7 +275,7 @@ class Muxer:
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
-            width, height = self.scale * self.video.width, self.scale * self.video.height
+            height, width = enlarged_size(self.video.height, self.video.width, self.scale)
             write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:

@@ -29,7 +29,7 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.checked_json import COUNT, parse_object
 from vidrestore.files.regular import open_regular
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Scale
 from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
 from vidrestore.media.muxer import nearest_tick, same_tick
 
@@ -77,7 +77,7 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: int = 1, first: int = 0
+        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: Scale = 1, first: int = 0
     ) -> None:
         """`first` is the number of the segment's first frame in the film, for messages."""
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import check_output, remove_partials
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Scale
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
@@ -89,7 +89,7 @@ class VideoWriter:
         copy: tuple[int, ...],
         frames: int | None = None,
         overwrite: bool = False,
-        scale: int = 1,
+        scale: Scale = 1,
         rate: Fraction | None = None,
         span: Span = WHOLE,
     ) -> None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, BinaryIO
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import ColourTags, Frame, PixelFormat
+from vidrestore.frames import ColourTags, Frame, PixelFormat, Scale, enlarged_size
 
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -47,10 +47,11 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
     return name
 
 
-def header(video: VideoInfo, rate: Fraction, scale: int = 1) -> bytes:
+def header(video: VideoInfo, rate: Fraction, scale: Scale = 1) -> bytes:
     """The first line of the stream."""
     aspect = video.sample_aspect_ratio or Fraction(0)
-    shape = f"W{video.width * scale} H{video.height * scale} F{rate.numerator}:{rate.denominator} Ip"
+    height, width = enlarged_size(video.height, video.width, scale)
+    shape = f"W{width} H{height} F{rate.numerator}:{rate.denominator} Ip"
     ratio = f"A{aspect.numerator}:{aspect.denominator if aspect else 0}"
     return (
         f"YUV4MPEG2 {shape} {ratio} "
@@ -66,7 +67,7 @@ class Y4mOutput:
     """
 
     def __init__(
-        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: int = 1
+        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: Scale = 1
     ) -> None:
         self.stream = stream
         self.warnings: list[str] = []

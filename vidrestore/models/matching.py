@@ -156,7 +156,12 @@ def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
 
 
 def _box_mean(picture: Tensor, side: int) -> Tensor:
-    """Mean over side x side blocks at every position, by differences of running sums (large: float64)."""
+    """Mean over side x side blocks at every position, by differences of running sums (large: float64).
+
+    Apple's GPUs have no float64: there each block is summed up.
+    """
+    if picture.device.type == "mps":
+        return F.avg_pool2d(picture[None, None], side, stride=1)[0, 0]
     sums = F.pad(picture.double().cumsum(0).cumsum(1), (1, 0, 1, 0))
     boxes = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
     return (boxes / side**2).float()

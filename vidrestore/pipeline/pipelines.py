@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+from vidrestore.errors import OptionError
+from vidrestore.frames import Scale
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
@@ -15,7 +19,8 @@ def clip_restorer(
 ) -> ClipRestorer:
     """Return what restores planned clips of a video by `restorer`."""
     if restorer.sees == "rgb":
-        return RgbClipRestorer(restorer, video, strength=options.strength, threads=threads)
+        scale = output_scale(restorer.facts.scale, options, video.height)
+        return RgbClipRestorer(restorer, video, scale, strength=options.strength, threads=threads)
     return PlaneClipRestorer(
         restorer,
         video.format,
@@ -24,6 +29,24 @@ def clip_restorer(
         grain=options.grain,
         threads=threads,
     )
+
+
+def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:
+    """Return how many times larger the output of a video of `height` lines is, at most `native` times.
+
+    Raises OptionError for a height that is no enlargement, or too much of one.
+    """
+    if native == 1:
+        return 1
+    if options.height is None:
+        return min(options.scale, native)
+    scale = Fraction(options.height, height)
+    if not 1 < scale <= native:
+        raise OptionError(
+            f"height {options.height}: the video has {height} lines, and sr makes more of them, up to "
+            f"{native * height}"
+        )
+    return int(scale) if scale.denominator == 1 else scale
 
 
 def known_sigma(restorer: Restorer, options: RestoreOptions) -> float | None:

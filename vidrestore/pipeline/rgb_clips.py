@@ -28,7 +28,7 @@ from vidrestore.colour import (
     yuv_to_rgb,
 )
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, Scale, enlarged_size
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import LEAST_TILE
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, not_finite
@@ -52,16 +52,24 @@ class RgbClipRestorer(ClipRestorer):
 
     Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
     `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
-    bicubically. Alpha passes through, or is enlarged so.
+    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output, by default the network's;
+    what a network enlarges further is made smaller again, antialiased.
     """
 
     def __init__(
-        self, restorer: RgbRestorer, video: VideoInfo, *, strength: float = 1.0, threads: int = 1
+        self,
+        restorer: RgbRestorer,
+        video: VideoInfo,
+        scale: Scale | None = None,
+        *,
+        strength: float = 1.0,
+        threads: int = 1,
     ) -> None:
         super().__init__(restorer.facts, video.format, threads)
         self.restorer = restorer
         self.strength = strength
         self.video = video
+        self.scale = restorer.facts.scale if scale is None else scale
 
     def clips_at_once(self, frame: Frame) -> int:
         """As many as there is memory for, and teams of threads."""
@@ -149,8 +157,8 @@ class RgbClipRestorer(ClipRestorer):
     ) -> list[Restored] | None:
         """As `_native`, from a device: one copy per plane for as many frames as `FETCHED` bytes hold."""
         native: list[Restored] = []
-        scale, source = self.facts.scale, self.video
-        each = source.height * source.width * scale**2 * (1 if self.pixels.depth <= 8 else 2)
+        height, width = enlarged_size(self.video.height, self.video.width, self.scale)
+        each = height * width * (1 if self.pixels.depth <= 8 else 2)
         while several := list(islice(made, max(1, FETCHED // each))):
             stored = [grey_to_stored(planes, self.pixels) for _, planes, _ in several]
             if not torch.isfinite(torch.stack([total for _, _, total in several])).all():
@@ -164,16 +172,18 @@ class RgbClipRestorer(ClipRestorer):
 
     def _with_alpha(self, frame: Frame, planes: Sequence[NDArray[Any]]) -> Restored:
         more = frame.planes[colour_planes(self.pixels) :]
-        alpha = [enlarged_samples(plane, self.pixels, self.facts.scale) for plane in more]
+        alpha = [enlarged_samples(plane, self.pixels, self.scale) for plane in more]
         return Restored(replace(frame, planes=(*planes, *alpha)))
 
     def _planes(self, source: Source, rgb: Tensor, picture: Tensor) -> tuple[Tensor, ...]:
         """A restored picture as planes on the 0-255 scale, mixed with its source."""
-        scale = self.facts.scale
+        scale = self.scale
+        if scale != self.facts.scale:
+            picture = shrunk(picture, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
         if self.strength < 1 and scale > 1:
             picture = enlarged(rgb, scale).lerp(picture, self.strength)
         # where no matrix is tagged players guess by the height: the output's
-        height = scale * self.video.height
+        height = picture.shape[-2]
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
             pairs = zip(self._own_planes(source), planes, strict=True)
@@ -181,12 +191,18 @@ class RgbClipRestorer(ClipRestorer):
         return planes
 
 
-def enlarged(picture: Tensor, scale: int) -> Tensor:
+def enlarged(picture: Tensor, scale: Scale) -> Tensor:
     """(C, H, W) to (C, scale * H, scale * W), bicubic."""
-    return F.interpolate(picture[None], scale_factor=float(scale), mode="bicubic", align_corners=False)[0]
+    size = enlarged_size(picture.shape[-2], picture.shape[-1], scale)
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False)[0]
 
 
-def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> NDArray[Any]:
+def shrunk(picture: Tensor, size: tuple[int, int]) -> Tensor:
+    """(C, H, W) to a smaller `size`, bicubic, antialiased."""
+    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False, antialias=True)[0]
+
+
+def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
     """A plane of stored samples, larger by bicubic interpolation; at scale 1 the plane itself."""
     if scale == 1:
         return plane
@@ -194,20 +210,26 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: int) -> ND
     return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
 
 
-def enlarged_frame(frame: Frame, video: VideoInfo, scale: int) -> Frame:
+def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
     """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
     if scale == 1:
         return frame
     pixels, planes = video.format, list(frame.planes)
-    height, width = (scale * side for side in planes[0].shape)
+    height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
     small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
     if small != large:  # what players assume of so many lines, where no matrix is tagged
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    enlarged = (enlarged_samples(plane, pixels, scale) for plane in planes)
-    return replace(
-        frame, planes=tuple(plane[:high, :wide] for plane, (high, wide) in zip(enlarged, sizes, strict=True))
-    )
+    if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
+        larger = [
+            enlarged_samples(plane, pixels, scale)[:h, :w]
+            for plane, (h, w) in zip(planes, sizes, strict=True)
+        ]
+    else:
+        grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
+        sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
+        larger = list(grey_to_planes(sized, pixels))
+    return replace(frame, planes=tuple(larger))
 
 
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:

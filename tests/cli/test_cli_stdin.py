@@ -1,0 +1,64 @@
+"""Containers on standard input, and addresses, through the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from written_videos import Extras, packets, rich_video
+
+from vidrestore.cli import main
+from vidrestore.media.reader import VideoReader
+from vidrestore.restorers.base import TASKS
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+
+
+def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rich_video(tmp_path / "in.mkv", Extras())
+    (tmp_path / "made").mkdir()
+    give(monkeypatch, (tmp_path / "in.mkv").read_bytes())
+    output = tmp_path / "made" / "out.mkv"
+    assert run("-", "-o", output, "--lossless", "--json") == 0
+    captured = capsys.readouterr()
+    events = [json.loads(line) for line in captured.out.splitlines()]
+    assert {event["source"] for event in events} == {"-"} and "stdin-" not in captured.out
+    assert any("stored in" in event.get("message", "") for event in events)
+    with VideoReader(str(tmp_path / "in.mkv")) as one, VideoReader(str(output)) as other:
+        pairs = list(zip(one.frames(), other.frames(), strict=True))
+    assert len(pairs) == 12
+    assert all(first.planes[0].tobytes() == second.planes[0].tobytes() for first, second in pairs)
+    assert packets(output)[1] == packets(tmp_path / "in.mkv")[1]
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["out.mkv"]
+
+
+def test_what_is_no_video_on_stdin_is_refused_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give(monkeypatch, b"plain text, and more of it")
+    assert run("-", "-o", tmp_path / "out.mkv") == 1
+    assert "vidrestore: -: not a video file that can be read" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_address_gets_a_plain_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("https://example.org/a.mp4") == 1
+    assert "an address, and only files are read; download it first" in capsys.readouterr().err

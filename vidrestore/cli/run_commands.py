@@ -1,0 +1,200 @@
+"""`vidrestore run`: several tasks in one command, each with options of its own."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from vidrestore.cli.declared import with_options
+from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.cli.progress import listening
+from vidrestore.cli.restoring import RunOptions
+from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.shared_options import one_use_of_stdout
+from vidrestore.cli.terminal import show
+from vidrestore.errors import OptionError
+from vidrestore.files.regular import LARGEST_TOML, read_limited
+from vidrestore.options import QUALITY, RestoreOptions
+
+COMMON = {
+    "sources",
+    "output",
+    "json",
+    "quiet",
+    "start",
+    "duration",
+    "deinterlace",
+    "strict",
+    "drop",
+    "overwrite",
+}
+COMMON |= {
+    "cfr",
+    "encoder",
+    "crf",
+    "preset",
+    "options",
+    "lossless",
+    "scene_detect",
+    "device",
+    "precision",
+    "threads",
+}
+Settings = dict[str, dict[str, Any]]  # step -> option -> value
+
+
+@with_options(only=COMMON)
+def run(
+    run: RunOptions,
+    options: Callable[[], RestoreOptions],
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="A,B", help="Tasks in their order.", rich_help_panel=QUALITY)
+    ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="STEP.NAME=VALUE",
+            help="Option of one step, such as denoise.sigma=20; may be given again.",
+            rich_help_panel=QUALITY,
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Steps and their options as TOML.", rich_help_panel=QUALITY
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print that TOML and stop.", rich_help_panel=QUALITY),
+    ] = False,
+) -> None:
+    """Restore by several tasks in one go: one decoding, one encoding.
+
+    A run that ends early starts over.
+
+    Examples:
+      vidrestore run in.mp4 --steps denoise,deblur,sr -o out.mp4
+      vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
+      vidrestore run in.mp4 --config steps.toml
+    """
+    names, given = _configured(config)
+    names = [name for name in steps.split(",") if name] or names
+    for text in settings or ():
+        step, name, value = _setting(text)
+        given.setdefault(step, {})[name] = value
+    if print_config:
+        show(*toml_lines(names, given))
+        return
+    _run(run, names, given, options)
+
+
+def _run(run: RunOptions, names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> None:
+    from vidrestore.jobs.naming import output_for, suffix_of
+    from vidrestore.jobs.steps import Step, check_steps, restore_steps
+    from vidrestore.restorers.base import TASKS
+
+    for name in {*names, *given}:
+        if name not in TASKS or name.startswith("<"):
+            known = ", ".join(task for task in TASKS if not task.startswith("<"))
+            raise OptionError(f"no step named {name!r}; there are: {known}")
+        if name not in names:
+            raise OptionError(
+                f"options of {name} were given, but it is none of the steps ({','.join(names)})"
+            )
+    chain = [Step(name, replace(options(), **parsed(name, given.get(name, {})))) for name in names]
+    check_steps(chain)
+    sources = run.sources or []
+    if len(sources) != 1:
+        raise OptionError("run takes one input; expected one video, or - for y4m on stdin")
+    source = sources[0]
+    suffix = ".".join(suffix_of(step.task, step.options) for step in chain)
+    output = output_for(source, run.output, suffix)
+    one_use_of_stdout(run.json, output)
+    with stops_cleanly(), listening(run.json, run.quiet) as on_event:
+        code = run_each(
+            [source], lambda each: restore_steps(each, output, chain, on_event).exit_code, on_event
+        )
+    raise typer.Exit(code)
+
+
+def _configured(path: str | None) -> tuple[list[str], Settings]:
+    """Return the steps and options of a TOML file."""
+    if path is None:
+        return [], {}
+    try:
+        found = tomllib.loads(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error
+    steps = found.pop("steps", [])
+    tables = all(isinstance(table, dict) for table in found.values())
+    if not (isinstance(steps, list) and all(isinstance(step, str) for step in steps) and tables):
+        raise OptionError(f'--config {path}: expected steps = ["denoise", "sr"] and a table for each step')
+    return steps, found
+
+
+def _setting(text: str) -> tuple[str, str, str]:
+    name, equals, value = text.partition("=")
+    step, dot, option = name.partition(".")
+    if not (equals and dot and step and option):
+        raise OptionError(f"--set {text}: expected STEP.NAME=VALUE, such as denoise.sigma=20")
+    return step, option, value
+
+
+def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a step by the names of their fields. Raises OptionError."""
+    known = dict(_of_step(step))
+    values = {}
+    for name, value in given.items():
+        key = name.replace("-", "_")
+        if key not in known:
+            raise OptionError(f"{step} has no option {name!r}; it has: {', '.join(sorted(known))}")
+        values[key] = _value(f"{step}.{name}", value, *known[key])
+    return values
+
+
+def _of_step(step: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the options that a step has for itself: how to parse each, and its type."""
+    hints = get_type_hints(RestoreOptions)
+    for field in fields(RestoreOptions):
+        found = field.metadata.get("declared")
+        if found is None or field.name in COMMON:
+            continue
+        if step in found.tasks or (not found.tasks and found.panel == QUALITY):
+            yield field.name, (found.parse, hints[field.name])
+
+
+def _value(name: str, value: Any, parse: Callable[[str], Any] | None, hint: Any) -> Any:
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    try:
+        if kinds[0] is bool:
+            if str(value).lower() not in ("true", "false"):
+                raise ValueError(f"expected true or false, got {value!r}")
+            return str(value).lower() == "true"
+        if parse is not None:
+            return parse(str(value))
+        return kinds[0](value) if kinds[0] in (int, float) else str(value)
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{name}: {error}") from None
+
+
+def toml_lines(names: list[str], given: Settings) -> Iterator[str]:
+    """Yield what `--config` reads."""
+    yield f"steps = [{', '.join(_quoted(name) for name in names)}]"
+    for step, options in given.items():
+        yield ""
+        yield f"[{step}]"
+        for name, value in options.items():
+            yield f"{name} = {str(value).lower() if isinstance(value, bool) else _quoted(str(value))}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,63 @@
+"""A container on standard input: stored in a file while it is restored, as it is read more than once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile, gettempdir
+from typing import BinaryIO, cast
+
+from vidrestore.errors import VidRestoreError
+from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.files.atomic import write_problem
+from vidrestore.jobs.request import Request
+from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import standard_input
+
+Y4M = b"YUV4MPEG2"
+
+
+def is_container(request: Request) -> bool:
+    """Does the request read something else than y4m from standard input?"""
+    if request.source != PIPE:
+        return False
+    stream = standard_input()
+    peek = getattr(stream, "peek", None)
+    head = peek(len(Y4M))[: len(Y4M)] if peek else b""
+    return bool(head) and not Y4M.startswith(head)
+
+
+@contextmanager
+def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Listener]]:
+    """Store standard input in a file beside the output, or in `work_dir`, until the block ends.
+
+    Yield the request for that file, and a listener whose events name "-" instead of it.
+
+    Raises MediaError if there is no room; errors in the block name "-", too.
+    """
+    beside = gettempdir() if request.output == PIPE else os.path.dirname(os.path.abspath(request.output))
+    folder = request.options.work_dir or beside
+    on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
+    try:
+        with NamedTemporaryFile(prefix=".stdin-", suffix=".partial", dir=folder) as file:
+            shutil.copyfileobj(standard_input(), cast("BinaryIO", file), 1 << 20)
+            file.flush()
+            path = str(Path(file.name))
+
+            def told(event: Event) -> None:
+                event = replace(event, source=PIPE) if event.source == path else event
+                if isinstance(event, Warned | Failed):
+                    event = replace(event, message=event.message.replace(path, PIPE))
+                on_event(event)
+
+            try:
+                yield replace(request, source=path), told
+            except VidRestoreError as error:
+                error.args = (str(error).replace(path, PIPE),)
+                raise
+    except OSError as error:
+        raise write_problem(folder, error) from error
