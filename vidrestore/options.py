@@ -67,6 +67,7 @@ CFR = Declared(
 )
 OVERWRITE = Declared("Replace an output that exists.", OUTPUT, ("--overwrite", "-y"))
 PRECISION = Declared("Number format of the model.", MACHINE, metavar="auto|fp32|bf16")
+ONE_DEVICE = "auto, cpu, cuda, cuda:1 or mps."
 THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
@@ -215,7 +216,7 @@ class RestoreOptions:
         None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
     )
     device: str = option(
-        "auto", "auto, cpu, cuda, cuda:1; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
+        "auto", "auto, cpu, cuda, cuda:1, mps; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
     )
     precision: Precision = option("auto", PRECISION)
     threads: int = option(0, THREADS)
@@ -289,6 +290,7 @@ class SenseOptions:
     )
     seed: int = option(0, "Draws the noise.", QUALITY, metavar="N", shown="0")
     overwrite: bool = option(False, OVERWRITE)
+    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
 
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
@@ -315,6 +317,7 @@ class RecoverOptions:
     cfr: Fraction | None = option(None, CFR)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     overwrite: bool = option(False, OVERWRITE)
+    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

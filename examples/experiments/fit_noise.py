@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Fit the regression that says how strong noise is (vidrestore/noise/regression.json), from training clips in
-noise of many kinds.
+"""Fit the regression that tells whether there is noise (vidrestore/noise/doubt.json), from training clips
+with noise of many kinds. The one that tells how strong it is (regression.json) was fitted to sigma itself by
+this script at commit 5252417; its samples of noise served again.
 
     fit_noise.py samples SAMPLES.pkl --kind mixed|coded|clean --count 300 [--seed 1] [--clips DIR ...]
-    [--photos DIR] fit_noise.py fit REGRESSION.json SAMPLES.pkl [SAMPLES.pkl ...]
+    [--photos DIR]
+    fit_noise.py fit DOUBT.json SAMPLES.pkl [SAMPLES.pkl ...]
 
-A sample is a window with the features of its planes and the sigma they should lead to: of white noise its
-own; of other noise that of the power where most of it is, sqrt(mean(S^2) / mean(S)) over the frequencies of 8
-x 8 blocks; after a codec, which loses detail with the noise, the one with which DUST's error is least (tried,
-so this takes long: a few seconds each); of clean windows 0.
+A sample is a window with the features of its planes and the error that a denoiser makes there for some values
+of sigma. After a codec, which loses detail with the noise, DUST is tried, so this takes long: a few seconds
+each. Of other noise the right sigma is known: of white noise its own, else that of the power where most of it
+is, sqrt(mean(S^2) / mean(S)) over the frequencies of 8 x 8 blocks; errors around it are those of a typical
+window. A clean window loses the more the larger the sigma. The regression is fitted to lose few dB.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.media.recompress import recompress_pictures
 from vidrestore.models.places import ClipPlaces
-from vidrestore.noise.features import plane_features
+from vidrestore.noise.features import Array, plane_features
 from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, regression_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
 from vidrestore.options import RestoreOptions
@@ -39,15 +43,19 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
 LOOKS = (0, 8, 16)
 TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
-NETWORKS, HIDDEN, STEPS = 3, (24, 8), 1500  # that are averaged; widths; of training
-# of samples without noise, whose small errors cost little, and with white noise
-CLEAN_WEIGHT, WHITE_WEIGHT = (0.2, 1.5)
+TYPICAL = {0: 1, 0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}  # share of the
+# sigma that was right -> share of the noise's power that is left
+TEXTURE = 0.35  # of sigma: what a denoiser takes from a textured window without noise, root mean square
+UNSEEN = 0.3  # grey levels squared: errors that much smaller than this hardly count
+PULL = 0.3  # dB for every factor e below no noise at all
+NETWORKS, HIDDEN, STEPS = 3, (24, 8), 2500  # that are averaged; widths; of training
+CLEAN_WEIGHT, WHITE_WEIGHT = 1.0, 1.5  # of samples without noise, and with white noise
 
 
 @dataclass(frozen=True)
 class Sample:
     """Of one plane: features of every look, what the formula for white noise says, the sigma wanted and the
-    noise's root mean square.
+    noise's root mean square; if they were tried, mean squared errors by sigma.
     """
 
     looks: list[np.ndarray]
@@ -55,6 +63,7 @@ class Sample:
     sigma: float
     rms: float
     colour: bool
+    errors: dict[float, float]
 
 
 def samples(kind: str, count: int, seed: int, clips: list[Path], photos: Path) -> Iterator[list[Sample]]:
@@ -92,15 +101,28 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
 
 
 def clean_window(planes: tuple[Tensor, ...], draw: np.random.Generator) -> Noisy:
-    """As filmed, made smaller, or in few flat colours as drawn pictures are; coded more often than not."""
+    """As filmed, made smaller, or in few flat colours as drawn pictures are; coded by x264 or JPEG more often
+    than not.
+    """
     kind = draw.random()
     if kind < 0.2:
         planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
-    elif kind < 0.35:
+    elif kind < 0.3:
         step, side = float(draw.choice([12, 24, 48])), int(draw.choice([1, 3, 5]))
         planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
+    elif kind < 0.5:
+        planes = tuple(plane + draw.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
     whole = tuple(plane.round().clamp(0, 255) for plane in planes)
-    return clean_as_it_is(whole, 0.6, draw)
+    if draw.random() < 0.6:
+        return clean_as_it_is(whole, 0.5, draw)
+    frames = [tuple(part.numpy().astype(np.uint8) for part in frame) for frame in zip(*whole, strict=True)]
+    coded = recompress_pictures(frames, int(draw.integers(2, 10)))
+    seen = tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*coded, strict=True))
+    return Noisy(seen, seen, (0.0,) * len(seen), True)
+
+
+def smoothed(plane: Tensor) -> Tensor:
+    return F.avg_pool2d(F.pad(plane[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)[:, 0]
 
 
 def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
@@ -109,48 +131,56 @@ def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
     formula = NoiseEstimator()
     for first in LOOKS:
         formula.add(frames[first][plane])
-    sigma, rms = wanted(noisy, plane, restorer)
-    return Sample(
-        [look for look in looks if look is not None], formula.sigma(), sigma, min(rms, sigma), plane > 0
-    )
+    sigma, rms, errors = wanted(noisy, plane, restorer)
+    known = [look for look in looks if look is not None]
+    return Sample(known, formula.sigma(), sigma, min(rms, sigma), plane > 0, errors)
 
 
-def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float]:
-    """Sigma and root mean square."""
+def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float, dict[float, float]]:
+    """Sigma, root mean square, and the errors that were tried."""
     if noisy.sigma:
-        return noisy.sigma[plane], noisy.sigma[plane]
+        return noisy.sigma[plane], noisy.sigma[plane], {}
     noise = noisy.seen[plane] - noisy.clean[plane]
     height, width = noise.shape[1:]
     blocks = noise[:, : height // 8 * 8, : width // 8 * 8].unfold(1, 8, 8).unfold(2, 8, 8).reshape(-1, 64)
     power = (blocks @ torch.from_numpy(dct_basis(8)).T).square().mean(0)
-    rms, sigma = (
-        float(power.mean().sqrt()),
-        float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt()),
-    )
+    rms = float(power.mean().sqrt())
+    sigma = float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt())
     if not noisy.coded:
-        return sigma, rms
-    least = best_tried(noisy, plane, max(sigma, 1.2), restorer)
-    return least, rms * min(1.0, least / max(sigma, 1e-3))
+        return sigma, rms, {}
+    errors = tried(noisy, plane, max(sigma, 1.2), restorer)
+    least = min(errors, key=errors.__getitem__)
+    return least, rms * min(1.0, least / max(sigma, 1e-3)), errors
 
 
-def best_tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> float:
-    """The sigma with which DUST's error is least, between those that were tried by a parabola through the
-    logarithms.
-    """
+def tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> dict[float, float]:
+    """DUST's errors for shares of a sigma."""
     seen, clean, guide = noisy.seen[plane][5:15], noisy.clean[plane][5:15], noisy.seen[0][5:15]
     places = ClipPlaces(guide, 16, follow=True)
-    errors = []
+    errors = {}
     with torch.inference_mode():
         for share in TRIED:
             restored = restorer.restored_plane(seen, share * base, places, "auto") if share else seen
-            errors.append(float((restored.clamp(0, 255) - clean).square().mean()))
-    logs, at = np.log(np.array(errors) + 0.15), int(np.argmin(errors))
-    if at < 2 or at == len(TRIED) - 1:
-        return TRIED[at] * base
-    shares = np.log(TRIED[at - 1 : at + 2])
-    bend, slope, _ = np.polyfit(shares, logs[at - 1 : at + 2], 2)
-    place = float(np.clip(-slope / 2 / bend, shares[0], shares[2])) if bend > 1e-6 else shares[1]
-    return float(np.exp(place) * base)
+            errors[share * base] = float((restored.clamp(0, 255) - clean).square().mean())
+    return errors
+
+
+def losses(sample: Sample) -> tuple[Array, Array]:
+    """(len(TYPICAL),) logarithms of sigma, and dB lost there; in between by straight lines."""
+    if sample.errors:
+        sigmas, errors = np.array(list(sample.errors)), np.array(list(sample.errors.values()))
+    elif sample.sigma:
+        sigmas = sample.sigma * np.array(list(TYPICAL))
+        errors = sample.sigma**2 * np.array(list(TYPICAL.values()))
+    else:
+        sigmas = np.array([0, 0.7, 1.5, 3, 6, 12, 25, 50.0])
+        errors = (TEXTURE * sigmas) ** 2
+    decibels = 10 * np.log10(errors + UNSEEN)
+    order = np.arange(len(TYPICAL)).clip(max=len(sigmas) - 1)
+    places = np.log(sigmas + OFFSET)[order]
+    beyond = np.arange(len(TYPICAL)) - order  # the last line goes on
+    slope = (decibels[-1] - decibels[-2]) / (places[-1] - np.log(sigmas[-2] + OFFSET))
+    return places + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
 
 
 def fit(path: Path, sources: list[Path]) -> None:
@@ -164,11 +194,16 @@ def fit(path: Path, sources: list[Path]) -> None:
     ]
     rows = [(look, each) for each in every for look in [np.median(each.looks, axis=0), *each.looks]]
     given = np.array([regression_input(look, each.white, colour=each.colour) for look, each in rows])
-    target = np.log(np.array([[each.sigma, each.rms] for _, each in rows]) + OFFSET) - given[:, -2:-1]
+    strength = np.log(np.array([each.rms for _, each in rows]) + OFFSET)
     mean, spread = given.mean(0), given.std(0) + 1e-3
-    inputs, targets = torch.tensor((given - mean) / spread).float(), torch.tensor(target).float()
+    inputs = torch.tensor((given - mean) / spread).float()
+    tables = np.array([losses(each) for _, each in rows])
+    places, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
     weights = torch.tensor([weight_of(each) for _, each in rows])
-    networks = [fitted(inputs, targets, weights, seed) for seed in range(NETWORKS)]
+    targets = Targets(
+        torch.tensor(given[:, -2]).float(), places, lost, torch.tensor(strength).float(), weights
+    )
+    networks = [fitted(inputs, targets, seed) for seed in range(NETWORKS)]
     first, second, last = zip(
         *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True
     )
@@ -191,7 +226,34 @@ def weight_of(sample: Sample) -> float:
     return CLEAN_WEIGHT if sample.sigma == 0 else WHITE_WEIGHT if sample.sigma == sample.rms else 1.0
 
 
-def fitted(inputs: Tensor, targets: Tensor, weights: Tensor, seed: int) -> nn.Sequential:
+@dataclass(frozen=True)
+class Targets:
+    """Of every row: logarithms of the formula's sigma and of the root mean square, the losses, the weight."""
+
+    formula: Tensor
+    places: Tensor
+    lost: Tensor
+    rms: Tensor
+    weights: Tensor
+
+    def loss(self, found: Tensor, chosen: Tensor) -> Tensor:
+        """Mean dB lost, and a little for a wrong root mean square."""
+        sigma, rms = (found + self.formula[chosen, None]).unbind(1)
+        places, lost = self.places[chosen], self.lost[chosen]
+        none = places[:, 0]  # no noise; below, a slight pull back is all
+        inside = torch.maximum(sigma, none)
+        above = torch.searchsorted(places, inside.detach()[:, None].contiguous()).clamp(
+            1, places.shape[1] - 1
+        )
+        (x0, x1), (y0, y1) = (
+            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (places, lost)
+        )
+        decibels = y0 + (y1 - y0) * (inside - x0) / (x1 - x0) + PULL * (inside - sigma)
+        off = F.smooth_l1_loss(rms, self.rms[chosen], beta=0.2, reduction="none")
+        return (self.weights[chosen] * (decibels + off)).mean()
+
+
+def fitted(inputs: Tensor, targets: Targets, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     widths = (inputs.shape[1], *HIDDEN, 2)
     layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
@@ -200,11 +262,10 @@ def fitted(inputs: Tensor, targets: Tensor, weights: Tensor, seed: int) -> nn.Se
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
     for _ in range(STEPS):
         chosen = torch.randint(len(inputs), (256,))
-        found = network(inputs[chosen] + 0.07 * torch.randn(256, inputs.shape[1]))
-        error = F.smooth_l1_loss(found, targets[chosen], beta=0.2, reduction="none")
-        loss = (weights[chosen, None] * error).mean()
+        loss = targets.loss(network(inputs[chosen] + 0.07 * torch.randn(256, inputs.shape[1])), chosen)
         optimiser.zero_grad()
         loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
         optimiser.step()
         schedule.step()
     return network

@@ -14,15 +14,18 @@ from stand_in import OnDevice, Rehearsal
 from taylor_networks import small
 from vsr_networks import compact
 
+from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.probe import VideoInfo
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.mb_taylorformer_family import build
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.restorers.base import load_restorer
+from vidrestore.restorers.devices import device_name, half_type, torch_device, uses_bf16
 from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5
@@ -156,3 +159,61 @@ def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
         restored(task, "cuda", pixels, model=weights[model], **options)
         assert stored <= device.moved["to device"] <= stored + SMALL * FRAMES
         assert device.moved["to host"] == larger * stored
+
+
+def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_cannot_hold(
+    weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, kinds = MBTaylorFormer.forward, []
+
+    def overflowing(self: MBTaylorFormer, *given: Any) -> torch.Tensor:
+        made, half = forward(self, *given), torch.is_autocast_enabled("cpu")
+        kinds.append(torch.get_autocast_dtype("cpu") if half else made.dtype)
+        return made * torch.inf if half else made
+
+    expected = restored("derain", "cpu", EIGHT, model=weights["h"])
+    monkeypatch.setattr(MBTaylorFormer, "forward", overflowing)
+    with Rehearsal(bf16=False):
+        found = restored("derain", "cuda", EIGHT, model=weights["h"], precision="auto")
+    assert_same(found, expected)
+    assert set(kinds) == {torch.float16, torch.float32}
+
+
+def test_the_number_format_follows_what_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    for bf16, half in ((True, torch.bfloat16), (False, torch.float16)):
+        with Rehearsal(bf16=bf16):
+            assert half_type("auto", cuda) == half and half_type("fp32", cuda) is None
+            assert uses_bf16("auto", cuda) == bf16 and half_type("auto", cpu) is None
+            assert device_name(torch_device("auto")) == "cuda (stand-in)"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert torch_device("mps").type == "mps" and half_type("auto", torch.device("mps")) is None
+
+
+def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use --device cpu"):
+        torch_device("mps")
+    with pytest.raises(OptionError, match="expected auto, cpu, cuda, cuda:N or mps"):
+        torch_device("meta")
+
+
+# in both clips: what camera motion and matching decide by, and one look for NaN per clip
+WAITS = {
+    "denoise": {"values read": 45, "sized by values": 10},
+    "denoise, fast": {"values read": 45, "sized by values": 10},
+    "derain, by three frames": {"values read": 2, "sized by values": 0},
+    "derain, in tiles": {"values read": 2, "sized by values": 0},
+    "derain, steady": {"values read": 2, "sized by values": 0},
+    "sr": {"values read": 2, "sized by values": 0},
+    "sr, released form": {"values read": 2, "sized by values": 0},
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_the_host_seldom_waits_for_the_device(weights: dict[str, str], name: str) -> None:
+    task, model, options = CASES[name]
+    with Rehearsal() as device:
+        restored(task, "cuda", EIGHT, (40, 80) if "tile" in options else (), model=weights[model], **options)
+        for what, most in WAITS[name].items():
+            assert device.counts[what] <= most, dict(device.counts)
+        assert device.counts["to host"] <= 3 * 2 + 3 * 2, "one copy per plane and clip, and for shared frames"

@@ -13,6 +13,7 @@ class Counts:
     injected: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     wrong: int = 0
+    touched: int = 0  # files of other users that were not left as they were
 
     def check(self, fault: str, same: bool, lost: int = 0, times: int = 1) -> None:
         """Count a fault and what came of it, and fail where that is not what an undisturbed run gives."""
@@ -21,11 +22,18 @@ class Counts:
         self.wrong += not same
         assert same and not lost, f"{fault}: the output is not that of an undisturbed run, {lost} frames lost"
 
+    def check_others(self, fault: str, untouched: bool) -> None:
+        """Count what another user has planted, and fail if his files were changed."""
+        self.injected[fault] += 1
+        self.touched += not untouched
+        assert untouched, f"{fault}: a file of another user was touched"
+
     def lines(self) -> list[str]:
         """What is to be printed."""
         total = sum(self.injected.values())
         kinds = [f"  {count:4}  {fault}" for fault, count in self.injected.items()]
-        return [*kinds, f"faults injected: {total}, frames lost: {self.lost}, wrong outputs: {self.wrong}"]
+        found = f"frames lost: {self.lost}, wrong outputs: {self.wrong}"
+        return [*kinds, f"faults injected: {total}, {found}, files of others touched: {self.touched}"]
 
 
 COUNTS = Counts()

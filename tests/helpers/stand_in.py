@@ -220,9 +220,13 @@ class Rehearsal:
         for target, name, value in (
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
-            (torch.cuda, "is_bf16_supported", lambda: self.bf16),
+            (torch.cuda, "get_device_capability", lambda device: (9, 0) if self.bf16 else (7, 5)),
             (torch.cuda, "mem_get_info", lambda device=None: (self.free, 2 * self.free)),
-            (torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2)),
+            (
+                torch.cuda,
+                "get_device_properties",
+                lambda device: SimpleNamespace(name="stand-in", multi_processor_count=2),
+            ),
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),

@@ -7,6 +7,7 @@ import pytest
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
+from vidrestore.noise import meter
 from vidrestore.noise.features import COUNT, plane_features
 from vidrestore.noise.meter import NoiseMeter, noise_in_words
 from vidrestore.noise.motion import motion_of
@@ -36,9 +37,9 @@ def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[P
 
 
 def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:
-    meter = NoiseMeter(1, colour=False)
-    meter.add([(frame,) for frame in (with_noise(frames, **noise) if noise else frames)])
-    (found,) = meter.noise()
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add([(frame,) for frame in (with_noise(frames, **noise) if noise else frames)])
+    (found,) = gauge.noise()
     return found.sigma, found.rms
 
 
@@ -66,10 +67,10 @@ def test_there_is_a_figure_for_single_frames_and_for_repeated_ones() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])
 def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
-    meter = NoiseMeter(2, colour=True)
+    gauge = NoiseMeter(2, colour=True)
     draw = np.random.default_rng(0)
-    meter.add([tuple(draw.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
-    assert all(0 <= plane.sigma < 255 for plane in meter.noise())
+    gauge.add([tuple(draw.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
+    assert all(0 <= plane.sigma < 255 for plane in gauge.noise())
 
 
 def test_features_are_as_many_for_every_plane() -> None:
@@ -94,3 +95,12 @@ def test_blocks_are_found_where_they_went() -> None:
 )
 def test_noise_is_put_into_words(sigma: tuple[float, ...], rms: tuple[float, ...], words: str) -> None:
     assert noise_in_words(sigma, rms) == words
+
+
+@pytest.mark.parametrize("doubted, expected", [(0.5, 0.0), (1.0, 8.0)])
+def test_both_regressions_must_find_noise(
+    doubted: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"doubt": (doubted, doubted), "regression": (8.0, 6.0)}
+    monkeypatch.setattr(meter, "_regressed", lambda name, given: found[name])
+    assert meter.estimate(np.zeros(COUNT), 5.0, colour=False).sigma == expected

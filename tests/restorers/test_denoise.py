@@ -10,6 +10,7 @@ from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers import dust_restorer
 from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
 from vidrestore.weights.checkpoint import save_model
 
@@ -48,7 +49,10 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 
 @pytest.mark.parametrize("quality", sorted(PRESETS))
 @pytest.mark.parametrize("frames, height, width", [(5, 20, 26), (1, 20, 26), (3, 7, 3), (2, 16, 200)])
-def test_a_network_that_returns_its_input_gives_every_plane_back(weights, quality, frames, height, width):
+def test_a_network_that_returns_its_input_gives_every_plane_back(
+    weights, quality, frames, height, width, monkeypatch
+):
+    monkeypatch.setattr(dust_restorer, "refined", lambda noisy, estimate, *how: estimate)
     planes = clip(frames, height, width)
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
@@ -108,7 +112,8 @@ def test_a_device_that_is_not_there_is_named(device, message):
         DenoiseRestorer(RestoreOptions(model="dust-denoise", device=device))
 
 
-def test_half_precision_stays_near_full_precision(weights):
+def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):
+    monkeypatch.setattr(dust_restorer, "refined", lambda noisy, estimate, *how: estimate)
     network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
     path = weights(network)
     half, full = (

@@ -33,8 +33,8 @@ from vidrestore.errors import VidRestoreError
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
 MEMORY_ADVICE = (
-    "there is too little memory (or a limit such as ulimit -v); end other programs, or give "
-    "a smaller --tile, fewer --threads or a smaller video"
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller "
+    "--tile, fewer --threads or a smaller video"
 )
 _NO_MEMORY = (
     "can't allocate memory",
@@ -95,6 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    # read when torch loads: what Apple's GPUs lack is computed on the CPU, with a warning that names it
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may hold what the terminal, or any encoding, has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")

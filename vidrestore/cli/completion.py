@@ -41,5 +41,5 @@ COMPLETIONS: dict[str, Callable[[str], list[str] | list[tuple[str, str]]]] = {
     "model": models,
     "encoder": encoders,
     "task": tasks,
-    "device": names(("auto", "cpu", "cuda")),
+    "device": names(("auto", "cpu", "cuda", "mps")),
 }

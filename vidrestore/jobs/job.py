@@ -26,6 +26,7 @@ from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
 from vidrestore.restorers.base import Restorer
+from vidrestore.restorers.devices import device_name
 
 if TYPE_CHECKING:
     from vidrestore.jobs.request import Request
@@ -127,7 +128,7 @@ class Job:
                 self.request.output,
                 self.plan.task,
                 self.restorer.facts.name,
-                self.restorer.facts.device,
+                device_name(self.restorer.facts.device),
             )
         )
         self.warn(self.warnings, on_event)

@@ -156,7 +156,12 @@ def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
 
 
 def _box_mean(picture: Tensor, side: int) -> Tensor:
-    """Mean over side x side blocks at every position, by differences of running sums (large: float64)."""
+    """Mean over side x side blocks at every position, by differences of running sums (large: float64).
+
+    Apple's GPUs have no float64: there each block is summed up.
+    """
+    if picture.device.type == "mps":
+        return F.avg_pool2d(picture[None, None], side, stride=1)[0, 0]
     sums = F.pad(picture.double().cumsum(0).cumsum(1), (1, 0, 1, 0))
     boxes = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
     return (boxes / side**2).float()
@@ -259,8 +264,15 @@ def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) ->
     Templates learn from the frame.
     """
     cells, holder = _assigned(grid.nearby_cells(slots.places), slots.cost)
-    lost, empty = cells < 0, torch.nonzero(holder < 0)[:, 0]
-    slots.places[lost], cells[lost] = corners[empty], empty
+    lost = cells < 0
+    if cells.device.type == "cpu":
+        empty = torch.nonzero(holder < 0)[:, 0]
+        slots.places[lost], cells[lost] = corners[empty], empty
+    else:
+        empty = torch.argsort((holder >= 0).int(), stable=True)  # those, in order, are the first ones
+        given = empty[(lost.cumsum(0) - 1).clamp(min=0)]
+        slots.places = torch.where(lost[:, None], corners[given], slots.places)
+        cells = torch.where(lost, given, cells)
     slots.cell, slots.holder = cells, torch.argsort(cells)
     slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots, grid), slots.motion)
     slots.age = torch.where(lost, torch.zeros_like(slots.age), slots.age + 1)
@@ -278,12 +290,32 @@ def _assigned(wishes: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
     slots = torch.arange(len(cost), device=cost.device)
     cells, holder = torch.full_like(slots, -1), torch.full_like(slots, -1)
     rank = torch.empty_like(slots).scatter_(0, torch.argsort(cost, stable=True), slots)  # 0 is the best match
+    if cost.device.type != "cpu":
+        return _assigned_without_waiting(wishes, rank, slots)
     for wish in wishes.T:
         asking = slots[(cells < 0) & (holder[wish] < 0)]
         best = torch.full_like(slots, len(slots)).scatter_reduce_(0, wish[asking], rank[asking], "amin")
         served = asking[best[wish[asking]] == rank[asking]]
         cells[served], holder[wish[served]] = wish[served], served
     return cells, holder
+
+
+def _assigned_without_waiting(wishes: Tensor, rank: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a device: no size depends on a value, for which the host would wait.
+
+    All slots take part in each round; those that don't ask are led to a cell beyond the last one.
+    """
+    count = len(slots)
+    cells, holder = torch.full_like(slots, -1), slots.new_full((count + 1,), -1)
+    for wish in wishes.T:
+        asking = (cells < 0) & (holder[wish] < 0)
+        best = torch.full_like(holder, count).scatter_reduce_(
+            0, torch.where(asking, wish, count), rank, "amin"
+        )
+        served = asking & (best[wish] == rank)
+        cells = torch.where(served, wish, cells)
+        holder = holder.scatter(0, torch.where(served, wish, count), slots)
+    return cells, holder[:count]
 
 
 def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:

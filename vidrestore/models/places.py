@@ -27,6 +27,7 @@ class ClipPlaces:
     def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
         self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
         self._known: dict[tuple[torch.Size, int, Places, int], Tensor] = {}
+        self._luma_at = {luma.shape: luma}
 
     def origins(self, shape: torch.Size, stride: int, places: Places, grids: int = 1) -> Tensor:
         """(S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of a
@@ -56,10 +57,13 @@ class ClipPlaces:
                 self._motion * self._motion.new_tensor(size) / self._motion.new_tensor(self.luma.shape[1:]),
                 grid,
             )
-        same = self.luma.shape[1:] == size
-        return matched_places(
-            self.luma if same else F.interpolate(self.luma[None], size=size, mode="area")[0], grid
-        )
+        return matched_places(self.luma_at(torch.Size((frames, *size))), grid)
+
+    def luma_at(self, shape: torch.Size) -> Tensor:
+        """The luma at the size of another plane (T, H, W), worked out once."""
+        if shape not in self._luma_at:
+            self._luma_at[shape] = F.interpolate(self.luma[None], size=shape[1:], mode="area")[0]
+        return self._luma_at[shape]
 
     @cached_property
     def _motion(self) -> Tensor:

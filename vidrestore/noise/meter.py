@@ -92,16 +92,28 @@ class NoiseMeter:
 
 
 def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
-    """The noise of a plane from the medians of its features and what the formula for white noise says."""
+    """The noise of a plane from the medians of its features and what the formula for white noise says.
+
+    A second regression, fitted to keep clean videos as they are, has the last word on whether there is noise.
+    """
     given = regression_input(features, white, colour=colour)
-    layers = regression()
+    doubted, _ = _regressed("doubt", given)
+    sigma, rms = _regressed("regression", given)
+    if min(sigma, doubted) < NONE_BELOW:
+        return PlaneNoise(0.0, 0.0)
+    return PlaneNoise(sigma, min(rms, sigma))
+
+
+def _regressed(name: str, given: Array) -> tuple[float, float]:
+    """Sigma and root mean square."""
+    layers = regression(name)
     values = (given - layers[0][0]) / layers[0][1]
     for weight, bias in layers[1:-1]:
         values = np.maximum(weight @ values + bias, 0)
     change = layers[-1][0] @ values + layers[-1][1]
     change = change * np.clip((np.abs(change[0]) - SAME) / SAME, 0, 1)
     sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in given[-2] + change)
-    return PlaneNoise(0.0, 0.0) if sigma < NONE_BELOW else PlaneNoise(sigma, min(rms, sigma))
+    return sigma, rms
 
 
 def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[np.float64]:
@@ -109,9 +121,9 @@ def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[
 
 
 @cache
-def regression() -> list[tuple[Array, Array]]:
+def regression(name: str) -> list[tuple[Array, Array]]:
     """Mean and spread of the input, then weight and bias of every layer; the result adds to the logarithm of
     the formula's sigma.
     """
-    stored = json.loads(files("vidrestore.noise").joinpath("regression.json").read_text())
+    stored = json.loads(files("vidrestore.noise").joinpath(f"{name}.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]

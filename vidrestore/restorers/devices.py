@@ -12,21 +12,24 @@ from vidrestore.models.fast.processor import processor_has
 # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
 # under 4 GB
 CPU_MEMORY = 3 << 30
+EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
+FIRST_BF16 = (8, 0)  # compute capability: Ampere
 GPU_SHARE = 0.7  # of what is free
 MOST_TILES = 64  # at once
 PIXELS_PER_PROCESSOR = 2048.0  # of a GPU: as many threads as one holds
 
 
 def torch_device(name: str) -> torch.device:
-    """The device that an option names; "auto" is a GPU where there is one. Raises OptionError for one that
-    isn't there.
+    """Return the device that an option names; "auto" is an NVIDIA GPU if there is one.
+
+    Raises OptionError for one that isn't there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise OptionError(f"device {name!r} is unknown; expected auto, cpu, cuda or cuda:N") from error
+        raise OptionError(f"device {name!r} is unknown; {EXPECTED}") from error
     if device.type == "cuda" and (
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
@@ -34,23 +37,43 @@ def torch_device(name: str) -> torch.device:
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
             "`device=cpu`"
         )
-    if device.type not in ("cpu", "cuda"):
-        raise OptionError(f"device {name!r} is not supported; expected auto, cpu, cuda or cuda:N")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use --device cpu")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise OptionError(f"device {name!r} is not supported; {EXPECTED}")
     return device
+
+
+def device_name(device: torch.device | str) -> str:
+    """Return a device's name for the user, as in "cuda:0 (NVIDIA H100)"."""
+    if torch.device(device).type != "cuda":
+        return str(device)
+    return f"{device} ({torch.cuda.get_device_properties(device).name})"
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
     """Return True for products in bf16: "auto" takes it if the device multiplies it faster than fp32."""
     if precision != "auto":
         return precision == "bf16"
-    return torch.cuda.is_bf16_supported() if device.type == "cuda" else processor_has("avx512_bf16")
+    return (
+        has_bf16(device) if device.type == "cuda" else device.type == "cpu" and processor_has("avx512_bf16")
+    )
 
 
-def halves(precision: str, device: torch.device) -> bool:
-    """Return True if networks on RGB frames compute in bf16: "auto" does on GPUs only, as long as nobody has
-    measured what it costs in quality.
+def has_bf16(device: torch.device) -> bool:
+    """Return True if a GPU computes bf16 itself; older ones emulate it, at a fraction of the speed."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= FIRST_BF16
+
+
+def half_type(precision: str, device: torch.device) -> torch.dtype | None:
+    """Return the half precision that networks on RGB frames compute in, None for fp32.
+
+    "auto" takes one on NVIDIA GPUs only, as long as nobody has measured what it costs in quality elsewhere:
+    bf16, or fp16 on those without it. Clips that fp16 can't hold are restored again in fp32.
     """
-    return uses_bf16(precision, device) and (precision != "auto" or device.type != "cpu")
+    if precision == "bf16" or (precision == "auto" and has_bf16(device)):
+        return torch.bfloat16
+    return torch.float16 if precision == "auto" and device.type == "cuda" else None
 
 
 def batch_for(device: torch.device, usual: int, each: int, per_processor: float) -> int:
@@ -77,5 +100,8 @@ def memory_for(device: torch.device) -> int:
     """
     if device.type == "cpu":
         return CPU_MEMORY
-    free, _ = torch.cuda.mem_get_info(device)
+    if device.type == "mps":
+        free = torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    else:
+        free, _ = torch.cuda.mem_get_info(device)
     return int(GPU_SHARE * free)

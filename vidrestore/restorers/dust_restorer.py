@@ -20,6 +20,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.places import ClipPlaces, Places
+from vidrestore.models.second_pass import Transform, refined
 from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
@@ -51,19 +52,41 @@ class Preset:
     Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches
     that show detail at full size too, as `colour` says. With `first_detail` that goes for the first plane as
     well: it is the power, in powers of the noise, from which a group of its patches shows detail.
+    `second` and `second_colour` are the groups for a second estimate of the first plane and of the others.
     """
 
     first: Sampling
     half: Sampling
     colour: Sampling
+    second: Sampling
+    second_colour: Sampling
     first_detail: float | None = None
 
 
 COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
 PRESETS = {
-    "fast": Preset(Sampling(15, "camera"), Sampling(14, "camera"), Sampling(16, "camera"), first_detail=1.12),
-    "default": Preset(Sampling(16, "matched", 2), Sampling(14, "camera"), Sampling(16, "camera")),
-    "best": Preset(Sampling(5, "matched"), Sampling(5, "matched"), Sampling(8, "camera")),
+    "fast": Preset(
+        first=Sampling(15, "camera"),
+        half=Sampling(14, "camera"),
+        colour=Sampling(16, "camera"),
+        second=Sampling(16, "camera", 2),
+        second_colour=Sampling(16, "camera", 2),
+        first_detail=1.12,
+    ),
+    "default": Preset(
+        first=Sampling(16, "matched"),
+        half=Sampling(14, "camera"),
+        colour=Sampling(16, "camera"),
+        second=Sampling(10, "matched", 2),
+        second_colour=Sampling(12, "camera", 2),
+    ),
+    "best": Preset(
+        first=Sampling(5, "matched"),
+        half=Sampling(5, "matched"),
+        colour=Sampling(8, "camera"),
+        second=Sampling(5, "matched", 2),
+        second_colour=Sampling(8, "matched", 2),
+    ),
 }
 
 
@@ -99,6 +122,7 @@ class DenoiseRestorer:
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
+        self._transforms: dict[torch.dtype, Transform] = {}
         self._lock = Lock()
 
     def clip_length(self, height: int, width: int) -> int:
@@ -110,13 +134,49 @@ class DenoiseRestorer:
         """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with
         sigma 0 is left as it is.
         """
-        places = ClipPlaces(_at_least(clip[0].to(self.device), self.patch), self.patch, follow=self.match)
-        restored = []
-        for plane, level in zip(clip, sigma, strict=True):
-            here = _at_least(plane.to(self.device), self.patch)
-            done = self.restored_plane(here, level, places, precision or self.precision) if level else here
-            restored.append(done[:, : plane.shape[1], : plane.shape[2]].to(plane.device))
-        return tuple(restored)
+        precision = precision or self.precision
+        planes = [_at_least(plane.to(self.device), self.patch) for plane in clip]
+        places = ClipPlaces(planes[0], self.patch, follow=self.match)
+        first = [
+            self.restored_plane(plane, level, places, precision) if level else plane
+            for plane, level in zip(planes, sigma, strict=True)
+        ]
+        done = self._second(planes, first, sigma, places, precision)
+        return tuple(
+            restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
+            for restored, plane in zip(done, clip, strict=True)
+        )
+
+    def _second(
+        self,
+        planes: list[Tensor],
+        first: list[Tensor],
+        sigma: tuple[float, ...],
+        places: ClipPlaces,
+        precision: str,
+    ) -> list[Tensor]:
+        """The second estimates of planes from their first ones; matched groups are found in those."""
+        guide = ClipPlaces(first[0], self.patch, follow=self.match)
+        dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
+        done = []
+        for plane, estimate, level in zip(planes, first, sigma, strict=True):
+            same = plane.shape == first[0].shape
+            sampling = self.preset.second if same else self.preset.second_colour
+            if level:
+                found = guide if sampling.places == "matched" else places
+                origins = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
+                brightness, transform = guide.luma_at(plane.shape), self._transform(dtype)
+                tracks, noise = origins.transpose(0, 1), max(level, SIGMA_RANGE[0])
+                estimate = refined(plane, estimate, noise, tracks, transform, brightness)
+            done.append(estimate)
+        return done
+
+    def _transform(self, dtype: torch.dtype) -> Transform:
+        """The transform of the second estimate, worked out once."""
+        with self._lock:
+            if dtype not in self._transforms:
+                self._transforms[dtype] = Transform(self.patch, dtype, PackedLinear, self.device)
+            return self._transforms[dtype]
 
     def restored_plane(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
         """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""

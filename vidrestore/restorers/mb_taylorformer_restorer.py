@@ -17,7 +17,7 @@ from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.devices import MOST_TILES, halves, memory_for, tiles_for, torch_device
+from vidrestore.restorers.devices import MOST_TILES, half_type, memory_for, tiles_for, torch_device
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
 from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
@@ -136,11 +136,11 @@ class ImageRestorer:
         restored.
         """
         height, width = window.shape[-2:]
-        half, multiple = halves(precision or self.precision, self.device), self.network.config.multiple
+        half, multiple = half_type(precision or self.precision, self.device), self.network.config.multiple
 
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
                 tasks = (task.expand(len(given)) for task in self.tasks)
                 restored: Tensor = self.network(given, *tasks)[:, None].float()
             return restored

@@ -19,7 +19,7 @@ from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.devices import MOST_TILES, halves, memory_for, tiles_for, torch_device, uses_bf16
+from vidrestore.restorers.devices import MOST_TILES, half_type, memory_for, tiles_for, torch_device, uses_bf16
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
@@ -163,8 +163,9 @@ class VsrRestorer:
 
     def _network(self, precision: str) -> VsrTransformer:
         """The network in the number format asked for, made once."""
-        half = uses_bf16 if self.config.local else halves  # flow and frames stay in float32
-        dtype = torch.bfloat16 if half(precision, self.device) else torch.float32
+        dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
+        if self.config.local and uses_bf16(precision, self.device):
+            dtype = torch.bfloat16
         with self._lock:
             if dtype not in self.networks:
                 self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)

@@ -260,12 +260,12 @@ class MeasurementReader:
     def frames(self) -> int:
         return len(self.pts)
 
-    def clip(self, first: int, stop: int) -> NDArray[np.float32]:
-        """The measurements (stop - first, P, M) of frames [first, stop) as float32.
+    def clip(self, first: int, stop: int) -> NDArray[np.floating[Any]]:
+        """The measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are stored.
 
         They are read, not mapped: what has gone by takes no memory.
         """
-        return self._read("measurements", first, stop).astype(np.float32)
+        return self._read("measurements", first, stop).copy()
 
     def _open(self) -> None:
         header, self._data = self._read_header()

@@ -9,9 +9,10 @@ from contextlib import closing
 from typing import Any, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.colour import grey_to_planes
+from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
@@ -23,20 +24,23 @@ from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.fast.processor import processor_has
 from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
 from vidrestore.pipeline.chain import buffered
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
 from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
+from vidrestore.pipeline.transfers import as_arrays
+from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
+from vidrestore.restorers.dust_restorer import GROUPS_PER_PROCESSOR
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader
-from vidrestore.sensing.sense import Network, chosen_options, finished, frame_bytes
+from vidrestore.sensing.sense import CPU, Network, chosen_options, finished, frame_bytes
 from vidrestore.weights import Model, load_model
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
 # show
 BF16_BELOW = 0.35
+ATOMS_PER_PIXEL = 4  # of dictionaries, about
 
 
 def recover(
@@ -59,18 +63,19 @@ def recover(
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
         encoder = choose_encoder(info, output, chosen.encoder)
-        model = recovering_model(source, reader.measured, chosen.model)
-        tell(Started(source, output, "recover", model.card.name, "cpu"))
+        device = torch_device(chosen.device)
+        model = recovering_model(source, reader.measured, chosen.model, device)
+        tell(Started(source, output, "recover", model.card.name, device_name(device)))
         return _recover(reader, output, info, encoder, model, chosen, tell)
 
 
-def recovering_model(source: str, measured: Measured, asked: str | None) -> Model:
+def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
     """The very weights that measured: by the name in the file, or those that were `asked` for.
     CheckpointError where they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
-        model = load_model(asked or measured.model)
+        model = load_model(asked or measured.model, str(device))
     except CheckpointError as error:
         raise (
             error
@@ -152,6 +157,7 @@ def recovered_frames(
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
     recoverer = Recoverer(reader.measured, network, options.precision)
+    workers = workers if recoverer.device.type == "cpu" else 1
     with closing(at_once(recoverer.recover, _clips(reader), workers, threads)) as clips:
         for frames in clips:
             yield from frames
@@ -169,8 +175,12 @@ class Recoverer:
 
     def __init__(self, measured: Measured, network: Network, precision: str) -> None:
         self.measured = measured
+        self.device = next(network.parameters()).device
+        each = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
+        self.chunk = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         with torch.no_grad():
-            dtype = torch.bfloat16 if _use_bf16(measured.rate, precision) else torch.float32
+            half = _use_bf16(measured.rate, precision, self.device)
+            dtype = torch.bfloat16 if half else torch.float32
             self.network = network.at(measured.sigma, dtype, PackedLinear)
 
     @torch.inference_mode()
@@ -178,25 +188,42 @@ class Recoverer:
         """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames,
         those that are wanted.
         """
-        measurements, times = clip
-        grids, pixels = self.measured.grids, self.measured.video.format
-        parts = measurements.split([grid.count for grid in grids], dim=1)
-        native = [
-            grey_to_planes([self._plane(part, grid, times)], pixels)[0]
-            for part, grid in zip(parts, grids, strict=True)
-        ]
+        stored, times = clip
+        if self.device.type == "cuda":
+            stored = stored.pin_memory()
+        measurements = stored.to(self.device, non_blocking=True).float()
+        while True:
+            try:
+                native = self._native(measurements, times)
+                break
+            except torch.OutOfMemoryError as error:
+                failure = error.with_traceback(None)  # its frames hold tensors
+            if self.chunk == 1:
+                raise VidRestoreError(
+                    f"{self.measured.model} finds too little memory on {self.device}; use --device cpu"
+                ) from failure
+            self.chunk //= 2
         return [
             Frame(tuple(plane[index] for plane in native), pts, duration)
             for index, (pts, duration) in enumerate(times)
         ]
 
+    def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
+        """The last frames of all planes, one per entry of `times`, as they are stored."""
+        grids, pixels = self.measured.grids, self.measured.video.format
+        parts = measurements.split([grid.count for grid in grids], dim=1)
+        planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
+        if self.device.type == "cpu":
+            return [grey_to_planes([plane], pixels)[0] for plane in planes]
+        return [as_arrays(grey_to_stored([plane], pixels), pixels.depth)[0] for plane in planes]
+
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """(T, count, M) measurements of one plane -> its last frames (T', H, W), one per entry of `times`."""
-        patches = torch.empty(len(times), grid.count, grid.patch**2)
-        for first in range(0, grid.count, CHUNK):
+        patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
+        for first in range(0, grid.count, self.chunk):
             # a group is a patch's place in all frames
-            groups = measurements[:, first : first + CHUNK].transpose(0, 1)
-            patches[:, first : first + CHUNK] = self.network(groups)[:, -len(times) :].transpose(0, 1)
+            groups = measurements[:, first : first + self.chunk].transpose(0, 1)
+            patches[:, first : first + self.chunk] = self.network(groups)[:, -len(times) :].transpose(0, 1)
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
@@ -206,7 +233,5 @@ class Recoverer:
         return plane
 
 
-def _use_bf16(rate: float, precision: str) -> bool:
-    if precision == "auto":
-        return rate < BF16_BELOW and processor_has("avx512_bf16")
-    return precision == "bf16"
+def _use_bf16(rate: float, precision: str, device: torch.device) -> bool:
+    return uses_bf16(precision, device) and (precision != "auto" or rate < BF16_BELOW)

@@ -40,12 +40,15 @@ from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions, SenseOptions
 from vidrestore.pipeline.chain import buffered
 from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.transfers import Uploads, floats
+from vidrestore.restorers.devices import device_name, torch_device
 from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
 # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 HALF_LIMIT = 60000.0
+CPU = torch.device("cpu")
 WHITE = 256.0  # no sample is above it, whatever the depth
 
 Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
@@ -75,14 +78,15 @@ def sense(
             f"{output}: the output is the weights that measure, without which nothing is recovered; "
             "give `output` another name"
         )
-    model = sensing_model(chosen)
+    device = torch_device(chosen.device)
+    model = sensing_model(chosen, device)
     with VideoReader(source) as reader:
         check_picture(
             source,
             reader.info.video,
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv",
         )
-        tell(Started(source, output, "sense", model.card.name, "cpu"))
+        tell(Started(source, output, "sense", model.card.name, device_name(device)))
         return _sense(reader, output, model, chosen, tell)
 
 
@@ -108,7 +112,7 @@ def sensing_cards() -> dict[str, Card]:
     return cards
 
 
-def sensing_model(options: SenseOptions) -> Model:
+def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
     """The weights that an option names or whose rate it asks for. Raises OptionError for a rate that none
     has, CheckpointError.
     """
@@ -121,8 +125,8 @@ def sensing_model(options: SenseOptions) -> Model:
                 f"no weights for a rate of {options.rate:g}; there are: {known}. `model` takes a file of "
                 "your own"
             )
-        return load_model(cards[rate].name)
-    model = load_model(options.model)
+        return load_model(cards[rate].name, str(device))
+    model = load_model(options.model, str(device))
     pixels = model.card.config.get("patch", 16) ** 2
     measurements = model.card.config.get("measurements")
     if not measurements:
@@ -155,11 +159,10 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
         )
     )
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
-    half = sensor.largest <= HALF_LIMIT
     decoded = buffered(reader.frames(), QUEUE_BYTES, frame_bytes)
     with (
         closing(decoded),
-        MeasurementWriter(output, measured, half=half, overwrite=options.overwrite) as writer,
+        MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite) as writer,
     ):
         for frame in counted(decoded, info.path, total, "sense", tell):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
@@ -196,6 +199,10 @@ class Sensor:
     ) -> None:
         self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
         self.generator = torch.Generator().manual_seed(seed)
+        self.device = next(network.parameters()).device
+        self.uploads = None if self.device.type == "cpu" else Uploads(self.device, len(grids))
+        self.measured = 0  # frames
+        self.half = self.largest <= HALF_LIMIT  # 16 bits hold every measurement
 
     @property
     def largest(self) -> float:
@@ -204,22 +211,24 @@ class Sensor:
         """
         if self.pixels.depth == 32:
             return float("inf")
-        unit = self.network.measure(
-            torch.eye(self.network.config.patch**2)
-        ).detach()  # (N, M), the sensing matrix transposed
+        whole = torch.eye(self.network.config.patch**2, device=self.device)
+        unit = self.network.measure(whole).detach()  # (N, M), the sensing matrix transposed
         return float(WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()
     def measure(self, frame: Frame) -> Tensor:
-        """(P, M) measurements of the patches of all planes, one plane after another."""
-        grey = planes_to_grey(frame.planes, self.pixels)
-        patches = torch.cat([grid.cut(plane[None])[0] for grid, plane in zip(self.grids, grey, strict=True)])
+        """(P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
+        if self.uploads:
+            grey = floats(self.uploads.send(self.measured, [frame]).arrived(), self.pixels.unit)
+            self.measured += 1
+        else:
+            grey = tuple(plane[None] for plane in planes_to_grey(frame.planes, self.pixels))
+        patches = torch.cat([grid.cut(plane)[0] for grid, plane in zip(self.grids, grey, strict=True)])
         measurements = self.network.measure(patches)
         if self.sigma:
-            measurements = measurements + self.sigma * torch.randn(
-                measurements.shape, generator=self.generator
-            )
-        return measurements
+            noise = torch.randn(measurements.shape, generator=self.generator)
+            measurements = measurements + self.sigma * noise.to(self.device)
+        return (measurements.half() if self.uploads and self.half else measurements).cpu()
 
 
 def finished(summary: Summary, tell: Listener) -> Summary:

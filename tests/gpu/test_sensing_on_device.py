@@ -1,0 +1,61 @@
+"""Sensing and recovering on a device: the CPU's measurements and frames, and little crosses the bus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sample_videos import write_video
+from sensing_networks import exact_network, save_network
+from stand_in import Rehearsal
+
+from vidrestore.media.reader import VideoReader
+from vidrestore.models.dust import FastDust
+from vidrestore.sensing.measurements_file import MeasurementReader
+from vidrestore.sensing.recover import recover
+from vidrestore.sensing.sense import sense
+
+
+@pytest.mark.parametrize("sigma", [0.0, 3.0])
+def test_measurements_are_those_of_the_cpu(tmp_path: Path, sigma: float) -> None:
+    model, film = str(tmp_path / "m.safetensors"), str(tmp_path / "film.mkv")
+    save_network(Path(model), exact_network())
+    write_video(Path(film), frames=4)
+    outputs = [str(tmp_path / f"{device}.safetensors") for device in ("cpu", "cuda")]
+    sense(film, outputs[0], model=model, sigma=sigma, device="cpu")
+    with Rehearsal():
+        sense(film, outputs[1], model=model, sigma=sigma, device="cuda")
+    with MeasurementReader(outputs[0]) as here, MeasurementReader(outputs[1]) as there:
+        np.testing.assert_allclose(there.clip(0, 4), here.clip(0, 4), atol=0.5)  # half precision up to 2,550
+
+
+def test_frames_are_recovered_there_and_memory_may_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, film, measured = (str(tmp_path / name) for name in ("m.safetensors", "film.mkv", "f.safetensors"))
+    save_network(Path(model), exact_network())
+    write_video(Path(film), frames=4)
+    sense(film, measured, model=model, device="cpu")
+    inner, sizes = FastDust.__call__, []
+
+    def limited(self: FastDust, groups: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(groups))
+        if len(groups) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return inner(self, groups)
+
+    outputs = [str(tmp_path / f"{number}.mkv") for number in range(3)]
+    recover(measured, outputs[0], model=model, device="cpu", precision="fp32")
+    for number in (1, 2):
+        with Rehearsal() as device:
+            recover(measured, outputs[number], model=model, device="cuda", precision="fp32")
+            stored = Path(measured).stat().st_size
+            assert device.moved["to device"] <= stored + Path(model).stat().st_size
+        monkeypatch.setattr(FastDust, "__call__", limited)
+    assert max(sizes) > 2 and min(sizes) <= 2
+    frames = [list(VideoReader(output).frames()) for output in outputs]
+    for here, there, again in zip(*frames, strict=True):
+        for first, second, third in zip(here.planes, there.planes, again.planes, strict=True):
+            assert np.abs(first.astype(int) - second).max() <= 1 and (second == third).all()

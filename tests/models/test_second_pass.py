@@ -1,0 +1,100 @@
+"""The second estimate: what it takes off, what it leaves, and noise that follows the brightness."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.grouping import origins_of
+from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.models.second_pass import Strength, Transform, filtered_change, refined, strength_of
+
+SIDE = 8
+
+
+def transform(dtype: torch.dtype = torch.float32) -> Transform:
+    return Transform(SIDE, dtype, PackedLinear, torch.device("cpu"))
+
+
+def tracks(frames: int, height: int, width: int, stride: int = SIDE) -> Tensor:
+    grid = Grid(height, width, SIDE, stride)
+    return origins_of(fixed_places(frames, grid), height, width)[:, None]
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def picture(frames: int = 6, height: int = 64, width: int = 64) -> Tensor:
+    return (100 + 60 * torch.sin(torch.arange(width) / 3)).expand(frames, height, width).contiguous()
+
+
+def test_the_transform_is_orthonormal():
+    patches = noise(5, SIDE**2)
+    coefficients = transform().forward(patches)
+    torch.testing.assert_close(coefficients.norm(dim=1), patches.norm(dim=1))
+    torch.testing.assert_close(transform().back(coefficients), patches, atol=1e-4, rtol=0)
+
+
+def test_the_filter_is_wieners_with_the_first_estimate_as_the_picture():
+    first, taken = 10 * noise(2, 1, 4, SIDE**2), noise(2, 1, 4, SIDE**2).flip(0)
+    change = filtered_change(first, taken, torch.tensor(9.0), transform())
+    kept = first.mean((2, 3), keepdim=True)
+    for group, rest, mean, found in zip(first, taken, kept, change.view_as(first), strict=True):
+        centred = (group - mean)[0]
+        left, _, _ = torch.linalg.svd(centred)
+        a, d = (transform().forward(left.mT @ each) for each in (centred, rest[0]))
+        expected = left @ transform().back((a + d) * a**2 / (a**2 + 9)) - centred
+        torch.testing.assert_close(found[0], expected, atol=1e-2, rtol=0)
+
+
+def test_a_rough_first_estimate_comes_nearer_to_the_picture():
+    clean = picture()
+    noisy = clean + 10 * noise(*clean.shape)
+    first = clean + 0.4 * (noisy - clean)
+    second = refined(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(), first)
+    assert (second - clean).square().mean() < 0.7 * (first - clean).square().mean()
+
+
+def test_half_precision_hardly_shows():
+    clean = picture()
+    noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
+    full, half = (
+        refined(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(dtype), first)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    torch.testing.assert_close(half, full, atol=0.15, rtol=0)
+
+
+def test_what_no_group_holds_stays_as_first_estimated():
+    clean = picture(2)
+    first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
+    second = refined(noisy, first, 5.0, tracks(*clean.shape)[:1], transform(), first)
+    changed = (second != first).nonzero()
+    assert changed.amax(0).tolist() == [1, SIDE - 1, SIDE - 1]
+
+
+def test_an_estimate_that_is_not_finite_is_handed_on():
+    first = picture(2)
+    first[0, 3, 3] = torch.nan
+    assert refined(picture(2), first, 5.0, tracks(2, 64, 64), transform(), first) is first
+
+
+def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
+    brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
+    taken = noise(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
+    strength = strength_of(taken, brightness, tracks(4, 64, 128)[:, 0], SIDE)
+    dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
+    assert light / dark == pytest.approx(9, rel=0.3)
+
+
+def test_few_groups_tell_nothing_of_the_brightness():
+    strength = strength_of(noise(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE)
+    assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
+
+
+def test_between_known_brightnesses_the_strength_is_a_straight_line():
+    strength = Strength(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
+    assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]

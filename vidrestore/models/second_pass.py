@@ -1,0 +1,125 @@
+"""A second estimate of a plane, guided by the first: an empirical Wiener filter on groups that follow motion.
+
+As in the second step of BM3D (Dabov et al., 2007) and of VNLB (Arias and Morel, 2018), the first estimate
+tells how strong the picture is in every coefficient of a group, and so which share of the source's to keep.
+The transform is the DCT within patches and, along time, the principal components of the group.
+
+The noise may follow the brightness: what the first estimate took off is compared between groups of different
+means.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.fast.linear import Linear, on_tokens
+from vidrestore.models.grouping import coverage, windows
+
+CHUNK = 16  # tracks filtered at once
+LOOKED_AT = 300  # groups in which the noise is compared
+LEVELS = 6  # of brightness
+FEWEST = 10  # groups of one level
+QUIET = 0.4  # quantile of the groups' power: those with texture have more of it
+RATIO = (0.1, 6.0)  # of the variance at a brightness to that of all
+
+
+class Transform:
+    """The DCT of patches (..., side * side) and its inverse, with products in `dtype`."""
+
+    def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
+        basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
+        self.side, self._dtype = side, dtype
+        self._forward, self._back = linear(basis, dtype), linear(basis.mT.contiguous(), dtype)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return on_tokens(self._forward, patches.to(self._dtype)).float()
+
+    def back(self, coefficients: Tensor) -> Tensor:
+        return on_tokens(self._back, coefficients.to(self._dtype)).float()
+
+
+@dataclass(frozen=True)
+class Strength:
+    """Relative variance of the noise at some brightnesses, in between by straight lines; the same everywhere
+    if there are none.
+    """
+
+    brightness: Tensor  # (L,), ascending
+    variance: Tensor  # (L,)
+
+    def at(self, brightness: Tensor) -> Tensor:
+        if len(self.brightness) < 2:
+            return torch.ones_like(brightness)
+        above = torch.searchsorted(self.brightness, brightness).clamp(1, len(self.brightness) - 1)
+        low, high = self.brightness[above - 1], self.brightness[above]
+        share = ((brightness - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
+        return torch.lerp(self.variance[above - 1], self.variance[above], share)
+
+
+def refined(
+    noisy: Tensor, estimate: Tensor, sigma: float, tracks: Tensor, transform: Transform, guide: Tensor
+) -> Tensor:
+    """The second estimate of a plane (T, H, W) with noise `sigma` from its first one.
+
+    tracks: (S, M, T) flat origins of patches, M for each of S tracks, which lie close to each other and share
+    the components. guide: (T, H, W), the brightness.
+    """
+    if not torch.isfinite(estimate).all():
+        return estimate
+    estimate, taken = estimate.contiguous(), (noisy - estimate).contiguous()
+    side, width = transform.side, noisy.shape[2]
+    strength = strength_of(taken, guide, tracks[:, 0], side)
+    total = torch.zeros_like(estimate).view(-1)
+    line = torch.arange(side, device=noisy.device)
+    offsets = (line[:, None] * width + line).flatten()
+    for part in tracks.split(CHUNK):
+        groups = part.flatten(0, 1)
+        first, rest = (_gathered(plane, groups, side).view(*part.shape, -1) for plane in (estimate, taken))
+        seen = first if guide is estimate else _gathered(guide, groups, side).view_as(first)
+        variance = sigma**2 * strength.at(seen.mean((2, 3), keepdim=True))
+        change = filtered_change(first, rest, variance, transform)
+        total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
+    counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
+    return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
+
+
+def filtered_change(first: Tensor, taken: Tensor, variance: Tensor, transform: Transform) -> Tensor:
+    """Return by how much the second estimate differs from the first: groups (S, M, T, N); `taken` is what the
+    first took off.
+
+    With a for the coefficients of `first` and d for those of `taken`, a + d are those of the source, and the
+    filter's are w (a + d) with w = a^2 / (a^2 + variance): a + (a^2 d - variance a) / (a^2 + variance). The
+    difference from a is small, so low precision will do.
+    """
+    centred = first - first.mean((2, 3), keepdim=True)
+    joint = centred.transpose(1, 2).flatten(2)  # (S, T, M N)
+    components = torch.linalg.eigh(joint @ joint.mT).eigenvectors[:, None]  # (S, 1, T, T)
+    a, d = (transform.forward(components.mT @ patches) for patches in (centred, taken))
+    power = a.square()
+    change = d.mul_(power).sub_(a.mul_(variance)).div_(power.add_(variance))
+    moved: Tensor = components @ transform.back(change)
+    return moved.flatten(0, 1)
+
+
+def strength_of(taken: Tensor, guide: Tensor, groups: Tensor, side: int) -> Strength:
+    """How the noise follows the brightness, from what was taken off groups at flat (S, T) origins."""
+    groups = groups[:: math.ceil(len(groups) / LOOKED_AT)]
+    if len(groups) < LEVELS * FEWEST:
+        return Strength(guide.new_empty(0), guide.new_empty(0))
+    power = _gathered(taken, groups, side).square().mean((1, 2))
+    brightness, order = _gathered(guide, groups, side).mean((1, 2)).sort()
+    levels = power[order].tensor_split(LEVELS)
+    ratio = torch.stack([level.quantile(QUIET) for level in levels]) / power.quantile(QUIET).clamp(min=1e-6)
+    means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
+    return Strength(means, ratio.clamp(*RATIO))
+
+
+def _gathered(plane: Tensor, groups: Tensor, side: int) -> Tensor:
+    """Patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
+    patches = windows(plane, side).index_select(0, groups.flatten())
+    return patches.view(*groups.shape, -1)
