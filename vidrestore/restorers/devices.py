@@ -38,7 +38,7 @@ def torch_device(name: str) -> torch.device:
             "`device=cpu`"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use --device cpu")
+        raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use `device=cpu`")
     if device.type not in ("cpu", "cuda", "mps"):
         raise OptionError(f"device {name!r} is not supported; {EXPECTED}")
     return device

@@ -200,7 +200,7 @@ class Recoverer:
                 failure = error.with_traceback(None)  # its frames hold tensors
             if self.chunk == 1:
                 raise VidRestoreError(
-                    f"{self.measured.model} finds too little memory on {self.device}; use --device cpu"
+                    f"{self.measured.model} finds too little memory on {self.device}; use `device=cpu`"
                 ) from failure
             self.chunk //= 2
         return [
