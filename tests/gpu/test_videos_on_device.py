@@ -191,7 +191,7 @@ def test_the_number_format_follows_what_a_gpu_can(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use --device cpu"):
+    with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`"):
         torch_device("mps")
     with pytest.raises(OptionError, match="expected auto, cpu, cuda, cuda:N or mps"):
         torch_device("meta")
