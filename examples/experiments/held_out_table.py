@@ -26,7 +26,7 @@ from torch import Tensor
 from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.mb_taylorformer_restorer import FAMILY, ImageRestorer
+from vidrestore.restorers.mb_taylorformer_restorer import DEFAULTS, ImageRestorer
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -181,7 +181,7 @@ def network(task: str, source: str) -> Restorer:
 
 def bundled(task: str) -> str | None:
     """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
-    name = f"{FAMILY}-t-{task}"
+    name = DEFAULTS[task]
     return name if name in read_manifest() else None
 
 

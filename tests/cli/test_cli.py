@@ -219,9 +219,7 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
 
 
 def test_weights_list_marks_what_the_restorers_take() -> None:
-    images = {
-        f"{mb_taylorformer_restorer.FAMILY}-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")
-    }
+    images = {mb_taylorformer_restorer.DEFAULTS[task] for task in ("dehaze", "derain", "desnow", "deblur")}
     assert {
         dust_restorer.DEFAULT_MODEL,
         *vsr_restorer.DEFAULTS.values(),

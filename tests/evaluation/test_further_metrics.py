@@ -184,7 +184,7 @@ def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
 
 @pytest.mark.usefixtures("ffmpeg")
 def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
-    expected = "vmaf is for films, but {} judges single pictures; leave it out of --metrics"
+    expected = "vmaf is for films, but {} judges single pictures; leave it out of `metrics`"
     assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
     folder = tmp_path / "sequences" / "00001" / "0001"
     for number in range(1, 8):

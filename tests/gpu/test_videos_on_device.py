@@ -199,8 +199,8 @@ def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
 
 # in both clips: what camera motion and matching decide by, and one look for NaN per clip
 WAITS = {
-    "denoise": {"values read": 45, "sized by values": 10},
-    "denoise, fast": {"values read": 45, "sized by values": 10},
+    "denoise": {"values read": 50, "sized by values": 10},
+    "denoise, fast": {"values read": 50, "sized by values": 10},
     "derain, by three frames": {"values read": 2, "sized by values": 0},
     "derain, in tiles": {"values read": 2, "sized by values": 0},
     "derain, steady": {"values read": 2, "sized by values": 0},

@@ -24,6 +24,7 @@ NOT_REHEARSED = {
     "restorers/base.py": "declares",
     "restorers/dust_restorer.py DenoiseRestorer.__init__": HANDED_ON,
     "restorers/dust_restorer.py DenoiseRestorer._level": HANDED_ON,
+    "restorers/dust_restorer.py DenoiseRestorer._transform": HANDED_ON,
     "restorers/mb_taylorformer_restorer.py ImageRestorer.__init__": HANDED_ON,
     "restorers/task_weights.py load_for": HANDED_ON,
     "restorers/vsr_restorer.py VsrRestorer.__init__": HANDED_ON,

@@ -374,7 +374,7 @@ def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: Encoder) -
         choose_encoder(source, output, EncoderOptions(encoder=row.name))
     except MediaError as error:
         assert re.search(f"{row.name}: (it needs .*, and none opens here|the FFmpeg .* lacks it)", str(error))
-        assert "--encoder lib" in str(error)
+        assert "encoder=lib" in str(error)
 
 
 def test_encoders_that_need_a_device_are_never_chosen_by_themselves() -> None:

@@ -212,15 +212,15 @@ def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> No
     assert float(picture_loss(restored, clean)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_40_db() -> None:
+def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_30_db() -> None:
     clean = torch.zeros(1, 3, 8, 8)
-    at_20, at_30, at_60, at_70 = (
-        float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (20, 30, 60, 70)
+    at_10, at_20, at_50, at_60 = (
+        float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (10, 20, 50, 60)
     )
-    assert at_20 - at_30 == pytest.approx(math.log(10), rel=0.1)
-    assert 0 < at_60 - at_70 < 0.011
+    assert at_10 - at_20 == pytest.approx(math.log(10), rel=0.1)
+    assert 0 < at_50 - at_60 < 0.011
     both = psnr_loss(torch.stack([clean[0] + 0.1, clean[0]]), clean.expand(2, -1, -1, -1))
-    assert float(both) == pytest.approx((at_20 + math.log(1e-4)) / 2)
+    assert float(both) == pytest.approx((at_20 + math.log(1e-3)) / 2)
 
 
 def test_psnr_is_the_mean_of_the_pictures() -> None:

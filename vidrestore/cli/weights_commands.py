@@ -23,7 +23,8 @@ TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover"
 DEFAULTS = {
     # of the last two --input picks one
     *("dust-denoise", "vsr-transformer-c-x4", "vsr-transformer-c-practical-x4"),
-    *(f"mb-taylorformer-t-{task}" for task in ("dehaze", "derain", "desnow", "deblur")),
+    *("mb-taylorformer-t-dehaze", "mb-taylorformer-t-derain", "mb-taylorformer-h-desnow"),
+    "mb-taylorformer-t-deblur",
 }
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 

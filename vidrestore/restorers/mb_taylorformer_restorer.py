@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
 FAMILY = "mb-taylorformer"
+DEFAULTS = {
+    "dehaze": f"{FAMILY}-t-dehaze",
+    "derain": f"{FAMILY}-t-derain",
+    "desnow": f"{FAMILY}-h-desnow",
+    "deblur": f"{FAMILY}-t-deblur",
+    "denoise": f"{FAMILY}-t-denoise",
+}
 OVERLAP = 32  # pixels that tiles share unless told
 # Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
 # Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
@@ -48,7 +55,7 @@ class ImageRestorer:
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_for(task, FAMILY, options.model, str(self.device), f"{FAMILY}-t-{task}")
+        model = load_for(task, FAMILY, options.model, str(self.device), DEFAULTS[task])
         self.network = cast("MBTaylorFormer", model.network)
         tasks = self.network.config.tasks
         # of the one picture
