@@ -74,12 +74,13 @@ class Together:
     def first_before_others(self) -> Iterator[None]:
         """The first process does the block before the others begin it: what it leaves, they find."""
         if not self.first:
-            self._meet()
+            self.meet()
         yield
         if self.first:
-            self._meet()
+            self.meet()
 
-    def _meet(self) -> None:
+    def meet(self) -> None:
+        """Wait until all processes are here."""
         if not self.alone:
             with _among_others():
                 distributed.barrier()
@@ -112,8 +113,10 @@ def processes(device: str) -> Iterator[tuple[Together, torch.device]]:
         place = torch_device(f"cuda:{os.environ['LOCAL_RANK']}")
         torch.cuda.set_device(place)
     distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
+    together = Together(Share(distributed.get_rank(), count))
     try:
-        yield Together(Share(distributed.get_rank(), count)), place
+        yield together, place
+        together.meet()  # gloo may abort a process that leaves while another still talks to it
     finally:
         distributed.destroy_process_group()
 
