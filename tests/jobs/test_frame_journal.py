@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 from written_videos import described, made_frames
 
+from vidrestore.errors import MediaError
 from vidrestore.jobs.frame_journal import FrameJournal
 
 TIMES = [0, 1001, 3003, 3503, 7503, 8504]
@@ -54,3 +57,13 @@ def test_what_follows_the_last_whole_frame_is_discarded(tmp_path: Path, cut: int
     again.close()
     found = [[plane.tobytes() for plane in frame.planes] for frame in journal(path, "yuv420p").frames(TIMES)]
     assert found == samples
+
+
+@pytest.mark.parametrize("data", [zlib.compress(b"short"), b"not compressed at all"])
+def test_a_record_that_holds_no_frame_is_an_error_though_its_checksum_is_right(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "frames"
+    path.write_bytes(b"a job" + struct.pack(">qII", TIMES[0], len(data), zlib.crc32(data)) + data)
+    with pytest.raises(MediaError, match="frames: holds something that vidrestore did not write"):
+        list(journal(path, "yuv420p").frames(TIMES))

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vidrestore.errors import MediaError
 from vidrestore.files.regular import open_descriptor
 from vidrestore.frames import Frame, PixelFormat
 
@@ -33,7 +34,7 @@ _SPARE = 1 << 10  # bytes by which compression may enlarge a frame
 class FrameJournal:
     """The file `path`, for frames of this size and format; `label` tells its segment from all others.
 
-    Raises OSError.
+    Raises OSError, and MediaError for records that hold no frames.
     """
 
     def __init__(self, path: Path, label: str, pixels: PixelFormat, height: int, width: int) -> None:
@@ -89,7 +90,15 @@ class FrameJournal:
             self._synced = time.monotonic()
 
     def _planes(self, data: bytes) -> tuple[NDArray[Any], ...]:
-        raw = zlib.decompressobj().decompress(data, self.size)
+        """Unpack a record. Raises MediaError for one that holds no frame, though its checksum is right."""
+        try:
+            raw = zlib.decompressobj().decompress(data, self.size)
+        except zlib.error:
+            raw = b""
+        if len(raw) != self.size:
+            raise MediaError(
+                f"{self.path}: holds something that vidrestore did not write; add `restart` to begin again"
+            )
         planes, at = [], 0
         for rows, columns in self.sizes:
             stored = np.frombuffer(raw, self.kind, rows * columns, at).reshape(rows, columns)
