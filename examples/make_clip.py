@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from scenery import landscape, table
 
+from vidrestore.cli.keywords import as_options
 from vidrestore.colour import grey_to_planes, rgb_to_yuv
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import VidRestoreError
@@ -63,7 +64,7 @@ def main() -> None:
     try:
         make(arguments.output, arguments.clean, arguments.sigma, overwrite=arguments.overwrite)
     except VidRestoreError as error:
-        parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
+        parser.exit(error.exit_code, f"{parser.prog}: {as_options(str(error))}\n")
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
 
 

@@ -79,7 +79,7 @@ def test_the_film_is_what_its_script_makes(
     assert 18 < noise.std() < 20.5
     assert abs((noise[1:] * noise[:-1]).mean() / noise.var()) < 0.05  # new in each frame
     code, message = script("make_clip")(*arguments)
-    assert code == 1 and "clean.mp4" in message and "`overwrite`" in message
+    assert code == 1 and "clean.mp4" in message and "--overwrite" in message
 
 
 def test_the_film_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository: Path) -> None:
