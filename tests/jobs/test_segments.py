@@ -528,30 +528,13 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(
         if model
         else {"sigma": 20, "quality": "fast"}
     )
+    more |= {"task": task, "encoder": FFV1, "device": "cpu", "threads": 1}
     for name, length in (("whole.mkv", 1000), ("cut.mkv", 3), ("out.mkv", 3)):
         if name == "out.mkv":
             with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
                 stop_after(patch, 1, frames=1)
-                vidrestore.restore(
-                    path,
-                    tmp_path / name,
-                    task=task,
-                    encoder=FFV1,
-                    segment_frames=length,
-                    device="cpu",
-                    threads=1,
-                    **more,
-                )
-        vidrestore.restore(
-            path,
-            tmp_path / name,
-            task=task,
-            encoder=FFV1,
-            segment_frames=length,
-            device="cpu",
-            threads=1,
-            **more,
-        )
+                vidrestore.restore(path, tmp_path / name, segment_frames=length, **more)
+        vidrestore.restore(path, tmp_path / name, segment_frames=length, **more)
     assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
     assert (tmp_path / "cut.mkv").read_bytes() == (tmp_path / "out.mkv").read_bytes()
 

@@ -32,7 +32,7 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
-from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
+from vidrestore.jobs.frame_journal import SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import (
     Job,
@@ -42,6 +42,7 @@ from vidrestore.jobs.job import (
     restore_clips,
     restored_frames,
 )
+from vidrestore.jobs.segment_journals import SegmentJournals
 from vidrestore.jobs.segments import (
     Segment,
     consecutive,
@@ -106,6 +107,7 @@ class SegmentedWork:
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
+        self._journals = SegmentJournals(job, folder, self.name)
         self._safe: SafeFrames | None = None  # of the segment that is begun
         self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
@@ -204,7 +206,7 @@ class SegmentedWork:
         if self.outcome is None:  # planned while it is restored: one segment is begun at most
             times = self.job.plan.timeline.pts[sum(finished.values()) :]
             return sum(finished.values()) + (self._safe.journal.count(times) if self._safe else 0)
-        return sum(finished.get(each.number) or self._resumed(each)[0] for each in self.segments)
+        return sum(finished.get(each.number) or self._journals.resumed(each)[0] for each in self.segments)
 
     def _finished_frames(self, number: int) -> int:
         if number not in self._checked:  # interrupted just when it was finished
@@ -250,7 +252,7 @@ class SegmentedWork:
             return
         self.plan()
         missing = self.missing()
-        count = frame_count(missing) - sum(self._resumed(segment)[0] for segment in missing)
+        count = frame_count(missing) - sum(self._journals.resumed(segment)[0] for segment in missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.announce_plan()
         progress = FrameProgress(self.job.info.path, count, "restore", self.on_event)
@@ -267,8 +269,8 @@ class SegmentedWork:
         """
         damaged = self.outcome is not None and self.outcome.damage is not None
         for run in self._runs(segments):
-            kept, clip = self._resumed(run[0])
-            yield from self._journal(run[0]).frames(self._times(run[0], kept))
+            kept, clip = self._journals.resumed(run[0])
+            yield from self._journals.frames(run[0], kept)
             if clip < run[-1].stop_clip:
                 clips = range(clip, run[-1].stop_clip)
                 with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
@@ -277,37 +279,14 @@ class SegmentedWork:
     def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
         """Yield runs of segments that follow each other; of none but the first some frames are restored."""
         for run in consecutive(segments):
-            begins = [at for at, segment in enumerate(run) if at == 0 or self._resumed(segment)[0]]
+            begins = [at for at, segment in enumerate(run) if at == 0 or self._journals.resumed(segment)[0]]
             for first, stop in pairwise([*begins, len(run)]):
                 yield run[first:stop]
-
-    def _resumed(self, segment: Segment) -> tuple[int, int]:
-        """Return how many frames of a segment need not be restored again, and the clip to resume with."""
-        if not self.folder.frames(segment.number).exists():
-            return 0, segment.first_clip
-        clips, clip, frames = self.job.plan.timeline.clips, segment.first_clip, 0
-        there = self._journal(segment).count(self._times(segment, segment.frames))
-        while clip < segment.stop_clip and clips[clip].stop - segment.first <= there:
-            frames = clips[clip].stop - segment.first
-            clip += 1
-        return frames, clip
-
-    def _times(self, segment: Segment, count: int) -> array[int]:
-        return self.job.plan.timeline.pts[segment.first : segment.first + count]
-
-    def _journal(self, segment: Segment) -> FrameJournal:
-        return self._journal_of(segment.number, segment.first)
-
-    def _journal_of(self, number: int, first: int) -> FrameJournal:
-        video, scale = self.job.info.video, self.job.scale
-        label = digest({"job": self.name, "first": first})
-        path = self.folder.frames(number)
-        return FrameJournal(path, label, video.format, *enlarged_size(video.height, video.width, scale))
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
         frames = iter(frames)
         for segment in segments:
-            kept = self._times(segment, self._resumed(segment)[0])
+            kept = self._journals.times(segment, self._journals.resumed(segment)[0])
             with self._writer(segment.number, segment.first, kept) as writer:
                 for frame in islice(frames, segment.frames):
                     self._write(writer, frame)
@@ -350,7 +329,7 @@ class SegmentedWork:
             scale=job.scale,
             first=first,
         )
-        safe = self._safe = SafeFrames(self._journal_of(number, first), self.length, self._since, kept)
+        safe = self._safe = SafeFrames(self._journals.of(number, first), self.length, self._since, kept)
         try:
             yield writer
         except BaseException:

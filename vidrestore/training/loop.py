@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -22,13 +22,13 @@ from vidrestore.training.checkpoints import no_other, read_checkpoint, write_che
 from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
+from vidrestore.training.identity import check_same, identity_of
 from vidrestore.training.networks import check_sizes, complete, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
-from vidrestore.training.run_records import CurvePicture, StepLog
+from vidrestore.training.run_records import recording
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.stopping import interrupts_held
-from vidrestore.training.tensorboard import tensorboard_listener
 from vidrestore.training.training_events import (
     Began,
     Figures,
@@ -125,26 +125,13 @@ def _go(
         else:
             for source in init:
                 run.start_from(source)
-        tell = stack.enter_context(_records(run, tensorboard, listen)) if run.together.first else to_all()
+        beside = run.output / run.config.name
+        tell = to_all()
+        if run.together.first:
+            tell = stack.enter_context(recording(beside, lambda: run.curve, listen, tensorboard=tensorboard))
         tell(Began(run.step, run.config.training.steps, str(run.device), run.checkpoint if resumes else None))
         run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
         return run.save_weights()
-
-
-@contextmanager
-def _records(run: Run, tensorboard: bool, listen: Listener) -> Iterator[Listener]:
-    """A listener that keeps the run's records and passes everything on."""
-    beside = run.output / run.config.name
-    with ExitStack() as stack:
-        log = stack.enter_context(closing(StepLog(beside.with_suffix(".log.jsonl"))))
-        listeners: list[Listener] = [
-            log,
-            CurvePicture(beside.with_suffix(".svg"), log, lambda: run.curve),
-            listen,
-        ]
-        if tensorboard:
-            listeners.append(stack.enter_context(tensorboard_listener(beside.with_suffix(".tensorboard"))))
-        yield to_all(*listeners)
 
 
 @dataclass(frozen=True)
@@ -349,17 +336,10 @@ class Run:
             return {}, {}
         return self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
 
+    @property
     def identity(self) -> dict[str, Any]:
-        """What may not change between a run and its continuation, name by name; how long and how fast it
-        learns may.
-        """
-        config = self.config
-        sections = {"model": self.model, "data": asdict(config.data)}
-        values = {
-            f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
-        }
-        values |= {f"[training] {name}": getattr(config.training, name) for name in self.objective.kept}
-        return {"task": config.task, "family": config.family} | values
+        """See `identity_of`."""
+        return identity_of(self.config, self.model, self.objective.kept)
 
     def save_checkpoint(self) -> None:
         """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before
@@ -376,7 +356,7 @@ class Run:
             "seconds": self.seconds,
             "curve": self.curve,
             "init": self.init,
-            "identity": self.identity(),
+            "identity": self.identity,
         }
         with interrupts_held():
             write_checkpoint(
@@ -388,7 +368,7 @@ class Run:
         of another run.
         """
         state = read_checkpoint(self.checkpoint)
-        self._check_same(state.get("identity", {}))
+        check_same(self.checkpoint, self.config, state.get("identity", {}), self.identity)
         settings = [
             {name: value for name, value in group.items() if name != "params"}
             for group in self.optimiser.param_groups
@@ -410,35 +390,6 @@ class Run:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than [model] describes; choose another `output`"
             ) from error
-
-    def _check_same(self, earlier: dict[str, Any]) -> None:
-        """ConfigError names what the configuration has changed; checkpoints of before identities were saved
-        have none.
-        """
-        now = self.identity()
-        names = (
-            [name for name in earlier.keys() | now.keys() if name in earlier or not self._is_default(name)]
-            if earlier
-            else []
-        )
-        changed = [name for name in names if earlier.get(name) != now.get(name)]
-        if changed:
-            details = "; ".join(
-                f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
-            )
-            raise ConfigError(
-                f"{self.checkpoint}: is of another run: {details}; change it back, or choose another `output`"
-            )
-
-    def _is_default(self, name: str) -> bool:
-        """Return True if a value that an earlier version lacked has its default."""
-        section, _, key = name.partition("] ")
-        if section == "[model":
-            return key not in self.config.model
-        now = {"[data": self.config.data, "[training": self.config.training}.get(section)
-        return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(
-            now, key
-        )
 
     @property
     def best_path(self) -> Path:

@@ -9,7 +9,7 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,9 +19,26 @@ from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_descriptor
-from vidrestore.training.training_events import Began, Event, Stepped, Validated
+from vidrestore.training.tensorboard import tensorboard_listener
+from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
 POINTS = 320  # of a drawn curve: more would not be seen
+
+
+@contextmanager
+def recording(
+    beside: Path, curve: Callable[[], Sequence[dict[str, Any]]], listen: Listener, *, tensorboard: bool
+) -> Iterator[Listener]:
+    """A listener that keeps records in files named after `beside`, and passes everything on to `listen`.
+
+    `curve` gives the validations so far. Raises OptionError without the package for `tensorboard`.
+    """
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(StepLog(beside.with_suffix(".log.jsonl"))))
+        listeners: list[Listener] = [log, CurvePicture(beside.with_suffix(".svg"), log, curve), listen]
+        if tensorboard:
+            listeners.append(stack.enter_context(tensorboard_listener(beside.with_suffix(".tensorboard"))))
+        yield to_all(*listeners)
 
 
 class StepLog:

@@ -1,0 +1,54 @@
+"""What may not change between a run and its continuation; how long and how fast it learns may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from vidrestore.errors import ConfigError
+from vidrestore.training.config import RunConfig
+
+
+def identity_of(config: RunConfig, model: Mapping[str, Any], kept: Iterable[str]) -> dict[str, Any]:
+    """Return it name by name: the network in full (`model`), the data, and the settings of training that the
+    task keeps.
+    """
+    sections = {"model": model, "data": asdict(config.data)}
+    values = {
+        f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
+    }
+    values |= {f"[training] {name}": getattr(config.training, name) for name in kept}
+    return {"task": config.task, "family": config.family} | values
+
+
+def check_same(
+    checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError that names what the configuration has changed since the checkpoint.
+
+    Checkpoints of before identities were saved have none, and pass.
+    """
+    names = (
+        [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
+        if earlier
+        else []
+    )
+    changed = [name for name in names if earlier.get(name) != now.get(name)]
+    if changed:
+        details = "; ".join(
+            f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
+        )
+        raise ConfigError(
+            f"{checkpoint}: is of another run: {details}; change it back, or choose another `output`"
+        )
+
+
+def _is_default(name: str, config: RunConfig) -> bool:
+    """Return True if a value that an earlier version lacked has its default."""
+    section, _, key = name.partition("] ")
+    if section == "[model":
+        return key not in config.model
+    now = {"[data": config.data, "[training": config.training}.get(section)
+    return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(now, key)
