@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 from vidrestore.events import Listener
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import QUEUE_BYTES, ignore
+from vidrestore.jobs.job import ignore
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
-from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Scene, Timeline, planned_clips
 
@@ -43,7 +42,7 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     timeline = Timeline(CLIP, OVERLAP)
     with (
         VideoReader(source) as reader,
-        closing(buffered(reader.frames(), QUEUE_BYTES, lambda frame: frame.nbytes)) as decoded,
+        frames_ahead(reader.frames()) as decoded,
     ):
         info = reader.info
         for _ in planned_clips(

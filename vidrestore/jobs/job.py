@@ -20,7 +20,7 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # Bytes of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once
 # they were full.
-QUEUE_BYTES = 4 << 20
 APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
 
 
@@ -162,8 +161,8 @@ def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> G
     another, the model in more.
     """
     with (
-        closing(buffered(frames, QUEUE_BYTES, _nbytes)) as decoded,
-        closing(buffered(clips.frames(job.planned(decoded)), QUEUE_BYTES, _nbytes)) as restored,
+        frames_ahead(frames) as decoded,
+        frames_ahead(clips.frames(job.planned(decoded))) as restored,
     ):
         yield from restored
 
@@ -184,11 +183,9 @@ def restore_clips(
     source = (
         _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
     )
-    with closing(buffered(source, QUEUE_BYTES, _nbytes)) as decoded:
+    with frames_ahead(source) as decoded:
         planned = planned_range(decoded, job.plan, needed)
-        with closing(
-            buffered((restorer or job.clip_restorer()).frames(planned, span), QUEUE_BYTES, _nbytes)
-        ) as restored:
+        with frames_ahead((restorer or job.clip_restorer()).frames(planned, span)) as restored:
             yield from restored
 
 
@@ -200,7 +197,7 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
 def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
     """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
-    with closing(buffered(job.frames(), QUEUE_BYTES, _nbytes)) as decoded:
+    with frames_ahead(job.frames()) as decoded:
         for _ in job.planned(
             interlaced_warned(
                 counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event
@@ -243,10 +240,6 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
 def available_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _nbytes(frame: Frame) -> int:
-    return frame.nbytes
 
 
 def _version(package: str) -> str | None:

@@ -7,8 +7,8 @@ samples of the source's format. There are no segments: a run that ends early sta
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from vidrestore.errors import OptionError
@@ -17,7 +17,6 @@ from vidrestore.frames import Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import announced, left_alone
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import (
-    QUEUE_BYTES,
     Job,
     Summary,
     available_cores,
@@ -30,7 +29,7 @@ from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
@@ -72,7 +71,7 @@ class Chain:
             sigma = known_sigma(restorer, step.options)
             detect = step.options.scene_detect
             clips = planned_clips(frames, timeline, video.format, sigma, detect=detect)
-            frames = open_.enter_context(closing(buffered(stage.frames(clips), QUEUE_BYTES, _nbytes)))
+            frames = open_.enter_context(frames_ahead(stage.frames(clips)))
         return frames
 
 
@@ -128,7 +127,7 @@ def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
         span=job.plan.span,
     )
     with ExitStack() as open_, writer:
-        decoded = open_.enter_context(closing(buffered(_decoded(job), QUEUE_BYTES, _nbytes)))
+        decoded = open_.enter_context(frames_ahead(job.frames()))
         restored = chain.frames(interlaced_warned(decoded, info.path, on_event), job.plan.timeline, open_)
         for frame in counted(restored, info.path, total, "restore", on_event):
             writer.write(frame)
@@ -137,11 +136,3 @@ def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
     scenes = tuple(job.plan.timeline.scenes)
     summary = Summary(info.path, job.plan.output, writer.frames, seconds, scenes, damage, chain.retried)
     return announced(summary, on_event)
-
-
-def _decoded(job: Job) -> Generator[Frame]:
-    yield from job.frames()
-
-
-def _nbytes(frame: Frame) -> int:
-    return frame.nbytes

@@ -13,8 +13,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Generic, TypeVar
 
+from vidrestore.frames import Frame
+
+QUEUE_BYTES = 4 << 20  # of frames that a stage is ahead of the next
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -72,6 +76,11 @@ class ByteQueue(Generic[T]):
             del item  # not kept alive while waiting for the next
         if self._error is not None:
             raise self._error
+
+
+def frames_ahead(frames: Iterable[Frame]) -> closing[Generator[Frame]]:
+    """Return a context with the same frames, produced a few ahead; see `buffered`."""
+    return closing(buffered(frames, QUEUE_BYTES, lambda frame: frame.nbytes))
 
 
 def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:

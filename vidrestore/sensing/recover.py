@@ -17,7 +17,7 @@ from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import QUEUE_BYTES, Summary, available_cores, ignore
+from vidrestore.jobs.job import Summary, available_cores, ignore
 from vidrestore.jobs.request import check_files
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.encoding import EncoderChoice
@@ -27,14 +27,14 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
-from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
 from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
 from vidrestore.pipeline.transfers import as_arrays
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.restorers.dust_restorer import GROUPS_PER_PROCESSOR
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader
-from vidrestore.sensing.sense import CPU, Network, chosen_options, finished, frame_bytes
+from vidrestore.sensing.sense import CPU, Network, chosen_options, finished
 from vidrestore.weights import Model, load_model
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
@@ -122,10 +122,8 @@ def _recover(
         overwrite=options.overwrite,
         rate=options.cfr,
     )
-    frames = buffered(
-        recovered_frames(reader, cast(Network, model.network), options), QUEUE_BYTES, frame_bytes
-    )
-    with closing(frames), writer:
+    recovered = recovered_frames(reader, cast(Network, model.network), options)
+    with frames_ahead(recovered) as frames, writer:
         for frame in counted(frames, reader.path, reader.frames, "recover", tell):
             writer.write(frame)
     warnings = list(writer.warnings)

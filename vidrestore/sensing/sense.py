@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -27,7 +26,7 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import QUEUE_BYTES, Summary, ignore
+from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.request import check_picture
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.probe import SourceInfo
@@ -38,7 +37,7 @@ from vidrestore.models.baselines.recovery import RecoverySystem
 from vidrestore.models.dust import Dust
 from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions, SenseOptions
-from vidrestore.pipeline.chain import buffered
+from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.transfers import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
@@ -159,9 +158,8 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
         )
     )
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
-    decoded = buffered(reader.frames(), QUEUE_BYTES, frame_bytes)
     with (
-        closing(decoded),
+        frames_ahead(reader.frames()) as decoded,
         MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite) as writer,
     ):
         for frame in counted(decoded, info.path, total, "sense", tell):
@@ -235,7 +233,3 @@ def finished(summary: Summary, tell: Listener) -> Summary:
     details = {"fps": summary.fps}
     tell(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary
-
-
-def frame_bytes(frame: Frame) -> int:
-    return frame.nbytes
