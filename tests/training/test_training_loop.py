@@ -32,7 +32,7 @@ from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
-from vidrestore.training.stopping import interrupts_held
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 

@@ -29,6 +29,7 @@ from typing import Any
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Warned
 from vidrestore.files.atomic import remove_partials
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
@@ -322,18 +323,15 @@ class SegmentedWork:
     def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
         """A segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
-        writer = SegmentWriter(
-            self.folder.segment(number),
-            job.info,
-            job.plan.encoder,
-            scale=job.scale,
-            first=first,
-        )
         safe = self._safe = SafeFrames(self._journals.of(number, first), self.length, self._since, kept)
+        path, writer = self.folder.segment(number), None
         try:
+            with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
+                writer = SegmentWriter(path, job.info, job.plan.encoder, scale=job.scale, first=first)
             yield writer
         except BaseException:
-            writer.abort()
+            if writer is not None:
+                writer.abort()
             safe.close()
             raise
         safe.remove()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
@@ -28,7 +29,6 @@ from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
 from vidrestore.training.run_records import recording
 from vidrestore.training.schedule import Plateau, learning_rate
-from vidrestore.training.stopping import interrupts_held
 from vidrestore.training.training_events import (
     Began,
     Figures,
