@@ -233,7 +233,7 @@ def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
 
 
 # In two clips of three planes: one look for NaN per clip, one for holes between patches per plane, whose
-# places are found then, and one copy per plane; besides one per noise level, and of waves that tell positions.
+# places are found then, and one copy per plane; besides one per noise level, and of waves for positions.
 ONE_LOOK = {"values read": 2, "sized by values": 0, "to device": 2 * 3}
 WAITS = {
     "denoise": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
