@@ -158,7 +158,7 @@ def _bitrate(path: str) -> float | None:
     """Return kbit/s of the file with all its streams; None if its length is unknown."""
     with VideoReader(path) as reader:
         length = reader.info.duration
-    return 8e-3 * os.path.getsize(path) / float(length) if length else None
+    return 8e-3 * os.path.getsize(path) / float(length) if length and os.path.isfile(path) else None
 
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:

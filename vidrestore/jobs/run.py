@@ -20,6 +20,7 @@ from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
@@ -50,6 +51,7 @@ def restore(
     target = output_for(
         os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
     )
+    make_folder(target)
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
 

@@ -10,8 +10,9 @@ from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame
+from vidrestore.media.conversion import from_linear
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
@@ -19,6 +20,7 @@ from vidrestore.media.encoders import PIPE
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pipes import standard_input
 from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
 if TYPE_CHECKING:
@@ -26,21 +28,35 @@ if TYPE_CHECKING:
 
 
 class VideoReader:
-    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once.
+    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once. A
+    folder of pictures, a pattern or a glob of them is one video of `fps` pictures per second.
 
     `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are
     marked as interlaced come out progressive, one for one, and `info` describes that. Use it as a context
     manager. Raises MediaError as `probe` does, and where an interlaced source can't be deinterlaced.
     """
 
-    def __init__(self, source: str, *, threads: int = 0, deinterlace: bool = False) -> None:
+    def __init__(
+        self, source: str, *, threads: int = 0, deinterlace: bool = False, fps: Fraction | None = None
+    ) -> None:
         self.source = source
         self.threads = threads
         self.damage = Damage()
         self._pipe = Y4mInput(standard_input()) if source == PIPE else None
-        self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
+        self._pictures_read = None if source == PIPE else find_pictures(source)
+        self.warnings = self._pictures_read.warnings if self._pictures_read else ()
+        if fps is not None and self._pictures_read is None:
+            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, leave the option out")
+        self.info: SourceInfo = self._described(fps)
         self._deinterlacer = self._deinterlacing() if deinterlace else None
         self._running: Generator[Frame] | None = None
+
+    def _described(self, fps: Fraction | None) -> SourceInfo:
+        if self._pipe:
+            return self._pipe.info
+        if self._pictures_read:
+            return pictures_info(self._pictures_read, fps or USUAL_RATE)
+        return probe(self.source)
 
     def _deinterlacing(self) -> Deinterlacer | None:
         """The filter for this source; None where it can't be used and, as far as is known, needn't. `info`
@@ -114,12 +130,16 @@ class VideoReader:
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         waiting: Frame | None = None
         longest = 0
-        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+        decoding = (
+            PictureDecoding(self._pictures_read, self.info)
+            if self._pictures_read
+            else Decoding(self.source, self.info.video, self.threads, damage)
+        )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # it only led the deinterlacer in
-                frame = _frame(picture)
+                frame = _frame(picture, is_linear=self._is_linear)
                 del picture  # its buffers go back to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
@@ -134,7 +154,13 @@ class VideoReader:
             self._end(waiting, longest, decoding.longest, damage)
             yield waiting
 
+    @property
+    def _is_linear(self) -> bool:
+        return self._pictures_read is not None and self._pictures_read.files[0].lower().endswith(".exr")
+
     def _missing_bytes(self) -> int:
+        if self._pictures_read:
+            return 0
         return (
             y4m_missing_bytes(self.source)
             if self.info.container == "yuv4mpegpipe"
@@ -142,7 +168,7 @@ class VideoReader:
         )
 
     def _pictures(
-        self, decoding: Decoding, start_pts: int | None, stop_pts: int | None
+        self, decoding: Decoding | PictureDecoding, start_pts: int | None, stop_pts: int | None
     ) -> Generator[VideoFrame]:
         decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
         pictures = self._checked(decoded, start_pts)
@@ -189,9 +215,12 @@ class VideoReader:
             damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
-def _frame(picture: VideoFrame) -> Frame:
+def _frame(picture: VideoFrame, *, is_linear: bool = False) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture, layout_of(picture.format.name))
+    if is_linear:
+        colours = 1 if len(planes) < 3 else 3
+        planes = (*map(from_linear, planes[:colours]), *planes[colours:])
     return Frame(
         planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
     )
