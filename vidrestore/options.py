@@ -202,6 +202,7 @@ class RestoreOptions:
         shown="25",
     )
     deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
+    double_rate: bool = option(False, "The same, a frame for each field: 25 become 50 a second.", INPUT)
     strict: bool = option(False, "Refuse what encoding would lose: captions, HDR10+, ...", INPUT)
     drop: frozenset[str] = option(
         frozenset(),

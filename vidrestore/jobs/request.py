@@ -76,7 +76,11 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
     """
     options, output = request.options, request.output
     reader_of_source = VideoReader(
-        request.source, threads=options.threads, deinterlace=options.deinterlace, fps=options.fps
+        request.source,
+        threads=options.threads,
+        deinterlace=options.deinterlace,
+        double_rate=options.double_rate,
+        fps=options.fps,
     )
     with reader_of_source as reader:
         info = reader.info
@@ -86,6 +90,8 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
         encoder = choose_encoder(info, output, options.encoder, scale=scale)
         warnings = reader.warnings + check_side_data(info, encoder, strict=options.strict)
+        if order := reader.field_order():
+            warnings += (_combed(order),)
         others = [kind for kind in other_kinds(info) if kind not in options.drop]
         if lost := losses(info, output, encoder, others):
             warnings += (lost,)
@@ -95,6 +101,14 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         timeline = Timeline(length, restorer.facts.overlap)
         plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
         yield Job(request, reader, restorer, plan, warnings)
+
+
+def _combed(order: str) -> str:
+    first = "top" if order == "tff" else "bottom"
+    return (
+        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
+        "where it moves; stop, and add `deinterlace`, or `double_rate` for a frame of each field"
+    )
 
 
 def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:

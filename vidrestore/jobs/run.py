@@ -143,8 +143,8 @@ def _writer(job: Job) -> VideoWriter:
 
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
-    if job.options.deinterlace and not count:
-        job.warn(["no frame is marked as interlaced, so `deinterlace` changed nothing"], on_event)
+    if (job.options.deinterlace or job.options.double_rate) and not count:
+        job.warn(["no frame is interlaced, so `deinterlace` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

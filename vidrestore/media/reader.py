@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Self
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame
+from vidrestore.media.combing import measured_order
 from vidrestore.media.conversion import from_linear
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pipes import standard_input
-from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.probe import SourceInfo, VideoInfo, probe
 from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
@@ -32,12 +34,19 @@ class VideoReader:
     folder of pictures, a pattern or a glob of them is one video of `fps` pictures per second.
 
     `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are
-    marked as interlaced come out progressive, one for one, and `info` describes that. Use it as a context
+    marked as interlaced, or look so in a video without marks, come out progressive, one for one, with
+    `double_rate` one for each field, and `info` describes that. Use it as a context
     manager. Raises MediaError as `probe` does, and where an interlaced source can't be deinterlaced.
     """
 
     def __init__(
-        self, source: str, *, threads: int = 0, deinterlace: bool = False, fps: Fraction | None = None
+        self,
+        source: str,
+        *,
+        threads: int = 0,
+        deinterlace: bool = False,
+        double_rate: bool = False,
+        fps: Fraction | None = None,
     ) -> None:
         self.source = source
         self.threads = threads
@@ -48,8 +57,12 @@ class VideoReader:
         if fps is not None and self._pictures_read is None:
             raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, leave the option out")
         self.info: SourceInfo = self._described(fps)
-        self._deinterlacer = self._deinterlacing() if deinterlace else None
         self._running: Generator[Frame] | None = None
+        self._deinterlacer: Deinterlacer | None = None
+        self._stored = self.info.video  # `info` describes what comes out
+        self._ticks = 1  # of `info` in one of the source's
+        if deinterlace or double_rate:
+            self._deinterlacer = self._deinterlacing(fields=double_rate)
 
     def _described(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
@@ -58,7 +71,13 @@ class VideoReader:
             return pictures_info(self._pictures_read, fps or USUAL_RATE)
         return probe(self.source)
 
-    def _deinterlacing(self) -> Deinterlacer | None:
+    def field_order(self) -> str | None:
+        """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
+        if self._pipe or self._deinterlacer or self.info.video.interlaced:
+            return None
+        return measured_order(self.info.video, self.frames)
+
+    def _deinterlacing(self, *, fields: bool) -> Deinterlacer | None:
         """The filter for this source; None where it can't be used and, as far as is known, needn't. `info`
         becomes that of its result.
         """
@@ -69,13 +88,19 @@ class VideoReader:
             )
         if self._pipe:
             return None
+        if not video.interlaced and (order := self.field_order()):
+            video = replace(video, interlaced=True, unmarked_order=order)
         try:
-            deinterlacer = Deinterlacer(self.source, video)
+            deinterlacer = Deinterlacer(self.source, video, fields=fields)
         except MediaError:
             if video.interlaced:
                 raise
             return None
-        self.info = replace(self.info, video=replace(video, interlaced=False))
+        video = replace(video, interlaced=False, unmarked_order=None)
+        if fields:
+            self._ticks = 2
+            video = _doubled(video)
+        self.info = replace(self.info, video=video)
         return deinterlacer
 
     @property
@@ -133,7 +158,7 @@ class VideoReader:
         decoding = (
             PictureDecoding(self._pictures_read, self.info)
             if self._pictures_read
-            else Decoding(self.source, self.info.video, self.threads, damage)
+            else Decoding(self.source, self._stored, self.threads, damage)
         )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
@@ -151,7 +176,7 @@ class VideoReader:
                     damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
-            self._end(waiting, longest, decoding.longest, damage)
+            self._end(waiting, longest, decoding.longest * self._ticks, damage)
             yield waiting
 
     @property
@@ -170,8 +195,12 @@ class VideoReader:
     def _pictures(
         self, decoding: Decoding | PictureDecoding, start_pts: int | None, stop_pts: int | None
     ) -> Generator[VideoFrame]:
-        decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
-        pictures = self._checked(decoded, start_pts)
+        start = None if start_pts is None else start_pts // self._ticks
+        if start is not None and self._ticks > 1:  # it may be the second field of the frame before
+            start -= 2 * frame_ticks(self._stored, self._stored.time_base)
+        stop = None if stop_pts is None else -(-stop_pts // self._ticks)
+        decoded = decoding.pictures(start, stop, lead=self._deinterlacer is not None)
+        pictures = self._checked(decoded, start)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
 
     def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
@@ -213,6 +242,19 @@ class VideoReader:
         missing = end - (last.pts + last.duration)
         if missing > max(longest, last.duration, packet):
             damage.early_end = missing * Fraction(self.info.video.time_base)
+
+
+def _doubled(video: VideoInfo) -> VideoInfo:
+    """The same video with a frame for each field, in halves of its tick."""
+    return replace(
+        video,
+        time_base=video.time_base / 2,
+        rate=video.rate and 2 * video.rate,
+        base_rate=video.base_rate and 2 * video.base_rate,
+        frames=video.frames and 2 * video.frames,
+        start=None if video.start is None else 2 * video.start,
+        duration=None if video.duration is None else 2 * video.duration,
+    )
 
 
 def _frame(picture: VideoFrame, *, is_linear: bool = False) -> Frame:
