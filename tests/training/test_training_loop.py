@@ -23,6 +23,7 @@ from training_runs import Told, tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
@@ -32,7 +33,6 @@ from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
-from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
@@ -555,8 +555,9 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
     assert lines[0] == "step 0 of 12, on cpu, anew: no checkpoint yet"
-    assert [line.split("  ")[0] for line in lines[1:]] == ["step 5", "step 10", "step 12"]
-    assert "sigma 20: " in lines[-1]
+    stages = ["reading data", "making the first batches", "training", "judging"]
+    assert [line.split("  ")[0] for line in lines[1:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
+    assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
     assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err
 
