@@ -526,3 +526,20 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130, errors.decode()
     assert b"Traceback" not in errors
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
+
+
+def test_the_frames_of_a_part_are_known_before_they_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.mkv", 12)
+    assert run(tmp_path / "in.mkv", "--duration", "0.1", "--json") == 0  # 0, 0.04 and 0.08 s
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["frames"] for event in events if event["event"] in ("plan", "done")] == [3, 3]
+
+
+def test_a_video_that_was_finished_before_is_one_line(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    capsys.readouterr()
+    assert run(film) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("skipped, finished before\n") and said.out.count("\n") == 1 and not said.err
