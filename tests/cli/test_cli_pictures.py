@@ -258,3 +258,11 @@ def test_a_rate_for_a_video_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     write_video(tmp_path / "a.mkv", 2)
     assert run(tmp_path / "a.mkv", "--fps", "30") == 2
     assert "--fps 30 is for pictures" in capsys.readouterr().err
+
+
+def test_inspect_describes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_pictures(tmp_path / "frames", 2)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(folder)])
+    said = capsys.readouterr().out
+    assert f"{folder}: pictures\n" in said and "64x48" in said and "2 in 0.080 s" in said

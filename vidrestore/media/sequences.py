@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from vidrestore.errors import MediaError
 from vidrestore.media.conversion import SRGB
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import SourceInfo, check_size, decoder_options, describe_video
+from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, decoder_options, describe_video
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -139,7 +139,7 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
     numbers = [int(part[2]) for part in parts if part]
     (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
-    pattern = f"{before}%0{digits}d{after}"
+    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
     warnings: tuple[str, ...] = ()
     if is_glob:
         missing = numbers[-1] - numbers[0] + 1 - len(numbers)
@@ -177,15 +177,16 @@ def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     """Describe pictures as a video of `rate` pictures per second; its times count pictures from 0."""
     with _opened(pictures.files[0]) as container:
-        stream = container.streams.video[0]
-        check_size(pictures.files[0], stream)
-        video = describe_video(pictures.files[0], stream, [_first(container, pictures.files[0])], PICTURES)
+        stored = container.streams.video[0]
+        check_size(pictures.files[0], stored)
+        video = describe_video(pictures.files[0], stored, [_first(container, pictures.files[0])], PICTURES)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
     if Path(pictures.files[0]).suffix.lower() == ".exr":  # as the reader delivers them
         video = replace(video, colour=replace(video.colour, transfer=SRGB))
-    return SourceInfo(pictures.source, PICTURES, video, (), duration=count / rate)
+    stream = StreamInfo(video.index, "video", video.codec)
+    return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
 
 
 class PictureDecoding:
