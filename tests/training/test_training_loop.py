@@ -555,8 +555,9 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
     assert lines[0] == "step 0 of 12, on cpu, anew: no checkpoint yet"
-    assert [line.split("  ")[0] for line in lines[1:]] == ["step 5", "step 10", "step 12"]
-    assert "sigma 20: " in lines[-1]
+    stages = ["reading data", "making the first batches", "training", "judging"]
+    assert [line.split("  ")[0] for line in lines[1:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
+    assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
     assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err
 

@@ -13,11 +13,19 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.naming import are_many, expand_sources, made_of_others, output_for, suffix_of
+from vidrestore.jobs.naming import (
+    are_many,
+    beside_videos,
+    expand_sources,
+    made_of_others,
+    output_for,
+    suffix_of,
+)
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request, RestorerLoader
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.sequences import is_pattern
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Restorer, load_restorer
 
@@ -28,8 +36,8 @@ class Batch:
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
-    videos that were made from other ones of the batch. Folders for the outputs are made; those that are
-    still empty are removed by `close`.
+    videos that were made from other ones of the batch, `notes` sentences about what else was found.
+    Folders for the outputs are made; those that are still empty are removed by `close`.
 
     The model is loaded when the first video needs it and kept for the others. Raises OptionError or
     MediaError if the inputs make no sense as a whole.
@@ -50,6 +58,7 @@ class Batch:
         found = expand_sources(sources, recursive=recursive)
         self.sources = list(found)
         self.left_out = made_of_others(sources) if are_many(sources) else {}
+        self.notes = beside_videos(sources)
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
@@ -67,7 +76,9 @@ class Batch:
                     "with its own `output`"
                 )
         folders = (
-            {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
+            {Path(target).parent for target in self.outputs.values()}
+            if output not in (None, PIPE) or any(map(is_pattern, self.outputs.values()))
+            else ()
         )
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
 

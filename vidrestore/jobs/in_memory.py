@@ -23,7 +23,18 @@ from vidrestore.pipeline.plan import Timeline, planned_clips
 from vidrestore.restorers.base import load_restorer
 
 OF_FILES = frozenset(
-    {"start", "duration", "deinterlace", "strict", "drop", "overwrite", "encoder", "cfr"}
+    {
+        "start",
+        "duration",
+        "deinterlace",
+        "strict",
+        "drop",
+        "overwrite",
+        "encoder",
+        "cfr",
+        "fps",
+        "double_rate",
+    }
     | {"skip_existing", "restart", "work_dir", "trust_group", "segment_frames"}
 )
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)

@@ -12,6 +12,8 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
+from vidrestore.media.sequence_output import WRITTEN
+from vidrestore.media.sequences import Pictures, find_pictures, is_picture
 from vidrestore.options import RestoreOptions
 
 VIDEO_SUFFIXES = frozenset(
@@ -93,6 +95,12 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             raise MediaError(f"{source}: an address, and only files are read; download it first")
     if not are_many(sources):
         return {sources[0]: ""}
+    if len(sources) > 1 and all(is_picture(source) and os.path.isfile(source) for source in sources):
+        whole = os.path.join(os.path.dirname(sources[0]), f"*{Path(sources[0]).suffix}")
+        raise OptionError(
+            f"{len(sources)} pictures were named one by one, perhaps by the shell; name them as one video "
+            f"by their folder, or by a pattern in quotes: '{whole}'"
+        )
     left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
@@ -100,6 +108,32 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             for path, below in _expand(source, recursive):
                 found.setdefault(path, below)
     return found
+
+
+def beside_videos(sources: Sequence[str]) -> dict[str, str]:
+    """Folders and patterns of videos that hold pictures, too, which are left out, each with a sentence."""
+    notes = {}
+    for source in sources:
+        found = _pictures_beside(source) if _is_many(source) else []
+        videos = sum(_is_video(path) for path in found)
+        pictures = [path for path in found if is_picture(path)]
+        if videos and pictures:
+            kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
+            notes[source] = (
+                f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
+                f"are restored, '{kind}' names the pictures"
+            )
+    return notes
+
+
+def _pictures_beside(source: str) -> list[str]:
+    if os.path.isdir(source):
+        return [path for path, _ in _in_folder(source, recursive=False)]
+    return [path for path in glob.glob(source) if os.path.isfile(path)]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
 
 
 def made_of_others(sources: Sequence[str]) -> dict[str, str]:
@@ -163,10 +197,13 @@ def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
     )
     videos = [(path, below) for path, below in paths if _is_video(path)]
-    if not videos:
+    if not videos and find_pictures(source):
+        yield source, ""
+    elif not videos:
         kind = "the folder" if os.path.isdir(source) else "the pattern"
         raise MediaError(
-            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv"
+            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv, "
+            "or pictures such as 0001.png"
         )
     yield from videos
 
@@ -230,6 +267,27 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
         return output
     if source == PIPE:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
+    if pictures := find_pictures(source):
+        return _pictures_for(pictures, output, suffix, several=several)
     path = Path(source)
     name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
     return str(Path(output) / name) if output is not None else str(path.with_name(name))
+
+
+def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:
+    """Pictures become pictures of the same names, in the folder `output` or one beside their own; their
+    preview is a video.
+    """
+    source = Path(pictures.source)
+    folder = source if source.is_dir() else source.parent
+    if folder.name in ("", ".."):  # the working folder, or a root
+        folder = Path("pictures")
+    if suffix == PREVIEW:
+        name = f"{folder.name}.{PREVIEW}.mp4"
+        return str(folder.with_name(name) if output is None else Path(output, name))
+    pattern = Path(pictures.pattern)
+    if pattern.suffix.lower() not in WRITTEN:
+        pattern = pattern.with_suffix(".png")
+    if output is None:
+        return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)
+    return str(Path(output, folder.name, pattern) if several else Path(output, pattern))

@@ -20,6 +20,7 @@ from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
@@ -50,6 +51,7 @@ def restore(
     target = output_for(
         os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
     )
+    make_folder(target)
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
 
@@ -141,8 +143,8 @@ def _writer(job: Job) -> VideoWriter:
 
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
-    if job.options.deinterlace and not count:
-        job.warn(["no frame is marked as interlaced, so `deinterlace` changed nothing"], on_event)
+    if (job.options.deinterlace or job.options.double_rate) and not count:
+        job.warn(["no frame is interlaced, so `deinterlace` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

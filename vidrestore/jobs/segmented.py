@@ -56,6 +56,8 @@ from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.media.sequence_output import JoinedPictures
+from vidrestore.media.sequences import PICTURES
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
@@ -387,9 +389,9 @@ class SegmentedWork:
             joined.abort()
             raise
         self.folder.remove()
-        return tuple(joined.muxer.warnings)
+        return tuple(joined.warnings)
 
-    def _joining(self, joined: JoinedFile) -> Iterator[None]:
+    def _joining(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
         for segment in self.segments:
             path = self.folder.segment(segment.number)
             joined.check_head(path, self._checked[segment.number])
@@ -397,15 +399,20 @@ class SegmentedWork:
                 joined.put(packet, segment.first)
                 yield
 
-    def _joined(self) -> JoinedFile:
+    def _joined(self) -> JoinedFile | JoinedPictures:
         job, plan = self.job, self.job.plan
 
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, muxer.damage)
+            self.damage = damage_summary(self.outcome.damage, joined.damage)
             mark(self.folder, path, job, self.damage)
 
+        joined: JoinedFile | JoinedPictures
+        if plan.encoder.container == PICTURES:
+            overwrite = job.options.overwrite or bool(self.folder.finished())
+            joined = JoinedPictures(plan.output, job.info, overwrite=overwrite, before_naming=note)
+            return joined
         muxer = Muxer(
             plan.output,
             job.info,
@@ -417,7 +424,8 @@ class SegmentedWork:
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
-        return JoinedFile(muxer)
+        joined = JoinedFile(muxer)
+        return joined
 
     def announce_plan(self) -> None:
         """Announce the plan."""

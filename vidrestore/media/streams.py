@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
 from vidrestore.media.probe import open_input, video_stream
+from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import APART, Cut, seconds
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
     streams). Raises MediaError naming each stream that the container can't hold, and the way out.
     """
     container = container_of(output)
-    if PIPE in (output, source.path):
+    if PIPE in (output, source.path) or PICTURES in (container, source.container):
         return ()
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:

@@ -63,4 +63,4 @@ def expected_frames(info: SourceInfo, span: Span) -> int | None:
     if last is None:
         return None
     stop = last if span.stop is None else min(span.stop, last)
-    return round((stop - (origin if span.start is None else span.start)) * video.time_base * video.rate)
+    return ceil((stop - (origin if span.start is None else span.start)) * video.time_base * video.rate)

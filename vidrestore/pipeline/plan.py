@@ -27,6 +27,7 @@ from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.sequences import Pictures, find_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
@@ -62,6 +63,8 @@ class SourceIdentity:
         """Raises MediaError for a file that isn't there, or can't be read."""
         if source == PIPE:
             return cls(source)
+        if pictures := find_pictures(source):
+            return cls._of_pictures(pictures)
         try:
             status = Path(source).stat()
             with open(source, "rb") as file:
@@ -69,6 +72,21 @@ class SourceIdentity:
         except OSError as error:
             raise MediaError(f"{source}: the file can't be read any more ({error.strerror})") from error
         return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
+
+    @classmethod
+    def _of_pictures(cls, pictures: Pictures) -> SourceIdentity:
+        """Of all of them together: their names, sizes and times."""
+        names, size, modified = hashlib.sha256(), 0, 0
+        for path in pictures.files:
+            try:
+                status = Path(path).stat()
+            except OSError as error:
+                raise MediaError(f"{path}: the picture can't be read ({error.strerror})") from error
+            names.update(
+                f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace")
+            )
+            size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
+        return cls(str(Path(pictures.source).absolute()), size, modified, names.hexdigest())
 
 
 @dataclass(frozen=True)

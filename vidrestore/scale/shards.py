@@ -36,6 +36,7 @@ from vidrestore.jobs.run import join, kept
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.sequence_output import known_by
 from vidrestore.options import RestoreOptions
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
@@ -291,7 +292,7 @@ class _Sharded:
 
     def is_named(self) -> bool:
         """Return True if the output is there, whoever joined it: its record outlasts the job's."""
-        return self.folder.output.exists() and (
+        return known_by(self.folder.output).exists() and (
             self.folder.read("job") is None or named_output(self.folder) is not None
         )
 

@@ -22,6 +22,7 @@ from vidrestore.jobs.request import check_files
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import SourceInfo
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
@@ -59,6 +60,7 @@ def recover(
     """
     chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
+    make_folder(output)
     check_files(source, output, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
