@@ -85,13 +85,15 @@ def test_an_estimate_that_is_not_finite_is_handed_on():
 def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = noise(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
-    strength = strength_of(taken, brightness, tracks(4, 64, 128)[:, 0], SIDE)
+    strength = strength_of(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128)[:, 0], SIDE)
     dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
 def test_few_groups_tell_nothing_of_the_brightness():
-    strength = strength_of(noise(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE)
+    strength = strength_of(
+        noise(2, 16, 16), torch.zeros(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE
+    )
     assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
 
 
