@@ -70,7 +70,7 @@ PRESETS = {
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
         second=Sampling(16, "camera", 2),
-        second_colour=Sampling(16, "camera", 2),
+        second_colour=Sampling(16, "camera"),
         first_detail=1.12,
     ),
     "default": Preset(
@@ -78,7 +78,7 @@ PRESETS = {
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
         second=Sampling(10, "matched", 2),
-        second_colour=Sampling(12, "camera", 2),
+        second_colour=Sampling(16, "camera", 2),
     ),
     "best": Preset(
         first=Sampling(5, "matched"),
