@@ -47,9 +47,11 @@ def _cubic(far: Tensor, near: Tensor, other: Tensor, last: Tensor) -> Tensor:
     return far.mul(KEYS[0]).add_(near, alpha=KEYS[1]).add_(other, alpha=KEYS[2]).add_(last, alpha=KEYS[3])
 
 
-def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float) -> Tensor:
+def detailed_groups(
+    plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float, chunk: int = CHUNK
+) -> Tensor:
     """Those of the groups at flat (S, T) origins of `plane` whose mean squared difference from `small`, its
-    `half_size`, is above `least`.
+    `half_size`, is above `least`; `chunk` groups are looked at at once.
 
     Seen by blocks of 2 x 2 pixels: a patch at an odd place is judged by the blocks that begin within it.
     """
@@ -63,6 +65,6 @@ def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, l
     views = windows(power, side)
     means = [
         views.index_select(0, groups.flatten()).view(len(groups), -1).mean(1)
-        for groups in blocks.split(CHUNK)
+        for groups in blocks.split(chunk)
     ]
     return origins[torch.cat(means) > least]
