@@ -61,6 +61,14 @@ class Strength:
         return torch.lerp(self.variance[above - 1], self.variance[above], share)
 
 
+def in_pairs(tracks: Tensor) -> Tensor:
+    """(S, M, T) tracks -> (S/2, 2M, T): neighbours share the components. The last of an odd number counts
+    twice.
+    """
+    even = torch.cat([tracks, tracks[-1:]]) if len(tracks) % 2 else tracks
+    return even.reshape(len(even) // 2, -1, even.shape[2])
+
+
 def refined(
     noisy: Tensor,
     estimate: Tensor,
