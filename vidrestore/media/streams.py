@@ -4,6 +4,7 @@ metadata; copied, never decoded.
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from contextlib import suppress
@@ -175,6 +176,8 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
     try:
         _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
+        if getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):  # no room for threads
+            raise MemoryError(str(error)) from error
         return str(error)
     return None
 
