@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet", "--json", "--lossless")
 FRAMES = 300
 JOINS = "slowly: put"  # what one says that joins segments
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    started = Commands(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")
