@@ -75,7 +75,7 @@ def child(order):
         pages = int(open("/proc/self/statm").read().split()[0])
         room = pages * resource.getpagesize() + order["memory"]
         resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
-    exec(order["before"])
+    exec(order["before"], globals())
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
     main(order["arguments"])
