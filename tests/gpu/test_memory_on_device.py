@@ -15,6 +15,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
+from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
 
 __all__ = ["weights"]  # the fixture
@@ -74,10 +75,18 @@ def test_the_tile_that_would_fit_is_named(weights: dict[str, str], monkeypatch: 
 
 def test_tiles_follow_from_the_free_memory(weights: dict[str, str]) -> None:
     sides = []
-    for free in (1 << 26, 1 << 30):
-        with Rehearsal(free):
+    for free, kept in ((1 << 26, 0), (1 << 30, 0), (1 << 26, (1 << 30) - (1 << 26))):
+        with Rehearsal(free, kept=kept):
             restorer = ImageRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
             sides.append(restorer.tile_size(1080, 1920))
     rows, columns = sides[0]
     assert rows * columns * pixel_memory(restorer.network.config) <= 1 << 26
-    assert sides[1] == (1088, 1920)
+    assert sides[1] == sides[2] == (1088, 1920)
+
+
+def test_second_estimates_fill_a_device(weights: dict[str, str]) -> None:
+    """The host waits for each part of the tracks: they are few."""
+    with Rehearsal():
+        there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))
+    here = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cpu"))
+    assert (here.tracks, there.tracks) == (16, 2 * 16), "16 for each of the stand-in's 2 processors"

@@ -26,7 +26,8 @@ from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import VsrTransformer
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-NEAR = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}  # of the largest value
+# of the largest value; some operations are wider on CUDA than in the half precision of the CPU
+NEAR = {"fp32": 1e-5, "fp16": 4e-3, "bf16": 4e-2}
 
 # as the released h: frames in threes, fixed taps, plain convolutions where maps are large
 COMPACT = {"size": "h", "widths": [4, 8, 8, 8], "heads": [1, 1, 2, 4], "blocks": [1, 1, 1, 1]}

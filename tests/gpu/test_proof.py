@@ -32,7 +32,17 @@ def test_a_gpu_passes_each_check(number: int) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_encodes() -> None:
     line = proof.checks("cuda", (320, 180), 24)[-1].run()
+    if line.verdict == "NOTE":
+        pytest.skip(line.found)
     assert line.verdict == "PASS", str(line)
+
+
+def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "opens", lambda *asked: False)
+    found = Check("h264_nvenc", lambda: proof.encoded("h264_nvenc", "cpu", SIZE, FRAMES)).run()
+    assert found == Line(
+        "NOTE", "h264_nvenc", "doesn't open here: it needs NVIDIA graphics card with an encoder"
+    )
 
 
 def test_a_cpu_passes_on_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

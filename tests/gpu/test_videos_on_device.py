@@ -190,6 +190,29 @@ def test_the_number_format_follows_what_a_gpu_can(monkeypatch: pytest.MonkeyPatc
     assert torch_device("mps").type == "mps" and half_type("auto", torch.device("mps")) is None
 
 
+@pytest.mark.parametrize("precision, shortened", [("fp32", False), ("auto", True)])
+@pytest.mark.parametrize("task, model", [("derain", "h"), ("sr", "sr")])
+def test_convolutions_in_fp32_keep_all_bits(
+    weights: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    model: str,
+    precision: str,
+    shortened: bool,
+) -> None:
+    seen, convolved = [], torch.nn.functional.conv2d
+
+    def noted(*given: Any, **more: Any) -> torch.Tensor:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return convolved(*given, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", noted)
+    with Rehearsal():
+        restored(task, "cuda", EIGHT, model=weights[model], precision=precision)
+    assert set(seen) == {shortened}
+    assert torch.backends.cudnn.allow_tf32, "as it was"
+
+
 def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`"):
         torch_device("mps")

@@ -23,11 +23,26 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 DEVICE = torch.device("cuda", 0)
 GENERATOR = torch.Generator
+AUTOCAST = torch.autocast
 aten = torch.ops.aten
 SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}
 LINES_SEEN: set[tuple[str, int]] = set()  # (file, line) of the calls of torch in all rehearsals
 READS = {"tolist", "__contains__"}
+# what autocast computes in float32 on CUDA, but not on the CPU, of the operations that networks are made of
+WIDENED = {
+    "layer_norm",
+    "group_norm",
+    "softmax",
+    "log_softmax",
+    "softplus",
+    "sum",
+    "norm",
+    "exp",
+    "log",
+    "log2",
+}
+WIDENED |= {"pow", "__pow__", "__rpow__", "rsqrt", "reciprocal", "__rdiv__", "__rtruediv__", "cumsum", "prod"}
 
 
 class OnDevice(Tensor):
@@ -126,6 +141,8 @@ class _Factories(TorchFunctionMode):
             return self._moved(name, args, kwargs)
         if name == "pin_memory":
             return args[0]
+        if name in WIDENED and isinstance(args[0], OnDevice) and torch.is_autocast_enabled("cpu"):
+            return self._widened(func, args, kwargs)
         if name == "numpy" and isinstance(args[0], OnDevice):
             raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first")
         if name in READS and isinstance(args[0], OnDevice):
@@ -146,6 +163,14 @@ class _Factories(TorchFunctionMode):
                 Rehearsal.count_copy(made, "to device")
             return OnDevice(made).requires_grad_(made.requires_grad) if type(made) is Tensor else made
         return func(*args, **kwargs)
+
+    @staticmethod
+    def _widened(func: Any, args: Any, kwargs: Any) -> Any:
+        given = [
+            each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args
+        ]
+        with AUTOCAST("cpu", enabled=False):
+            return func(*given, **kwargs)
 
     @staticmethod
     def _moved(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -195,12 +220,15 @@ class _Generator(torch.Generator):
 
 
 class Rehearsal:
-    """The stand-in while it is entered: `counts` of copies and of waits, `moved` in bytes."""
+    """The stand-in while it is entered: `counts` of copies and of waits, `moved` in bytes.
+
+    Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes.
+    """
 
     current: Rehearsal | None = None
 
-    def __init__(self, free: int = 8 << 30, bf16: bool = True) -> None:
-        self.free, self.bf16 = free, bf16
+    def __init__(self, free: int = 8 << 30, bf16: bool = True, kept: int = 0) -> None:
+        self.free, self.bf16, self.kept = free, bf16, kept
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -222,6 +250,8 @@ class Rehearsal:
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "get_device_capability", lambda device: (9, 0) if self.bf16 else (7, 5)),
             (torch.cuda, "mem_get_info", lambda device=None: (self.free, 2 * self.free)),
+            (torch.cuda, "memory_reserved", lambda device=None: self.kept),
+            (torch.cuda, "memory_allocated", lambda device=None: 0),
             (
                 torch.cuda,
                 "get_device_properties",

@@ -351,7 +351,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
     ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
     ("data", "crop", 296, "crop must be a multiple of 8"),
-    ("data", "widest", 8, "widest must be from the crop's 16 to 288, found 8"),
+    ("data", "widest", 8, "widest must be from the crop's 16 to 1080, found 8"),
     (
         "data",
         "strides",

@@ -33,9 +33,11 @@ def double_size(small: Tensor, height: int, width: int) -> Tensor:
     return doubled
 
 
-def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float) -> Tensor:
+def detailed_groups(
+    plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float, chunk: int = CHUNK
+) -> Tensor:
     """Those of the groups at flat (S, T) origins of `plane` whose mean squared difference from `small`, its
-    `half_size`, is above `least`.
+    `half_size`, is above `least`; `chunk` groups are looked at at once.
 
     Seen by blocks of 2 x 2 pixels: a patch at an odd place is judged by the blocks that begin within it.
     """
@@ -49,6 +51,6 @@ def detailed_groups(plane: Tensor, small: Tensor, origins: Tensor, patch: int, l
     views = windows(power, side)
     means = [
         views.index_select(0, groups.flatten()).view(len(groups), -1).mean(1)
-        for groups in blocks.split(CHUNK)
+        for groups in blocks.split(chunk)
     ]
     return origins[torch.cat(means) > least]

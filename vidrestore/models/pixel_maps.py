@@ -68,7 +68,8 @@ def normalised(maps: Tensor, *, centred: bool = False) -> Tensor:
     """
     if centred:
         tokens = tokens_of(maps)
-        return maps_of(F.layer_norm(tokens, tokens.shape[-1:], eps=NORM_EPS), maps)
+        with torch.autocast(maps.device.type, enabled=False):  # on CUDA it would give float32 and take a copy
+            return maps_of(F.layer_norm(tokens, tokens.shape[-1:], eps=NORM_EPS), maps)
     wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
     deviations = wide - wide.mean(1, keepdim=True)
     return maps * deviations.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)

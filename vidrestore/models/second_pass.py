@@ -20,7 +20,7 @@ from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, on_tokens
 from vidrestore.models.grouping import coverage, windows
 
-CHUNK = 16  # tracks filtered at once
+CHUNK = 16  # tracks filtered at once: they stay in the processor's cache
 LOOKED_AT = 300  # groups in which the noise is compared
 LEVELS = 6  # of brightness
 FEWEST = 10  # groups of one level
@@ -62,12 +62,18 @@ class Strength:
 
 
 def refined(
-    noisy: Tensor, estimate: Tensor, sigma: float, tracks: Tensor, transform: Transform, guide: Tensor
+    noisy: Tensor,
+    estimate: Tensor,
+    sigma: float,
+    tracks: Tensor,
+    transform: Transform,
+    guide: Tensor,
+    chunk: int = CHUNK,
 ) -> Tensor:
     """The second estimate of a plane (T, H, W) with noise `sigma` from its first one.
 
     tracks: (S, M, T) flat origins of patches, M for each of S tracks, which lie close to each other and share
-    the components. guide: (T, H, W), the brightness.
+    the components, `chunk` tracks at once. guide: (T, H, W), the brightness.
     """
     if not torch.isfinite(estimate).all():
         return estimate
@@ -77,7 +83,7 @@ def refined(
     total = torch.zeros_like(estimate).view(-1)
     line = torch.arange(side, device=noisy.device)
     offsets = (line[:, None] * width + line).flatten()
-    for part in tracks.split(CHUNK):
+    for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
         first, rest = (_gathered(plane, groups, side).view(*part.shape, -1) for plane in (estimate, taken))
         seen = first if guide is estimate else _gathered(guide, groups, side).view_as(first)

@@ -20,6 +20,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.places import ClipPlaces, Places
+from vidrestore.models.second_pass import CHUNK as TRACKS
 from vidrestore.models.second_pass import Transform, refined
 from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
@@ -32,6 +33,8 @@ DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
 GROUPS_PER_PROCESSOR = 4.0  # of a GPU: 80 rows of a product each, as many tiles of it as there are places
+TRACKS_PER_PROCESSOR = 16.0  # of two groups each, in the second estimate; the host waits once per so many
+TRACK_COPIES = 12  # of a track's patches that are held, some of them in passing
 LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
 
 
@@ -121,6 +124,8 @@ class DenoiseRestorer:
         # groups at once: a group's codes, some of them in passing
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
+        each = TRACK_COPIES * 4 * 2 * GROUP * self.patch**2
+        self.tracks = batch_for(self.device, TRACKS, each, TRACKS_PER_PROCESSOR)
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._transforms: dict[torch.dtype, Transform] = {}
         self._lock = Lock()
@@ -167,7 +172,7 @@ class DenoiseRestorer:
                 origins = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
                 brightness, transform = guide.luma_at(plane.shape), self._transform(dtype)
                 tracks, noise = origins.transpose(0, 1), max(level, SIGMA_RANGE[0])
-                estimate = refined(plane, estimate, noise, tracks, transform, brightness)
+                estimate = refined(plane, estimate, noise, tracks, transform, brightness, self.tracks)
             done.append(estimate)
         return done
 
@@ -186,7 +191,8 @@ class DenoiseRestorer:
         if detail is None or sigma / 2 < SIGMA_RANGE[0]:
             return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
         small = half_size(plane)
-        detailed = detailed_groups(plane, small, origins, self.patch, detail * DETAIL_NOISE * sigma**2)
+        power = detail * DETAIL_NOISE * sigma**2
+        detailed = detailed_groups(plane, small, origins, self.patch, power, self.batch)
         base = double_size(self._half(small, sigma / 2, places, precision), *plane.shape[1:])
         return restore_patches(plane, detailed, self.patch, work, base, self.batch)
 
@@ -199,9 +205,10 @@ class DenoiseRestorer:
         return restored[:, : small.shape[1], : small.shape[2]]
 
     def halve_batch(self) -> bool:
-        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups."""
-        self.batch, before = max(1, self.batch // 2), self.batch
-        return self.batch < before
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups, and tracks of groups."""
+        before = self.batch, self.tracks
+        self.batch, self.tracks = max(1, self.batch // 2), max(1, self.tracks // 2)
+        return (self.batch, self.tracks) < before
 
     def sample(self) -> Sample:
         """The network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""

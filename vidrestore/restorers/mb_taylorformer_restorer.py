@@ -17,7 +17,14 @@ from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.devices import MOST_TILES, half_type, memory_for, tiles_for, torch_device
+from vidrestore.restorers.devices import (
+    MOST_TILES,
+    all_bits,
+    half_type,
+    memory_for,
+    tiles_for,
+    torch_device,
+)
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
 from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
@@ -152,7 +159,7 @@ class ImageRestorer:
                 restored: Tensor = self.network(given, *tasks)[:, None].float()
             return restored
 
-        with torch.inference_mode():
+        with torch.inference_mode(), all_bits(self.device, half):
             given = window.to(self.device)
             whole = padded(given, multiple)[None]
             tile = self.tile_size(height, width)

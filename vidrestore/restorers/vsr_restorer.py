@@ -19,7 +19,15 @@ from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.devices import MOST_TILES, half_type, memory_for, tiles_for, torch_device, uses_bf16
+from vidrestore.restorers.devices import (
+    MOST_TILES,
+    all_bits,
+    half_type,
+    memory_for,
+    tiles_for,
+    torch_device,
+    uses_bf16,
+)
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
@@ -131,8 +139,9 @@ class VsrRestorer:
         """See `RgbRestorer.frames`."""
         height, width = clip.shape[-2:]
         network = self._network(precision or self.precision)
-        for large in self._enlarged(network, clip.to(self.device), keep):
-            yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
+        with all_bits(self.device, None if network.dtype == torch.float32 else network.dtype):
+            for large in self._enlarged(network, clip.to(self.device), keep):
+                yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
 
     def _enlarged(self, network: VsrTransformer, clip: Tensor, keep: Bounds) -> Iterator[Tensor]:
         if self.config.local is None:

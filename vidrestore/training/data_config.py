@@ -11,6 +11,7 @@ from vidrestore.degrade import DEGRADATIONS
 from vidrestore.training.tables import require
 
 LARGEST_CROP = 288  # photos are filmed at this height
+LARGEST_VIEW = 1080  # side of what may be cut, to be made smaller
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class PairDataConfig(FootageConfig):
             f"a multiple of 8 from 16 to {LARGEST_CROP}",
             self.crop,
         )
-        cuts = self.widest is None or self.crop <= self.widest <= LARGEST_CROP
-        require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_CROP}", self.widest)
+        cuts = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
+        require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
         for name in ("untouched", "combined", "recompressed"):
             require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
 

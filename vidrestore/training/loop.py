@@ -305,9 +305,9 @@ class Run:
 
     def _average(self) -> None:
         decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
+        means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
         with torch.no_grad():
-            for mean, tensor in zip(self.average.parameters(), self.network.parameters(), strict=True):
-                mean.lerp_(tensor, 1 - decay)
+            torch._foreach_lerp_(means, latest, 1 - decay)  # on a GPU few calls, not one per parameter
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
         """Judge the averaged network, note the figures in the curve, and keep the weights that are best."""
