@@ -33,17 +33,19 @@ def test_buffered_gives_every_item_in_order(count: int) -> None:
 
 
 def test_buffered_runs_ahead_by_no_more_bytes_than_allowed() -> None:
-    made: list[int] = []
+    made, far = [0], threading.Event()  # `far`: five wait in the queue, and one is in the producer's hand
 
     def items() -> Iterator[int]:
         for index in range(100):
-            made.append(index)
+            made[0] += 1
+            if index == 6:
+                far.set()
             yield index
 
     with closing(buffered(items(), limit=50, size=lambda item: 10)) as ahead:
-        assert next(ahead) == 0
-        time.sleep(0.1)
-        assert len(made) == 1 + 5 + 1  # taken, waiting in the queue, and one in the producer's hand
+        assert next(ahead) == 0 and far.wait(60)
+        for taken, _ in enumerate(ahead, start=2):
+            assert made[0] <= taken + 5 + 1
 
 
 def test_an_item_larger_than_the_limit_still_passes() -> None:
