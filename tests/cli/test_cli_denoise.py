@@ -354,7 +354,7 @@ def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.count("skipped, finished before") == 2
     assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
     assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
-    assert "there is no such folder for the work" in capsys.readouterr().err
+    assert "the folder for the work does not exist" in capsys.readouterr().err
 
 
 CLOSED = {

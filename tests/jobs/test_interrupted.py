@@ -115,7 +115,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output))
     command.send(number)
     assert command.wait() == 130 and "Traceback" not in command.said
-    for words in ("once more stops at once", "the same command goes on from there", "film.mkv: interrupted"):
+    for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
         assert words in command.said
     assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json", "lock"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
@@ -213,7 +213,7 @@ def test_a_full_disk_leaves_work_to_go_on_with(
     free = os.statvfs(small_disk)
     filler.write_bytes(bytes(free.f_bavail * free.f_frsize - room))
     code, said = denoise(commands, large, "-o", output, "--lossless")
-    assert code == 1 and "no space left" in said and "the same command goes on from there" in said, said
+    assert code == 1 and "no space left" in said and "the same command resumes from there" in said, said
     assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
     filler.unlink()
     code, said = denoise(commands, large, "-o", output, "--lossless")

@@ -241,7 +241,7 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
         ),
         (
             {"start": Fraction(5), "duration": Fraction(1)},
-            "no frame begins in the part asked for, the next one at 9.000 s",
+            "no frame begins in the chosen part, the next one at 9.000 s",
         ),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
         for n in (1, 2)
     )
     first.until(lambda: segments(output) >= 2).send(number)
-    assert first.wait() == 130 and "the same command goes on from there" in first.said
+    assert first.wait() == 130 and "the same command resumes from there" in first.said
     assert ended(second) and output.read_bytes() == whole
 
 
@@ -276,7 +276,7 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     [
         (("--shard", "0/4"), "expected I/N, from 1/8 to 8/8"),
         (("--shard", "5/4"), "expected I/N, from 1/8 to 8/8"),
-        (("--shard", "1/2", "--overwrite"), "--overwrite would let a shard that comes late begin anew"),
+        (("--shard", "1/2", "--overwrite"), "--overwrite would let a late shard start over"),
         (("--shard", "1/2", "--restart"), "--restart would discard what other shards are at"),
     ],
 )

@@ -1,5 +1,5 @@
 """Proof that a device restores as the CPU does: every bundled model held against the CPU, timed stage by
-stage, its memory, and two encoders; each check is one line of a report that says pass or fail.
+stage, its memory, and two encoders; each check is one line of a report: pass or fail.
 
 Inputs are made up, the same on every machine. In fp32 samples in [0, 1] may differ by `LARGEST`; half
 precision is judged by its PSNR over the CPU's fp32.
@@ -64,13 +64,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to try. `work` says what it found and whether that is good; None: just to be known."""
+    """One check. `work` returns True if it passed (None: for information only) and a line of text."""
 
     name: str
     work: Callable[[], tuple[bool | None, str]]
 
     def run(self) -> Line:
-        """Whatever goes wrong is a failure of this line, and the others are still tried."""
+        """Run it; an error is a failure of this check alone."""
         try:
             passed, found = self.work()
         except (VidRestoreError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
@@ -204,8 +204,8 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
 
 
 def encoded(encoder: str, device: str, size: tuple[int, int], frames: int) -> tuple[bool | None, str]:
-    """Restore a video into a file by an encoder, and count its frames. GPUs for computing, such as the H100,
-    have no encoder: that is no failure.
+    """Restore a video into a file by an encoder, and count its frames. A GPU without an encoder, such as the
+    H100, passes.
     """
     needed = ENCODERS[encoder].device
     if needed and not opens(encoder, "yuv420p", *size, {}):

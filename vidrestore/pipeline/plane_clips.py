@@ -24,7 +24,7 @@ from vidrestore.pipeline.transfers import as_arrays, floats
 from vidrestore.restorers.base import PlaneRestorer
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
-COPIES = 4  # of a clip's float samples while it is restored: in, out, and what the model accumulates
+COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
 
 
 class PlaneClipRestorer(ClipRestorer):
