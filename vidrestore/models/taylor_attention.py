@@ -55,11 +55,6 @@ class AttentionRule:
             )
 
 
-PRINTED = AttentionRule(
-    4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6
-)
-
-
 def integer_power(values: Tensor, exponent: int) -> Tensor:
     """values^exponent by squaring; the values may be overwritten where no gradient is wanted."""
     result: Tensor | None = None
