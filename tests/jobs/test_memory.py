@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Commands
 
-from vidrestore.jobs.bench import write_film
+from vidrestore.jobs.bench import write_video
 
 RESTORE = """
 import vidrestore
@@ -25,7 +25,7 @@ TOLERANCE = 0.1
 def peak(commands: Commands, folder: Path, frames: int) -> int:
     """Bytes that a process of its own takes for a film of so many frames."""
     source = folder / f"{frames}.mkv"
-    write_film(str(source), 320, 180, frames)
+    write_video(str(source), 320, 180, frames)
     output = folder / f"{frames}.out.mkv"
     command = commands.start(before=RESTORE.format(source=str(source), output=str(output)))
     assert command.wait() == 0, command.said

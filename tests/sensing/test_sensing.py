@@ -273,7 +273,7 @@ def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path)
     )
     warnings = [event.message for event in events if event.name == "warning"]
     assert warnings[0].endswith("left out: audio, chapters, subtitles")
-    assert "the film has no audio, chapters, subtitles" in warnings[1] and "film.mkv had them" in warnings[1]
+    assert "the video has no audio, chapters, subtitles" in warnings[1] and "film.mkv had them" in warnings[1]
     with av.open(str(tmp_path / "out.mkv")) as container:
         assert [stream.type for stream in container.streams] == ["video"]
     told = [event.name for event in events if event.name != "progress"]

@@ -122,13 +122,13 @@ def bench(
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     threads = options.threads or available_cores()
     with tempfile.TemporaryDirectory() as folder:
-        film, output = source or str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mkv")
+        video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
         if source is None:
-            write_film(film, *size, frames)
+            write_video(video, *size, frames)
         began = time.perf_counter()
         restorer = load_restorer(task, options)
         loading = time.perf_counter() - began
-        request = Request(film, output, task, options)
+        request = Request(video, output, task, options)
         whole = _whole(request, restorer)
         memory = peak_memory()
         with open_job(request, lambda: restorer) as job:
@@ -136,7 +136,7 @@ def bench(
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
-        film if source else "made up",
+        video if source else "made up",
         restorer.facts.name,
         threads,
         peaks(threads),
@@ -260,7 +260,7 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def write_film(path: str, width: int, height: int, frames: int) -> None:
+def write_video(path: str, width: int, height: int, frames: int) -> None:
     """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(

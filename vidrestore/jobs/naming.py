@@ -107,9 +107,9 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
     one: a.denoised.mp4 beside a.mp4.
     """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
-    films = {str(Path(source).with_suffix("")): source for source in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named}
     origins = {
-        source: films.get(str(Path(source).with_suffix("").with_suffix("")))
+        source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
         if _is_made(source)
     }

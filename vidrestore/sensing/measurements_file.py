@@ -276,7 +276,7 @@ class MeasurementReader:
             raise MediaError(
                 f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads "
                 f"version {VERSION}; "
-                "recover with the vidrestore that wrote it, or measure the film again"
+                "recover with the vidrestore that wrote it, or measure the video again"
             )
         try:
             self.measured = Measured.from_metadata(metadata)
@@ -285,7 +285,7 @@ class MeasurementReader:
         except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise MediaError(
-                f"{self.path}: its header is damaged ({reason}); copy it again or measure the film again"
+                f"{self.path}: its header is damaged ({reason}); copy it again or measure the video again"
             ) from error
         self._check_size()
         self.pts: NDArray[np.int64] = self._read("pts")
@@ -325,7 +325,7 @@ class MeasurementReader:
         promised = self._data + max(tensor.stop for tensor in self._tensors.values())
         if found < promised:
             raise MediaError(
-                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the film "
+                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the video "
                 "again"
             )
 

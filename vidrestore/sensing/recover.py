@@ -129,7 +129,7 @@ def _recover(
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(
-            f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
+            f"the video has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
             "them"
         )
     for warning in warnings:

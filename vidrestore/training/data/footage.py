@@ -322,9 +322,9 @@ def filmed(picture: Window, move: Move, frames: int, place: Place | None = None)
     return as_filmed(torch.stack(shots))
 
 
-def as_filmed(film: Tensor) -> Window:
+def as_filmed(video: Tensor) -> Window:
     """Frames (T, 3, H, W) of Y, U, V on the 0-255 scale as 4:2:0 in 8 bits."""
-    chroma = F.avg_pool2d(film[:, 1:], 2)
+    chroma = F.avg_pool2d(video[:, 1:], 2)
     return tuple(
-        plane.round().clamp(0, 255).to(torch.uint8) for plane in (film[:, 0], chroma[:, 0], chroma[:, 1])
+        plane.round().clamp(0, 255).to(torch.uint8) for plane in (video[:, 0], chroma[:, 0], chroma[:, 1])
     )
