@@ -1,5 +1,5 @@
-"""How FFmpeg stores the samples of a pixel format, and how we take them out: planar, deinterleaved, native
-byte order, R G B order.
+"""Pixel formats (containers are in encoders.py and streams.py): how FFmpeg stores their samples, and how we
+take them out: planar, deinterleaved, native byte order, R G B order.
 
 A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as
 yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour

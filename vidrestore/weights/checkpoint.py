@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use
-# is imported.
+# is imported. A family that restores videos also has a restorer (`restorers.base.TASKS`), and one that is
+# trained has its settings (`training.config.FAMILY_SECTIONS`) and its losses (`training.objective`).
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
