@@ -111,7 +111,7 @@ def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
 
 
 def _default_words(field: Field[Any], found: Declared) -> str | bool:
-    """How the help shows a default; False where there is nothing to show."""
+    """How the help shows a default; False if there is nothing to show."""
     value = field.default
     shown = isinstance(value, (int, float, str)) and not isinstance(value, bool)
     return found.shown or (f"{value:g}" if isinstance(value, float) else str(value) if shown else False)

@@ -84,7 +84,7 @@ def area_matrix(length: int, count: int) -> Tensor:
 
 
 def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
-    """Frames as one tensor (T, ...). Raises DatasetError where there are none, or of different sizes."""
+    """Frames as one tensor (T, ...). Raises DatasetError if there are none, or of different sizes."""
     taken = list(frames)
     if not taken:
         raise DatasetError(f"{where}: no frame can be decoded; unpack the release again")

@@ -84,7 +84,7 @@ class PictureCount:
         self._waiting: set[int] = set()
 
     def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
-        """`time` is when the packet's picture is due, None where nothing tells."""
+        """`time` is when the packet's picture is due, None if nothing tells."""
         if not self._started:
             if not packet.is_keyframe:
                 # a recording cut before its first key frame: what comes earlier can't be decoded, which is no

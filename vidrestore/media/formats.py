@@ -77,7 +77,7 @@ class Layout:
 
 @lru_cache
 def layout_of(pix_fmt: str) -> Layout:
-    """The storage of `pix_fmt` (FFmpeg's name); MediaError where its samples can't be delivered as planes of
+    """The storage of `pix_fmt` (FFmpeg's name); MediaError if its samples can't be delivered as planes of
     8 to 16 bits or float.
     """
     import av

@@ -43,7 +43,7 @@ class _Element:
 def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
     """Store the sample aspect ratio of a video track in place.
 
-    `track` counts the file's tracks from 0. Raises MediaError where the file isn't laid out as FFmpeg's muxer
+    `track` counts the file's tracks from 0. Raises MediaError if the file isn't laid out as FFmpeg's muxer
     does it.
     """
     with path.open("r+b") as file:

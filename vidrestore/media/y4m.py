@@ -151,7 +151,7 @@ class Y4mInput:
         return int(text)
 
     def _ratio(self, tags: dict[str, str], letter: str) -> Fraction | None:
-        """None where it is missing or 0:0, which means unknown."""
+        """None if it is missing or 0:0, which means unknown."""
         text = tags.get(letter, "0:0")
         over, colon, under = text.partition(":")
         if not (

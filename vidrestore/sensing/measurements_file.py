@@ -107,7 +107,7 @@ class Measured:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
-        """Raises KeyError, TypeError or ValueError where something is missing or wrong."""
+        """Raises KeyError, TypeError or ValueError if something is missing or wrong."""
         keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
         values = {key: parse_json(metadata[key]) for key in keys}
         planes = values.pop("planes")
@@ -150,7 +150,7 @@ class MeasurementWriter:
     """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
     an error nothing is left.
 
-    `half` stores 16-bit floats. Raises MediaError where the file can't be written, OutputExistsError where
+    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError where
     another one took its name.
     """
 
@@ -230,7 +230,7 @@ class MeasurementWriter:
 class MeasurementReader:
     """A file of measurements, read a few frames at a time. Use it as a context manager.
 
-    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError where the file is
+    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError if the file is
     no such file, of another version, or not whole.
     """
 

@@ -71,7 +71,7 @@ def recover(
 
 def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
     """The very weights that measured: by the name in the file, or those that were `asked` for.
-    CheckpointError where they are others.
+    CheckpointError if they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:

@@ -66,7 +66,7 @@ class Objective(Protocol):
         ...
 
     def figures_before(self, held_out: Any) -> Figures:
-        """The same of what the network is given; empty where that is no picture to compare."""
+        """The same of what the network is given; empty if that is no picture to compare."""
         ...
 
 

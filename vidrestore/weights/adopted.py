@@ -3,7 +3,7 @@ which module that is.
 
 An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
 there, without what DataParallel and the like put before them; `arguments` are those of the authors'
-constructor under its own names, empty where the user gave none. It works out the config (from shapes where
+constructor under its own names, empty if the user gave none. It works out the config (from shapes where
 the arguments don't say), renames and regroups the tensors, and raises ValueError with what doesn't fit;
 whether the tensors are exactly those of the network is checked by the caller.
 """

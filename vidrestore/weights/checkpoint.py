@@ -109,7 +109,7 @@ def save_model(
     the file.
 
     `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
-    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError where a value is not finite as
+    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError if a value is not finite as
     it would be stored.
     """
     path = Path(path)

@@ -94,7 +94,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
-    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be
+    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError if it can't be
     written.
     """
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}

@@ -48,7 +48,7 @@ class Decoded:
         """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
         process only.
 
-        Raises FileNotFoundError where another run has made room for files of its own meanwhile, or another
+        Raises FileNotFoundError if another run has made room for files of its own meanwhile, or another
         user has put a file there.
         """
         with _own(self.path) as stream:
@@ -80,9 +80,9 @@ class DecodedFiles:
             ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        """What `source` decodes to, from the folder or into it; None where there is no room for it.
+        """What `source` decodes to, from the folder or into it; None if there is no room for it.
 
-        Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it:
+        Raises what `decode` raises, and ConfigError if the folder is the source's own or lies below it:
         data folders stay as they are.
         """
         return self._decoded(self.reserved(source), source, decode)

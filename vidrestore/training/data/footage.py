@@ -42,7 +42,7 @@ class Footage:
 
     `still_share` of them are pans over photos, as long as there are both clips and photos. Clips and photos
     in `decoded` are read from there, others are decoded, and the clips kept, up to `cache_bytes`. Raises
-    ConfigError where there is neither clip nor photo.
+    ConfigError if there is neither clip nor photo.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Footage:
         return still, paths[draw.integers(len(paths))]
 
     def _clip(self, draw: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
-        """A clip; in place of one that is too small for `side`, another. Raises MediaError where they all
+        """A clip; in place of one that is too small for `side`, another. Raises MediaError if they all
         seem to be.
         """
         for _ in range(TRIES):
@@ -143,7 +143,7 @@ class Footage:
         return self._stored(path) or decode_whole(path)
 
     def _stored(self, path: Path) -> Window | None:
-        """What was decoded before the run; None where nothing was, or another run has made room for its own
+        """What was decoded before the run; None if nothing was, or another run has made room for its own
         files since.
         """
         stored = self.decoded.get(path)

@@ -105,7 +105,7 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
 
 
 def held_out_clip(folders: Sequence[Path], name: str) -> Path:
-    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError where none
+    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError if none
     has it.
     """
     for folder in folders:
@@ -117,7 +117,7 @@ def held_out_clip(folders: Sequence[Path], name: str) -> Path:
 def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
-    """All files of a run by their path, None where there is no room; without those that are bad, unless that
+    """All files of a run by their path, None if there is no room; without those that are bad, unless that
     is an error.
     """
     if reading.cache is None:
