@@ -1,4 +1,4 @@
-"""How close a picture is to its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment",
+"""Metrics of a picture against its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment",
 2004.
 
 A picture is an array or tensor (H, W) or (H, W, C), integer or float; everything is computed in float64.

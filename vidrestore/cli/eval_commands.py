@@ -132,7 +132,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Told:
-    """What is being done, on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
+    """Progress on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
     now and then within it.
     """
 

@@ -91,7 +91,7 @@ class Job:
 
     @property
     def scale(self) -> Scale:
-        """How many times larger the output is than the source."""
+        """The size of the output over that of the source."""
         return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
 
     @property

@@ -49,8 +49,8 @@ def usual_length(height: int, width: int) -> int:
 
 
 def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool:
-    """Does the segment that begins with frame `first` end with the frames that a clip owns? Uses only
-    what is known then.
+    """Return True if the segment that begins with frame `first` ends with the frames that a clip owns. Uses
+    only what is known then.
     """
     stop = timeline.clips[clip].stop
     frames = stop - first
@@ -58,7 +58,7 @@ def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool
 
 
 def is_cut(timeline: Timeline, frame: int) -> bool:
-    """Does a scene begin with this frame?"""
+    """Return True if a scene begins with this frame."""
     at = bisect_left(timeline.cuts, frame)
     return at < len(timeline.cuts) and timeline.cuts[at] == frame
 

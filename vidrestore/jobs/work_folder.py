@@ -272,7 +272,7 @@ def _make_own(folder: Path, *, trust_group: bool) -> bool:
 
 
 def _is_of_group(found: os.stat_result) -> bool:
-    """Is it shared with a group of this process, and with nobody else?"""
+    """Return True if it is shared with a group of this process and with nobody else."""
     shared = found.st_mode & 0o072 == 0o070
     return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 

@@ -54,7 +54,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Where one delivered plane lies: every `step`-th sample from `start` on, in each row of FFmpeg's plane
+    """The place of one delivered plane: every `step`-th sample from `start` on, in each row of FFmpeg's plane
     `plane`.
     """
 

@@ -73,7 +73,7 @@ def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, in
 
 
 def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
-    """Where the changed bytes of the head begin, and these bytes."""
+    """Return the start of the changed bytes of the head, and these bytes."""
     segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
     top = {element.id: element for element in _top(head, segment.data)}
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
@@ -150,8 +150,8 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _length(first: int) -> int:
-    """How many bytes a variable-length number has, from its first byte; IndexError for a byte that can't
-    begin one.
+    """Return the bytes that a variable-length number has, from its first byte; IndexError for a byte that
+    can't begin one.
     """
     if first == 0:
         raise IndexError("not an EBML number")

@@ -163,7 +163,9 @@ class Y4mInput:
 
 
 def y4m_missing_bytes(path: str) -> int:
-    """How many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a word."""
+    """Return how many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a
+    word.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:

@@ -172,7 +172,7 @@ class Sums:
 
 
 class Mixer:
-    """What queries make of the sums over a whole map: numerator and denominator come from one product for
+    """The result of queries on the sums over a whole map: numerator and denominator come from one product for
     each kind of feature.
 
     `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` takes the place of

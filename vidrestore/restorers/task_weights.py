@@ -1,4 +1,4 @@
-"""Which weights a task takes where the user names none, and whether those named are for it."""
+"""Choose the weights of a task if the user names none, and check those that are named."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class MeasurementReader:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Where one tensor lies: bytes [start, stop) of the data."""
+    """The place of one tensor: bytes [start, stop) of the data."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -1,5 +1,5 @@
-"""What a family's own module makes of a checkpoint that its authors' code wrote; `upstream.ADOPTERS` says
-which module that is.
+"""The result of adopting a checkpoint that a family's authors wrote; `upstream.ADOPTERS` names
+the module of each family.
 
 An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
 there, without what DataParallel and the like put before them; `arguments` are those of the authors'

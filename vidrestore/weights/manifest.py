@@ -57,7 +57,7 @@ class Card:
 
 
 def weights_folder() -> Path:
-    """Where the bundled weights lie: inside the installed package, or at the top of a checkout."""
+    """Return the folder of the bundled weights: inside the installed package, or at the top of a checkout."""
     installed = PACKAGE / "_weights"
     return installed if installed.is_dir() else PACKAGE.parent / "weights"
 

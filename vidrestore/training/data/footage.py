@@ -143,8 +143,8 @@ class Footage:
         return self._stored(path) or decode_whole(path)
 
     def _stored(self, path: Path) -> Window | None:
-        """What was decoded before the run; None if nothing was, or another run has made room for its own
-        files since.
+        """Return what was decoded before the run; None if nothing was, or another run has made room for its
+        own files since.
         """
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
@@ -171,7 +171,7 @@ class Footage:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a square crop is cut, in pixels of luma."""
+    """The place of a square crop, in pixels of luma."""
 
     row: int
     column: int
@@ -272,7 +272,7 @@ def decode_clip(path: Path) -> Window:
 
 @dataclass(frozen=True)
 class Move:
-    """What a camera does over a photo, in pixels of the photo and per frame, seen from the middle of the
+    """The motion of a camera over a photo, in pixels of the photo and per frame, seen from the middle of the
     shot.
     """
 

@@ -42,8 +42,8 @@ JUDGED_FRAMES = 5  # of a clip; of shorter ones, more are judged
 
 @dataclass(frozen=True)
 class Reading:
-    """How data is read; what is read follows from the configuration alone, but for clips that are left out as
-    damaged.
+    """The way of reading data; its content follows from the configuration alone, but for clips that are left
+    out as damaged.
 
     `workers` processes make batches ahead of time. `cache` is a folder for what clips and photos decode to,
     of at most `cache_bytes`; without, they are decoded when they are needed. With `skip_bad` clips and photos
