@@ -166,7 +166,7 @@ def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
     if not videos:
         kind = "the folder" if os.path.isdir(source) else "the pattern"
         raise MediaError(
-            f"{source}: {kind} holds no video file to restore; expected files such as video.mp4 or video.mkv"
+            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv"
         )
     yield from videos
 

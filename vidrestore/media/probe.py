@@ -151,7 +151,7 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     except (av.error.FFmpegError, ValueError) as error:
         if picture := _picture_kind(source):
             raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({picture}); make a video "
+                f"{source}: not a video file that can be read, but a still picture ({picture}); make a film "
                 "of numbered pictures first: "
                 "ffmpeg -framerate 25 -i %04d.png -c:v ffv1 OUT.mkv"
             ) from None

@@ -289,7 +289,7 @@ class _Sharded:
         work.check_output()
 
     def is_named(self) -> bool:
-        """Return True if the output exists, joined by any shard: its record outlasts the job's."""
+        """Return True if the output is there, whoever joined it: its record outlasts the job's."""
         return self.folder.output.exists() and (
             self.folder.read("job") is None or named_output(self.folder) is not None
         )
