@@ -6,8 +6,10 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -420,19 +422,48 @@ def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixt
     assert len(event["details"]["plan"]["timeline"]["pts"]) == 5
 
 
+def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    code = WITH_IDENTITY + f"main({['denoise', *arguments]!r})"
+    return subprocess.run(
+        [sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False
+    )
+
+
 def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
     stream = io.BytesIO()
     write_video(Path("in.y4m"), 30, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
-    code = WITH_IDENTITY + "main(['denoise', '-', '-o', '-', '--quiet'])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], input=stream.getvalue(), capture_output=True, timeout=120
-    )
+    result = pipe(stream.getvalue(), "-", "-o", "-", "--quiet")
     assert result.returncode == 0, result.stderr.decode()
     with av.open(io.BytesIO(result.stdout)) as after, av.open(io.BytesIO(stream.getvalue())) as before:
         for found, expected in zip(after.decode(video=0), before.decode(video=0), strict=True):
             assert (found.to_ndarray() == expected.to_ndarray()).all()
 
 
-def test_a_pipe_without_an_output_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("-") == 2
-    assert "-o FILE" in capsys.readouterr().err
+def test_a_pipe_without_an_output_is_refused() -> None:
+    result = pipe(b"", "-")
+    assert result.returncode == 2 and b"-o FILE" in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    write_video(tmp_path / "film.mkv", 20)
+    slow = (
+        "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: "
+        "time.sleep(2) or a[1]; "
+    )
+    code = (
+        WITH_IDENTITY
+        + slow
+        + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*.vidrestore")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert b"Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
