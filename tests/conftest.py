@@ -52,6 +52,8 @@ def shared_data(shared: Path) -> Path:
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     """Starts commands in processes of their own, without the seconds that torch takes to load."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
     started = Commands(tmp_path_factory.mktemp("commands"))
     yield started
     started.close()
