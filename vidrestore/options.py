@@ -219,6 +219,9 @@ class RestoreOptions:
         "auto", "auto, cpu, cuda, cuda:1, mps; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
     )
     precision: Precision = option("auto", PRECISION)
+    compile: bool = option(
+        False, "Compile the model first: faster after a minute or two.", MACHINE, tasks=SINGLE_FRAMES
+    )
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,

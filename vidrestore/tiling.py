@@ -85,15 +85,15 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
     return [(start, start + tile) for start in [*starts, length - tile]]
 
 
-def blend_window(height: int, width: int, overlap: int) -> Tensor:
+def blend_window(height: int, width: int, overlap: int, device: torch.device | None = None) -> Tensor:
     """Weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each edge,
     never to zero.
     """
-    return _ramps(height, overlap)[:, None] * _ramps(width, overlap)
+    return _ramps(height, overlap, device)[:, None] * _ramps(width, overlap, device)
 
 
-def _ramps(length: int, overlap: int) -> Tensor:
-    to_edge = torch.arange(1, length + 1, dtype=torch.float32)
+def _ramps(length: int, overlap: int, device: torch.device | None) -> Tensor:
+    to_edge = torch.arange(1, length + 1, dtype=torch.float32, device=device)
     return (torch.minimum(to_edge, to_edge.flip(0)) / (overlap + 1)).clamp(max=1)
 
 
@@ -119,9 +119,8 @@ def apply_tiled(
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
     tiles = list(product(rows, columns))
-    window = blend_window(scale * min(high, height), scale * min(wide, width), scale * overlap).to(
-        clip.device
-    )
+    sides = scale * min(high, height), scale * min(wide, width)
+    window = blend_window(*sides, scale * overlap, clip.device)
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
     for at in range(0, len(tiles), batch):

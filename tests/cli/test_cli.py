@@ -88,6 +88,8 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         RuntimeError("std::bad_alloc"),
         ImportError("_core.so: failed to map segment from shared object"),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        SystemError("error return without exception set"),
+        SystemError("<class 'list'> returned NULL without setting an exception"),
     ],
     ids=str,
 )

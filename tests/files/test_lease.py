@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from vidrestore.errors import MediaError
+from vidrestore.files import lease
 from vidrestore.files.lease import BEAT, LEASE, BusyError, Lock, heartbeat
+from vidrestore.jobs.work_folder import WorkFolder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -37,6 +40,34 @@ def test_a_file_that_is_no_lock_is_left_as_it_is(tmp_path: Path) -> None:
             Lock(tmp_path / "lock")
         assert (tmp_path / "lock").read_text() == "precious"
         victim.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool, apart: bool
+) -> None:
+    def full(descriptor: int, **more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(lease, "write_holder", full)
+    (tmp_path / "work").mkdir()
+    folder = WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path / "work") if apart else None)
+    with pytest.raises(MediaError, match=r"No space left"), folder.locked(shared=shared):
+        pytest.fail("there is no lock")
+    assert [path.name for path in tmp_path.rglob("*")] == ["work"]
+
+
+def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, full = Lock(tmp_path / "lock", shared=True), OSError(errno.ENOSPC, "full")
+    os.truncate(tmp_path / "lock", 0)  # as one that shared it leaves it
+    monkeypatch.setattr(lease, "write_holder", lambda *given, **more: (_ for _ in ()).throw(full))
+    with pytest.raises(OSError, match="full"):
+        Lock(tmp_path / "lock", shared=True)
+    assert (tmp_path / "lock").exists()
+    first.release()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

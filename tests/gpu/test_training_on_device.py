@@ -16,7 +16,8 @@ from training_runs import tiny_run
 
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
-from vidrestore.training.loop import Run, on_device
+from vidrestore.training.loop import Run, on_device, train
+from vidrestore.weights import read_card
 
 TASKS = ["dehaze", "derain", "desnow", "deblur", "denoise"]
 WAITS = 4  # values read in a step: its loss, the gradient's norm, and what a scaler of fp16 asks
@@ -80,6 +81,16 @@ def test_the_systems_to_compare_with_learn_too(tmp_path: Path, family: str) -> N
     with Rehearsal():
         found = Run(config, tmp_path / "there", DEVICE).update(*on_device(batch, DEVICE))
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_whole_run_ends_with_weights(tmp_path: Path) -> None:
+    config = clip_run(tmp_path, "vsr-transformer", training={"steps": 2})
+    expected = read_card(train(config, tmp_path / "here", device="cpu"))
+    with Rehearsal() as device:
+        found = read_card(train(config, tmp_path / "there", device="cuda"))
+        assert device.counts["to device"]
+    assert found.training["steps"] == expected.training["steps"]
+    assert found.measured.keys() == expected.measured.keys()
 
 
 HELD_OUT: dict[str, Callable[[], Any]] = {

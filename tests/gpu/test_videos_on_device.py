@@ -213,6 +213,18 @@ def test_convolutions_in_fp32_keep_all_bits(
     assert torch.backends.cudnn.allow_tf32, "as it was"
 
 
+def test_a_compiled_network_gives_a_device_the_frames_of_the_cpu(
+    weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: modes.append("graph"))
+    monkeypatch.setattr(torch, "compile", lambda network, **how: modes.append(how["mode"]) or network)
+    expected = restored("derain", "cpu", EIGHT, model=weights["h"])
+    with Rehearsal():
+        assert_same(restored("derain", "cuda", EIGHT, model=weights["h"], compile=True), expected)
+    assert modes[0] == "reduce-overhead" and set(modes[1:]) == {"graph"}
+
+
 def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`"):
         torch_device("mps")
@@ -220,15 +232,17 @@ def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
         torch_device("meta")
 
 
-# in both clips: what camera motion and matching decide by, and one look for NaN per clip
+# In two clips of three planes: one look for NaN per clip, one for holes between patches per plane, whose
+# places are found then, and one copy per plane; besides one per noise level, and of waves for positions.
+ONE_LOOK = {"values read": 2, "sized by values": 0, "to device": 2 * 3}
 WAITS = {
-    "denoise": {"values read": 50, "sized by values": 10},
-    "denoise, fast": {"values read": 50, "sized by values": 10},
-    "derain, by three frames": {"values read": 2, "sized by values": 0},
-    "derain, in tiles": {"values read": 2, "sized by values": 0},
-    "derain, steady": {"values read": 2, "sized by values": 0},
-    "sr": {"values read": 2, "sized by values": 0},
-    "sr, released form": {"values read": 2, "sized by values": 0},
+    "denoise": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
+    "denoise, fast": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
+    "derain, by three frames": ONE_LOOK,
+    "derain, in tiles": ONE_LOOK,
+    "derain, steady": ONE_LOOK,
+    "sr": ONE_LOOK,
+    "sr, released form": ONE_LOOK | {"to device": 31},
 }
 
 

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from contextlib import ExitStack, nullcontext
 from functools import cache
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -27,7 +27,7 @@ AUTOCAST = torch.autocast
 aten = torch.ops.aten
 SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}
-LINES_SEEN: set[tuple[str, int]] = set()  # (file, line) of the calls of torch in all rehearsals
+LINES_SEEN: set[tuple[str, int]] = set()  # (file, line) that led to calls of torch in all rehearsals
 READS = {"tolist", "__contains__"}
 # what autocast computes in float32 on CUDA, but not on the CPU, of the operations that networks are made of
 WIDENED = {
@@ -43,6 +43,13 @@ WIDENED = {
     "log2",
 }
 WIDENED |= {"pow", "__pow__", "__rpow__", "rsqrt", "reciprocal", "__rdiv__", "__rtruediv__", "cumsum", "prod"}
+
+
+def note_lines(frame: FrameType | None) -> None:
+    """Remember where a call of torch came from, and what called that."""
+    while frame is not None:
+        LINES_SEEN.add((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
 
 
 class OnDevice(Tensor):
@@ -135,8 +142,10 @@ class _Factories(TorchFunctionMode):
     """Calls that name a device, or move tensors from one to the other."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name, caller = dict(kwargs or {}), getattr(func, "__name__", ""), sys._getframe(1)
-        LINES_SEEN.add((caller.f_code.co_filename, caller.f_lineno))
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        note_lines(sys._getframe(1))
+        if kwargs.pop("pin_memory", False):
+            return func(*args, **kwargs)
         if name in ("to", "cpu", "cuda", "type_as"):
             return self._moved(name, args, kwargs)
         if name == "pin_memory":
@@ -238,7 +247,7 @@ class Rehearsal:
         self._stack = ExitStack()
 
         def autocast_here(kind: str, *rest: Any, **more: Any) -> Any:
-            LINES_SEEN.add((sys._getframe(1).f_code.co_filename, sys._getframe(1).f_lineno))
+            note_lines(sys._getframe(1))
             return autocast("cpu", *rest, **more)
 
         def in_mode(thread: threading.Thread) -> None:

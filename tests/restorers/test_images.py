@@ -176,8 +176,21 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
     with pytest.raises(OptionError, match="remove `sigma`, `quality` and `match`"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
-    with pytest.raises(OptionError, match="DUST sees patches"):
-        load_restorer("denoise", RestoreOptions(tile=128, device="cpu"))
+    for options in ({"tile": 128}, {"compile": True}):
+        with pytest.raises(OptionError, match="DUST sees patches"):
+            load_restorer("denoise", RestoreOptions(device="cpu", **options))
+
+
+def test_a_compiled_network_is_called_in_the_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Tensor] = []
+    monkeypatch.setattr(
+        torch, "compile", lambda network, **how: lambda *given: calls.append(given[0]) or network(*given)
+    )
+    frame = torch.rand(1, 3, 16, 16)
+    plain, compiled = (image_restorer(tmp_path, small(), compile=asked) for asked in (False, True))
+    assert torch.equal(plain.picture(frame), compiled.picture(frame)) and len(calls) == 1
 
 
 class Flickering(nn.Module):

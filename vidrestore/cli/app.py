@@ -43,6 +43,8 @@ _NO_MEMORY = (
     "can't start new thread",
     "failed to map segment",
     "bad_alloc",
+    "return without exception set",  # of C code that could not even make the error
+    "without setting an exception",
 )
 
 app = typer.Typer(
@@ -107,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+    except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
         if not ran_out_of_memory(error):
             raise
         say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
 
-@with_options(only=("quality", "match", "model", "device", "precision", "threads"))
+@with_options(only=("quality", "match", "model", "device", "precision", "compile", "threads"))
 def bench(
     options: Callable[[], RestoreOptions],
     source: Annotated[

@@ -55,9 +55,21 @@ class Lock:
         try:
             self._refuse_foreign()
             self._refuse_living()
-            self._write()
+            self._write_first()
         except BaseException:
             os.close(self._descriptor)
+            raise
+
+    def _write_first(self) -> None:
+        """Write this process into the lock; where that fails, on a full disk, no empty file stays."""
+        try:
+            self._write()
+        except OSError:
+            with suppress(OSError):
+                if fcntl is not None and self._reliable:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others may share it
+                    if not os.fstat(self._descriptor).st_size:
+                        self.path.unlink()
             raise
 
     def _open(self) -> int:

@@ -34,7 +34,18 @@ FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 # Options that alter neither pixels nor bits.
 IMMATERIAL = frozenset(
-    {"device", "threads", "cfr", "strict", "overwrite", "skip_existing", "work_dir", "restart", "trust_group"}
+    {
+        "device",
+        "compile",
+        "threads",
+        "cfr",
+        "strict",
+        "overwrite",
+        "skip_existing",
+        "work_dir",
+        "restart",
+        "trust_group",
+    }
 )
 
 

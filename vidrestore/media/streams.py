@@ -7,6 +7,7 @@ stream into a file of that container in memory, and FFmpeg's refusal is the rule
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from contextlib import suppress
@@ -178,6 +179,8 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
     try:
         _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
+        if getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):  # no room for threads
+            raise MemoryError(str(error)) from error
         return str(error)
     return None
 

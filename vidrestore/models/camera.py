@@ -33,8 +33,9 @@ def camera_motion(guide: Tensor) -> Tensor:
         levels = _levels(frame)
         moved.append(anchor + _motion(earlier, levels, moved[-1] + step - anchor))
         step = moved[-1] - moved[-2]
-        if (moved[-1] - anchor).abs().max() >= NEAR:
-            earlier, anchor = levels, moved[-1]
+        far = (moved[-1] - anchor).abs().max() >= NEAR
+        earlier = {scale: _either(far, levels[scale], earlier[scale]) for scale in levels}
+        anchor = _either(far, moved[-1], anchor)
     return torch.stack(moved)
 
 
@@ -71,13 +72,11 @@ def _motion(before: dict[int, Tensor], now: dict[int, Tensor], guess: Tensor) ->
     """Motion (2,) between two frames, in pixels; `guess` is where the search begins."""
     for scale, radius in SEARCH:
         start = (guess / scale).round()
-        guess = (
-            start + _best(_disagreement(before[scale], now[scale], start.long().tolist(), radius))
-        ) * scale
+        guess = (start + _best(_disagreement(before[scale], now[scale], start.long(), radius))) * scale
     return guess
 
 
-def _disagreement(before: Tensor, now: Tensor, start: list[int], radius: int) -> Tensor:
+def _disagreement(before: Tensor, now: Tensor, start: Tensor, radius: int) -> Tensor:
     """(2 radius + 1, 2 radius + 1) how many of the blocks find that the motion `start` + (row, column) -
     radius is not theirs.
 
@@ -86,9 +85,7 @@ def _disagreement(before: Tensor, now: Tensor, start: list[int], radius: int) ->
     motion count once, however much they differ.
     """
     height, width = before.shape
-    reach = radius + max(map(abs, start))
-    shown = F.pad(now[None], (reach, reach, reach, reach), mode="replicate")[0]
-    shown = shown[reach + start[0] - radius :, reach + start[1] - radius :]
+    shown = _shifted(now, start, radius)
     side, span = min(BLOCK, height, width), 2 * radius + 1
     every = side * max(1, height // side // VOTING_ROWS)
     bands = (height - side) // every + 1
@@ -101,20 +98,40 @@ def _disagreement(before: Tensor, now: Tensor, start: list[int], radius: int) ->
     return (excess / (excess + best.median() + 1e-3)).mean((2, 3))
 
 
+def _either(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """One of two tensors, as a condition says; on a GPU the host doesn't wait to know which."""
+    if condition.device.type == "cpu":
+        return yes if condition else no
+    return torch.where(condition, yes, no)
+
+
+def _shifted(picture: Tensor, start: Tensor, radius: int) -> Tensor:
+    """A picture from place `start` - radius on, longer by twice the radius or more, its border continued."""
+    if picture.device.type == "cpu":  # a view of it, where nothing is to be waited for
+        down, right = start.tolist()
+        reach = radius + max(abs(down), abs(right))
+        around = F.pad(picture[None], (reach, reach, reach, reach), mode="replicate")[0]
+        return around[reach + down - radius :, reach + right - radius :]
+    for dim, length in enumerate(picture.shape):
+        places = torch.arange(-radius, length + radius, device=picture.device) + start[dim]
+        picture = picture.index_select(dim, places.clamp(0, length - 1))
+    return picture
+
+
 def _best(cost: Tensor) -> Tensor:
     """Row and column of the least cost, from the centre of (2 radius + 1, 2 radius + 1) costs."""
-    radius = cost.shape[0] // 2
-    row, column = (index + 1 for index in divmod(int(cost[1:-1, 1:-1].argmin()), 2 * radius - 1))
-    lines = cost[row - 1 : row + 2, column], cost[row, column - 1 : column + 2]
-    return torch.stack(
-        [index - radius + _lowest(line) for index, line in zip((row, column), lines, strict=True)]
-    )
+    span = cost.shape[0]
+    least = cost[1:-1, 1:-1].argmin()
+    here = torch.stack((least.div(span - 2, rounding_mode="floor"), least % (span - 2))) + 1
+    step = torch.arange(-1, 2, device=cost.device)
+    lines = torch.stack((span * step, step)) + (span * here[0] + here[1])  # (2, 3) places in the costs
+    return here - span // 2 + _lowest(cost.take(lines))
 
 
-def _lowest(line: Tensor) -> Tensor:
-    """Where in [-1, 1] the parabola through three values at -1, 0 and 1 is lowest; where it opens downwards,
-    at the lower end.
+def _lowest(lines: Tensor) -> Tensor:
+    """Where in [-1, 1] the parabolas through three values (N, 3) at -1, 0 and 1 are lowest; where one opens
+    downwards, at the lower end.
     """
-    before, here, after = line
+    before, here, after = lines.unbind(1)
     lowest: Tensor = (0.5 * (before - after) / (before - 2 * here + after).clamp(min=1e-9)).clamp(-1, 1)
     return lowest

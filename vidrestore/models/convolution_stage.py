@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.fast.compiled import in_one_piece
 from vidrestore.models.task_vectors import TaskVectors
 
 
@@ -22,7 +23,7 @@ class ConvolutionPair(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, H, W) -> the same."""
         added: Tensor = self.second(F.relu(self.first(maps)))
-        return maps + added if torch.is_grad_enabled() else added.add_(maps)
+        return maps + added if in_one_piece() else added.add_(maps)
 
 
 class ConvolutionStage(nn.Module):

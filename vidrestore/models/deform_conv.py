@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.fast.compiled import in_one_piece
 from vidrestore.models.fast.strips import Span, window
 
 TAPS = 9
@@ -38,7 +39,7 @@ def deformable_depthwise(
     if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
         return kernel(maps, offsets, weight, padding=1)
     computed = torch.promote_types(maps.dtype, torch.float32)
-    if span == (0, maps.shape[2]) and torch.is_grad_enabled():
+    if span == (0, maps.shape[2]) and in_one_piece():
         return _sampled_at_once(maps.to(computed), offsets.to(computed), weight.to(computed)).to(maps.dtype)
     table, indices, weights = _samples(maps.to(computed), offsets.to(computed), span, reach)
     taps = weight.to(computed).flatten(1).mT  # (9, C)

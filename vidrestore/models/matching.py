@@ -74,6 +74,13 @@ class Grid:
         return (rows * self.columns + columns).gather(1, order)
 
 
+def pair_of(like: Tensor, first: float, second: float) -> Tensor:
+    """(2,) numbers of a tensor's type, made where it is: a GPU would be waited for until they are copied."""
+    made = like.new_full((2,), first)
+    made[1:].fill_(second)
+    return made
+
+
 def fixed_places(frames: int, grid: Grid, device: torch.device | None = None) -> Tensor:
     """The paper's form: every slot stays at its cell. (T, S, 2)."""
     return grid.corners(device).expand(frames, -1, -1)
@@ -115,7 +122,8 @@ class _Level:
 
     def inside(self, origins: Tensor) -> Tensor:
         height, width = self.picture.shape
-        limits = origins.new_tensor([height, width]) - 2 * self.radius - self.side
+        beyond = 2 * self.radius + self.side
+        limits = pair_of(origins, height - beyond, width - beyond)
         return torch.minimum(origins.clamp(min=0), limits)
 
 
@@ -254,7 +262,7 @@ def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
         origins = level.inside(wanted)
         found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
         guess = guess + (found - wanted) * level.scale
-    limits = guess.new_tensor([grid.height - grid.patch, grid.width - grid.patch])
+    limits = pair_of(guess, grid.height - grid.patch, grid.width - grid.patch)
     slots.places = torch.minimum(guess.clamp(min=0), limits)
     slots.motion = slots.places - before
 

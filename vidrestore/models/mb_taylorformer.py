@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.convolution_stage import ConvolutionStage
+from vidrestore.models.fast.compiled import in_one_piece
 from vidrestore.models.fast.taylor_strips import transform
 from vidrestore.models.patch_embedding import DeformableEmbedding, FixedEmbedding
 from vidrestore.models.pixel_maps import depthwise, pointwise, weight
@@ -162,7 +163,7 @@ class Fusion(nn.Module):
         mean = torch.stack([maps.mean((2, 3)) for maps in branches]).sum(0)
         squeezed = F.prelu(mean @ self.squeeze.mT, self.slope)
         shares = (squeezed @ self.excite.mT).softmax(0)[..., None, None]  # (branches, B, C, 1, 1)
-        fused = branches[0] * shares[0] if torch.is_grad_enabled() else branches[0].mul_(shares[0])
+        fused = branches[0] * shares[0] if in_one_piece() else branches[0].mul_(shares[0])
         for maps, share in zip(branches[1:], shares[1:], strict=True):
             fused.addcmul_(maps, share)
         return fused
@@ -199,7 +200,7 @@ class Stage(nn.Module):
         if self.task is not None:
             maps = self.task(maps, tasks)
         branches = list(self.embedded(maps))
-        if torch.is_grad_enabled():
+        if in_one_piece():
             for block in self.transformer():
                 branches = [block(branch, number) for number, branch in enumerate(branches)]
         else:
@@ -207,7 +208,7 @@ class Stage(nn.Module):
         fused = self.fusion(branches) if self.branches > 1 else branches[0]
         if not self.residual:
             return fused
-        return fused + maps if torch.is_grad_enabled() else fused.add_(maps)
+        return fused + maps if in_one_piece() else fused.add_(maps)
 
     def transformer(self) -> Iterable[Block]:
         return cast("Iterable[Block]", self.blocks)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.deform_conv import deformable_depthwise
+from vidrestore.models.fast.compiled import in_one_piece
 from vidrestore.models.fast.strips import Span, strip_spans, window
 from vidrestore.models.pixel_maps import pointwise, weight, within
 
@@ -32,7 +33,7 @@ class DeformableEmbedding(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, H, W) -> the same; in strips where no gradient is wanted."""
-        if torch.is_grad_enabled():
+        if in_one_piece():
             return self.rows(maps, (0, maps.shape[2]))
         embedded = torch.empty_like(maps)
         for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vidrestore.models.camera import camera_motion, camera_places
 from vidrestore.models.grouping import origins_of
-from vidrestore.models.matching import Grid, fixed_places, matched_places
+from vidrestore.models.matching import Grid, fixed_places, matched_places, pair_of
 
 Places = Literal["fixed", "camera", "matched"]
 MOVES = ((0, 0), (1, 1), (0, 1), (1, 0))
@@ -41,9 +41,10 @@ class ClipPlaces:
             frames, height, width = shape
             grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
             corners = self._corners(frames, grid, places)
-            limit, half = corners.new_tensor([height, width]) - self.patch, grid.stride // 2
+            limit, half = pair_of(corners, height - self.patch, width - self.patch), grid.stride // 2
             moved = [
-                torch.minimum(corners + corners.new_tensor(move) * half, limit) for move in MOVES[:grids]
+                torch.minimum(corners + pair_of(corners, half * down, half * right), limit)
+                for down, right in MOVES[:grids]
             ]
             self._known[key] = torch.cat([origins_of(each, height, width) for each in moved])
         return self._known[key]
@@ -53,10 +54,9 @@ class ClipPlaces:
         if places == "fixed" or not self.follow:
             return fixed_places(frames, grid, self.luma.device)
         if places == "camera":
-            return camera_places(
-                self._motion * self._motion.new_tensor(size) / self._motion.new_tensor(self.luma.shape[1:]),
-                grid,
-            )
+            motion = self._motion
+            here, there = pair_of(motion, *self.luma.shape[1:]), pair_of(motion, *size)
+            return camera_places(motion * there / here, grid)
         return matched_places(self.luma_at(torch.Size((frames, *size))), grid)
 
     def luma_at(self, shape: torch.Size) -> Tensor:

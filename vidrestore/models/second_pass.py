@@ -75,8 +75,6 @@ def refined(
     tracks: (S, M, T) flat origins of patches, M for each of S tracks, which lie close to each other and share
     the components, `chunk` tracks at once. guide: (T, H, W), the brightness.
     """
-    if not torch.isfinite(estimate).all():
-        return estimate
     estimate, taken = estimate.contiguous(), (noisy - estimate).contiguous()
     side, width = transform.side, noisy.shape[2]
     strength = strength_of(taken, guide, tracks[:, 0], side)
@@ -104,7 +102,9 @@ def filtered_change(first: Tensor, taken: Tensor, variance: Tensor, transform: T
     """
     centred = first - first.mean((2, 3), keepdim=True)
     joint = centred.transpose(1, 2).flatten(2)  # (S, T, M N)
-    components = torch.linalg.eigh(joint @ joint.mT).eigenvectors[:, None]  # (S, 1, T, T)
+    # NaN and infinity stay in the picture, but raise an error in there
+    products = (joint @ joint.mT).nan_to_num_(0.0, 0.0, 0.0)
+    components = torch.linalg.eigh(products).eigenvectors[:, None]  # (S, 1, T, T)
     a, d = (transform.forward(components.mT @ patches) for patches in (centred, taken))
     power = a.square()
     change = d.mul_(power).sub_(a.mul_(variance)).div_(power.add_(variance))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from vidrestore.models.fast.compiled import in_one_piece
+
 
 class TaskVectors(nn.Module):
     """Add a learned vector per task to maps (B, C, H, W); zero at the start, so all tasks begin alike."""
@@ -18,7 +20,7 @@ class TaskVectors(nn.Module):
     def forward(self, maps: Tensor, tasks: Tensor) -> Tensor:
         """Maps and the index of each one's task (B,) -> the maps; without gradients in place."""
         added = self.vectors[tasks].to(maps.dtype)[:, :, None, None]
-        return maps + added if torch.is_grad_enabled() else maps.add_(added)
+        return maps + added if in_one_piece() else maps.add_(added)
 
 
 def check_names(names: tuple[str, ...]) -> None:

@@ -23,9 +23,9 @@ def denoiser(options: RestoreOptions) -> Restorer:
                 f"{options.model} estimates noise itself; remove `sigma`, `quality` and `match`"
             )
         return image_denoiser(options)
-    if options.tile is not None or options.tile_overlap is not None or options.steady:
+    if options.tile is not None or options.tile_overlap is not None or options.steady or options.compile:
         raise OptionError(
-            "`tile`, `tile_overlap` and `steady` are for networks that see whole frames, and DUST sees "
-            "patches; remove them"
+            "`tile`, `tile_overlap`, `steady` and `compile` are for networks that see whole frames, and DUST "
+            "sees patches; remove them"
         )
     return DenoiseRestorer(options)

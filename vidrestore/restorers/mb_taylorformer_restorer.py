@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
+from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import (
@@ -64,6 +65,7 @@ class ImageRestorer:
         self.device = torch_device(options.device)
         model = load_for(task, FAMILY, options.model, str(self.device), DEFAULTS[task])
         self.network = cast("MBTaylorFormer", model.network)
+        self.compiled = Compiled(self.network, self.device) if options.compile else None
         tasks = self.network.config.tasks
         # of the one picture
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
@@ -80,7 +82,7 @@ class ImageRestorer:
             clip=CLIP if self.smoothed else max(1, 3 * radius),
             overlap=2 * radius,
             radius=radius,
-            parallel=0 if self.device.type == "cpu" else 1,
+            parallel=0 if self.device.type == "cpu" and not options.compile else 1,
         )
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
@@ -150,13 +152,14 @@ class ImageRestorer:
         restored.
         """
         height, width = window.shape[-2:]
+        network = self.compiled or self.network
         half, multiple = half_type(precision or self.precision, self.device), self.network.config.multiple
 
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
             with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
                 tasks = (task.expand(len(given)) for task in self.tasks)
-                restored: Tensor = self.network(given, *tasks)[:, None].float()
+                restored: Tensor = network(given, *tasks)[:, None].float()
             return restored
 
         with torch.inference_mode(), all_bits(self.device, half):

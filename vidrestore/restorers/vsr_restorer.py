@@ -57,6 +57,8 @@ class VsrRestorer:
     team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
+        if options.compile:
+            raise OptionError("compile is for networks that see single frames; leave it out")
         if options.steady:
             raise OptionError(
                 "steady is for networks that see single frames; sr sees a frame's neighbours, leave it out"

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import replacing
 from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
-from vidrestore.files.regular import check_regular
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint. Raises CheckpointError for a file that is damaged or not a checkpoint."""
     try:
-        check_regular(path)
+        check_pickled(path)
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():  # torch itself doesn't look at checksums
                 raise ValueError(damaged)

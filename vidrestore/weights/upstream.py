@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import CheckpointError
+from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import check_output
 from vidrestore.weights.adopted import Adopted
 from vidrestore.weights.checkpoint import (
@@ -149,13 +150,14 @@ def _unpickle(source: Path) -> Any:
     if source.exists() and not source.is_file():
         raise CheckpointError(f"{source}: is a folder or a device, but a file was expected")
     try:
+        check_pickled(source)
         return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
     except Exception as error:  # pickle raises whatever the file makes it raise
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
-            f"{source}: not a checkpoint that can be read safely: damaged, no checkpoint, or one that holds "
-            "more than tensors; "
+            f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or one "
+            "that holds more than tensors; "
             "ask its authors for a .safetensors file, or save its state dict alone with torch.save"
         ) from error
