@@ -1,10 +1,10 @@
-"""Features that separate noise from picture: the strength of blocks at each frequency, within a frame and
+"""What tells noise from picture, in numbers: how strong blocks are at each frequency, within a frame and
 between frames along motion.
 
 Blocks of 8 x 8 go to the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise, fine noise and
 noise that is smeared along lines differ. Of each band the weaker blocks count (quantiles over the blocks):
-they hold little picture. Differences between frames show noise without texture, but less of it if a codec
-copied it, so two distances are measured.
+there is little picture in them. Differences between frames show noise without texture, but less of it where a
+codec copied it, so those of two distances are looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Planes = tuple[NDArray[np.float32], ...]
 
 SIDE = 8
 DISTANCES = (1, 3)  # frames
-EDGES = (0, 2, 4, 8)  # DCT frequencies between which bands lie
+EDGES = (0, 2, 4, 8)  # of the bands, in DCT frequencies
 QUANTILES = (0.03, 0.1, 0.3, 0.6)
 FLOOR = 0.02  # grey levels squared: weaker than rounding to 8 bits
 REPEATED = 0.05  # grey levels of mean difference: frames that differ less are the same picture again
@@ -34,11 +34,11 @@ COUNT = (1 + len(DISTANCES)) * (9 * len(QUANTILES) + 1)
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:
-    """Return the features (COUNT,) of every plane of the first of `frames`, measured with those that follow;
-    None for a plane without usable blocks.
+    """Features (COUNT,) of every plane, seen from the first of `frames`, of which some follow it; None where
+    it shows none.
 
-    Planes are on the 0-255 scale. If no frame is at one of the `DISTANCES`, or it repeats the first, a nearer
-    one or the frame itself stands for it.
+    Planes are on the 0-255 scale. Where there is no frame at one of the `DISTANCES`, or it is the same again,
+    a nearer one or the frame itself stands for it.
     """
     now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
     return [_features(now, index, motions, frames) for index in range(len(now))]
@@ -92,13 +92,15 @@ def _between(
 
 
 def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
-    """Mark the blocks that are hardly clipped; all of them if those are few."""
+    """Blocks that are hardly clipped, or all where these are few."""
     whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
     return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
 def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
-    """Return logarithms of quantiles of the blocks' mean power in each band, and the share of empty ones."""
+    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that show
+    nothing.
+    """
     if usable.sum() < FEWEST_BLOCKS:
         return None
     chosen = blocks[usable].reshape(-1, SIDE**2).astype(np.float32)

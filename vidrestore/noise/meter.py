@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from vidrestore.noise.features import DISTANCES, Array, Planes, plane_features
 from vidrestore.noise.white import NoiseEstimator
 
-LOOKS_KEPT = 32  # per scene; above that every second is dropped
-FRAMES_SEEN = max(DISTANCES) + 1  # in one look
+LOOKS_KEPT = 32  # of a scene; above that every second is dropped
+FRAMES_SEEN = max(DISTANCES) + 1  # by one look
 OFFSET = 0.3  # grey levels: below, logarithms of sigma stop to matter
 NONE_BELOW = 0.9  # sigma: a video with less noise is left alone
-# if the regression and the formula differ by less, in logarithms, the formula counts: for white noise it is
-# the surer one
+# of logarithms: up to there the regression says what the formula says, which is the surer one for white noise
 SAME = 0.15
-COARSE = 1.25  # sigma over root mean square from which noise is called coarse
+COARSE = 1.25  # of sigma over root mean square: from there on noise is called coarse
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class PlaneNoise:
 
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
-    """Describe the noise of a scene's planes: "luma 9.6, coarse; chroma 14.1", or one after the other if they
-    are not luma and colour differences.
+    """Of a scene's planes: "luma 9.6, coarse; chroma 14.1", or one after the other where they are no luma and
+    colour differences.
     """
     planes = [str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)]
     if len(planes) == 1:
@@ -80,7 +79,7 @@ class NoiseMeter:
         self._seen += 1
 
     def noise(self) -> tuple[PlaneNoise, ...]:
-        """The noise measured up to now."""
+        """What was measured up to now."""
         return tuple(self._plane(index) for index in range(len(self._white)))
 
     def _plane(self, index: int) -> PlaneNoise:
@@ -93,9 +92,9 @@ class NoiseMeter:
 
 
 def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
-    """Return the noise of a plane from the medians of its features and the result of the white-noise formula.
+    """The noise of a plane from the medians of its features and what the formula for white noise says.
 
-    A second regression, fitted to keep clean videos as they are, decides last if there is noise.
+    A second regression, fitted to keep clean videos as they are, has the last word on whether there is noise.
     """
     given = regression_input(features, white, colour=colour)
     doubted, _ = _regressed("doubt", given)
