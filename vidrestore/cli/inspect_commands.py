@@ -1,4 +1,4 @@
-"""`vidrestore inspect`: what is in a film."""
+"""`vidrestore inspect`: what is in a video."""
 
 from __future__ import annotations
 

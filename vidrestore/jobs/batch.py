@@ -31,8 +31,8 @@ from vidrestore.restorers.base import Restorer, load_restorer
 
 
 class Batch:
-    """The videos meant by `sources` (files, folders, patterns), each with its output; `output` is a folder if
-    there are several.
+    """The videos that `sources` (files, folders, patterns) name, each with its output; `output` is a folder
+    if there are several.
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
@@ -90,7 +90,7 @@ class Batch:
         return Request(source, self.outputs[source], self.task, self.options)
 
     def loader(self, source: str, on_event: Listener) -> RestorerLoader:
-        """Return a function that returns the restorer, and says so if it must be loaded first."""
+        """Return a function that returns the restorer, with an event if it must be loaded first."""
 
         def load() -> Restorer:
             if "restorer" not in self.__dict__:
@@ -104,7 +104,7 @@ class Batch:
         return restore_request(self.request(source), self.loader(source, on_event), on_event)
 
     def close(self) -> None:
-        """Nothing more is to be restored: folders that were made for outputs go again if they are empty."""
+        """Remove the folders that were made for outputs and are still empty."""
         for folder in reversed(self._made):
             with suppress(OSError):  # something is in it
                 folder.rmdir()
@@ -119,7 +119,7 @@ class Batch:
 
 
 def _make_folder(folder: Path) -> list[Path]:
-    """What was made: of the folders above it those that were missing, from the top, and itself."""
+    """Make a folder and those above it that are missing; return all that were made, from the top."""
     missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,5 +131,5 @@ def _make_folder(folder: Path) -> list[Path]:
 
 
 def _below(output: str | None, folder: str) -> str | None:
-    """The folder below the output's that mirrors where a source was found."""
+    """Return the folder below the output's that mirrors the folder of a source."""
     return os.path.join(output, folder, "") if output is not None and folder else output

@@ -24,7 +24,7 @@ class Estimate:
     """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
     restoring the first clips.
 
-    `damage` says what is wrong with the source.
+    `damage` describes damage of the source.
     """
 
     plan: Plan

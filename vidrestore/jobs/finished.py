@@ -69,7 +69,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     if measured and not any(level for scene in measured for level in scene.sigma):
         on_event(
             Warned(
-                summary.source, "no noise was found, so nothing was removed; `sigma` says how strong it is"
+                summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
             )
         )
     scenes = [

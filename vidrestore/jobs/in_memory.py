@@ -77,7 +77,7 @@ def _check_options(options: RestoreOptions) -> None:
         if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)
     ]
     if given:
-        raise OptionError(f"{', '.join(given)}: for files, not for frames in memory; leave it out")
+        raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
 
 
 def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:

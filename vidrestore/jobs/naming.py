@@ -63,13 +63,13 @@ SUFFIXES = {
     "desnow": "desnowed",
     "deblur": "deblurred",
     "sr": "x4",
-    "<identity>": "vidrestore",  # no word that a film may end with
+    "<identity>": "vidrestore",  # a word that no video's name ends with
 }
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
-ENLARGED = frozenset({"x2", "x3", "sr"})  # those of `suffix_of` besides
-WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
-ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
+ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
+WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
+ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
@@ -80,13 +80,13 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
-    """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its
-    folder below the one given.
+    """Return the files that `sources` name, each with its folder below the one given. A source is a file, a
+    folder (all videos in it) or a pattern such as "*.mp4".
 
-    `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work
-    folders and what is hidden are taken from neither, and a named output not beside the film that it was made
-    of (`made_of_others`): the shell may have named both. Raises OptionError for an empty name, MediaError
-    where a folder or pattern holds no video.
+    `recursive` includes folders below, and lets ** in patterns stand for any folders. Our own outputs, work
+    folders and hidden files are skipped in folders and patterns. A named output of ours is skipped if the
+    video that it was made from is named, too (`made_of_others`): the shell may have named both. Raises
+    OptionError for an empty name, MediaError for a folder or pattern without a video.
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -137,13 +137,13 @@ def _count(number: int, word: str) -> str:
 
 
 def made_of_others(sources: Sequence[str]) -> dict[str, str]:
-    """Of films that are named, those called like what vidrestore makes of another one, each with that one:
-    a.denoised.mp4 beside a.mp4.
+    """Return the named videos whose names are those of outputs made from another named one, each with that
+    one: a.denoised.mp4 beside a.mp4.
     """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
-    films = {str(Path(source).with_suffix("")): source for source in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named}
     origins = {
-        source: films.get(str(Path(source).with_suffix("").with_suffix("")))
+        source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
         if _is_made(source)
     }
@@ -151,10 +151,10 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
 
 
 def listed_sources(path: str) -> list[str]:
-    """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does;
-    "-" is standard input. Empty lines, and those that begin with #, are left out.
+    """Return the inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0`
+    does; "-" is standard input. Empty lines, and those that begin with #, are skipped.
 
-    Raises MediaError where it can't be read or lists nothing.
+    Raises MediaError if it can't be read or lists nothing.
     """
     try:
         if path == PIPE:
@@ -232,9 +232,7 @@ def _is_video(path: str) -> bool:
 
 
 def is_our_output(path: str) -> bool:
-    """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is
-    hidden.
-    """
+    """Return True if the name is that of an output or work folder of vidrestore, or of a hidden file."""
     name = Path(path).name
     return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
 
@@ -245,11 +243,11 @@ def _is_made(path: str) -> bool:
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
-    """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`,
-    or beside the source.
+    """Return the path of the restored video: `output`, or the default name in the folder `output` or beside
+    the source.
 
-    Raises OptionError where several inputs would go to one file, or a pipe has no output, or that has an
-    empty name.
+    Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
+    an empty name.
     """
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")

@@ -1,4 +1,4 @@
-"""A restoration as it is asked for, and the one way to begin it: everything checked first, the model loaded
+"""The request for a restoration, and the one way to begin it: everything checked first, the model loaded
 last.
 """
 
@@ -178,5 +178,5 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {key: _plain(each) for key, each in asdict(value).items()}
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # 20 and 20.0 ask for the same
+        return int(value)  # 20 and 20.0 mean the same
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)

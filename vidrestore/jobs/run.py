@@ -41,7 +41,7 @@ def restore(
 
     `source` is a path, or "-" for y4m video on standard input; `output` likewise. `sigma` is the noise on the
     0-255 scale, or "auto". `overrides` are fields of RestoreOptions and win over `options`. Raises
-    VidRestoreError, where possible before any work; then there is no output. A run that ends early leaves
+    VidRestoreError, if possible before any work; then nothing is written. A run that ends early leaves
     what it has finished in the folder OUTPUT.vidrestore, and the same call resumes from there; once the
     output is finished, the same call does nothing.
     """
@@ -78,7 +78,7 @@ def restore_request(
     folder = request.work_folder()
     with folder.locked(), open_job(request, loader) as job:
         work = SegmentedWork(job, folder, on_event)
-        with kept(job, folder, on_event, work):
+        with warn_if_stopped(job, folder, on_event, work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
@@ -94,20 +94,22 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def kept(
+def warn_if_stopped(
     job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """If a run ends early, say what it leaves: of `work`, how many frames; of several processes, segments."""
+    """If a run ends early, warn how much it leaves: frames of `work`, or finished segments of several
+    processes.
+    """
     try:
         yield
     except BaseException:
         count, what = (work.kept_frames(), "frame") if work else (len(folder.finished()), "finished segment")
         left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
         if count:
-            text = f"stopped; {left} kept in {folder.path}, and the same command goes on from there"
+            text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
         elif work:
-            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command begins again"))
+            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command starts over"))
         raise
 
 

@@ -1,7 +1,7 @@
 """Several tasks one after the other: a video decoded once and encoded once.
 
 Each step plans and restores the frames of the one before, in threads of its own; between them frames have the
-samples of the source's format. There are no segments: a run that ends early starts over.
+samples of the source's format. It has no segments: a run that ends early starts over.
 """
 
 from __future__ import annotations

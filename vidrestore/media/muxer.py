@@ -181,7 +181,7 @@ class Muxer:
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
         warning = (
-            f"{self.output}: the time code {metadata[codes[0]]} is that of the film's first frame, so "
+            f"{self.output}: the time code {metadata[codes[0]]} is that of the video's first frame, so "
             "it is left out"
         )
         self.warnings += [warning] if warning not in self.warnings else []

@@ -144,7 +144,7 @@ class VideoWriter:
 
     def _check_count(self) -> None:
         if self.frames == 0:
-            raise MediaError(f"{self.output}: no frame was written, so there is no video to keep")
+            raise MediaError(f"{self.output}: no frame was written, so there is no output")
         if self.expected is not None and self.frames != self.expected:
             raise MediaError(
                 f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the "

@@ -73,7 +73,7 @@ def recover(
 
 def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
     """The very weights that measured: by the name in the file, or those that were `asked` for.
-    CheckpointError where they are others.
+    CheckpointError if they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
@@ -131,7 +131,7 @@ def _recover(
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(
-            f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
+            f"the video has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
             "them"
         )
     for warning in warnings:
