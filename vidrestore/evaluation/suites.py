@@ -187,7 +187,7 @@ def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> 
     """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
         raise OptionError(
-            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of `metrics`"
+            f"{VMAF} is for videos, but {table.name} judges single pictures; leave it out of `metrics`"
         )
 
 
