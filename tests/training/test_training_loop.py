@@ -23,6 +23,7 @@ from training_runs import Told, tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
@@ -32,7 +33,6 @@ from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
-from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 

@@ -358,7 +358,7 @@ WRONG: list[tuple[str, str, object, str]] = [
         [8],
         "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, "
         "frames, widest, "
-        "untouched, combined, recompressed",
+        "untouched, combined, recompressed, reuse",
     ),
     ("data", "untouched", 1.5, "untouched must be in [0, 1], found 1.5"),
     ("training", "sigma", [20.0], "[training]: unknown: sigma"),

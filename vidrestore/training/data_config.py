@@ -98,6 +98,7 @@ class PairDataConfig(FootageConfig):
     untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
     combined: float = 0.08  # share of the others that have a second degradation
     recompressed: float = 0.3  # share of the others that are compressed at last, as files are
+    reuse: int = 1  # steps that a batch is trained on, each time cut and mirrored anew
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +113,7 @@ class PairDataConfig(FootageConfig):
         )
         cuts = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
         require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
+        require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
         for name in ("untouched", "combined", "recompressed"):
             require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
 
@@ -126,9 +128,11 @@ class ClipDataConfig(FootageConfig):
     crop: int = 40  # side of the small crops in pixels
     # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
     practical: bool = False
+    reuse: int = 1  # steps that a batch is trained on, each time cut and mirrored anew
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
         require(self.frames >= 1, "frames", "at least 1", self.frames)
         require(
             8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0,

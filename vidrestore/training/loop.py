@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
-from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
+from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, reused
 from vidrestore.training.identity import check_same, identity_of
 from vidrestore.training.networks import check_sizes, complete, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
@@ -210,6 +211,7 @@ class Run:
             return
         with self.together.first_before_others():
             source, held_out = make_data(self.config, self.architecture, reading)
+        source = reused(source, self.config.data, settings.seed, partial(on_device, device=self.device))
         made = source.batches(
             range(self.step, settings.steps), settings.batch, reading.workers, self.together.share
         )
@@ -218,11 +220,8 @@ class Run:
             try:
                 with workers_watched():
                     self._steps(batches, held_out, listen)
-            except (
-                KeyboardInterrupt,
-                LostError,
-                WorkerError,
-            ):  # none of them comes within a step, so that the last one is whole
+            # none of them comes within a step, so that the last one is whole
+            except (KeyboardInterrupt, LostError, WorkerError):
                 self.save_checkpoint()
                 listen(Interrupted(self.step, self.checkpoint))
                 raise

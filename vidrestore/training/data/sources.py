@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.config import RunConfig, TrainingConfig
-from vidrestore.training.data.batches import Source
+from vidrestore.training.data.batches import Reused, Source
 from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
@@ -102,6 +102,18 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     if isinstance(data, FlowDataConfig):
         return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
     return _groups(config, footage, judged, architecture.patch)
+
+
+def reused(
+    source: Source, data: Any, seed: int, place: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+) -> Source:
+    """Return a source of pictures whose batches are each trained on in `data.reuse` steps, at their `place`.
+
+    Groups of patches are reused by their pool.
+    """
+    if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
+        return Reused(source, data.reuse, seed, place)
+    return source
 
 
 def held_out_clip(folders: Sequence[Path], name: str) -> Path:
