@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from commands import Commands
 from faults import COUNTS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -46,6 +47,16 @@ def shared_data(shared: Path) -> Path:
     skips where it is absent.
     """
     return shared / "data"
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Starts commands in processes of their own, without the seconds that torch takes to load."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    started = Commands(tmp_path_factory.mktemp("commands"))
+    yield started
+    started.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

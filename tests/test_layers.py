@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_names(path: Path, types: bool = True) -> set[str]:
+@cache
+def imported_names(path: Path, types: bool = True) -> frozenset[str]:
     """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types`
     also under TYPE_CHECKING.
     """
@@ -61,7 +63,7 @@ def imported_names(path: Path, types: bool = True) -> set[str]:
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             origin = ".".join(part for part in (base, node.module) if part)
             names |= {f"{origin}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def is_type_block(node: ast.AST) -> bool:

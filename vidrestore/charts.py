@@ -115,7 +115,7 @@ def picture(
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is whose."""
+    """Return the legend: the colour of each name."""
     entries = (
         f'<li><span style="background:{COLOURS[index % len(COLOURS)]}"></span>{escape(name)}</li>'
         for index, name in enumerate(names)

@@ -30,8 +30,8 @@ A source that is restored, or was by an earlier run, begins with "start" and end
 of one that fails is "error"; it has no "start" where the error was found before work began: a file that is
 missing, an output that exists. Of a source that
 --skip-existing leaves out there is no event; with --dry-run there is only "plan" or "error", or what an
-earlier run has done. A shard of several films may "start" one twice: it comes back to what others were at.
-Where the inputs make no sense as a whole, as a folder without films does, there is one "error" and nothing
+earlier run has done. A shard of several videos may "start" one twice: it comes back to what others were at.
+Where the inputs make no sense as a whole, as a folder without videos does, there is one "error" and nothing
 else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes, fractions strings
 such as "24000/1001"; a number that is not finite is written as `null`.
 """
@@ -169,7 +169,7 @@ class Finished(Event):
 
     @property
     def before(self) -> bool:
-        """The whole film was done before this run began."""
+        """The whole video was done before this run began."""
         return bool(self.details.get("before"))
 
     def _derived(self) -> dict[str, Any]:

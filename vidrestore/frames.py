@@ -47,7 +47,7 @@ class PixelFormat:
 
     @property
     def unit(self) -> float:
-        """How many steps of a stored sample make one grey level of the 0-255 scale: 1 for 8 bits, 4 for 10,
+        """Steps of a stored sample per grey level of the 0-255 scale: 1 for 8 bits, 4 for 10,
         1/255 for float.
         """
         return 1 / 255 if self.depth == 32 else float(2 ** (self.depth - 8))

@@ -1,4 +1,4 @@
-"""How close a picture is to its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment",
+"""Metrics of a picture against its reference: PSNR, and SSIM as in Wang et al., "Image quality assessment",
 2004.
 
 A picture is an array or tensor (H, W) or (H, W, C), integer or float; everything is computed in float64.
@@ -44,7 +44,7 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
     """Structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5 where it fits wholly, mean over
     places, then over channels.
 
-    Raises ValueError where the shapes differ or the picture is smaller than the window.
+    Raises ValueError if the shapes differ or the picture is smaller than the window.
     """
     _difference(restored, reference, crop)
     # (C, 1, H, W)

@@ -193,7 +193,16 @@ class RestoreOptions:
     duration: Fraction | None = option(
         None, "Only so much; sound is cut alike.", INPUT, metavar="TIME", parse=parsing.seconds
     )
+    fps: Fraction | None = option(
+        None,
+        "Pictures per second of a folder or pattern of pictures.",
+        INPUT,
+        metavar="RATE",
+        parse=parsing.rate,
+        shown="25",
+    )
     deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
+    double_rate: bool = option(False, "The same, a frame for each field: 25 become 50 a second.", INPUT)
     strict: bool = option(False, "Refuse what encoding would lose: captions, HDR10+, ...", INPUT)
     drop: frozenset[str] = option(
         frozenset(),
@@ -254,6 +263,7 @@ class RestoreOptions:
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
+        _check_rate(self.fps, "fps")
         if self.scale not in (2, 3, 4):
             raise OptionError(f"scale must be 2, 3 or 4 (-x4), got {self.scale}")
         if self.height is not None and (self.height < 2 or self.height % 2):
@@ -343,9 +353,9 @@ def _check_tiles(tile: int | None, overlap: int | None) -> None:
         raise OptionError(f"tile_overlap must be at most half a tile, {tile // 2} pixels, got {overlap}")
 
 
-def _check_rate(cfr: Fraction | None) -> None:
-    if cfr is not None and cfr <= 0:
-        raise OptionError(f"cfr must be above 0, got {float(cfr):g}")
+def _check_rate(rate: Fraction | None, name: str = "cfr") -> None:
+    if rate is not None and rate <= 0:
+        raise OptionError(f"{name} must be above 0, got {float(rate):g}")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Where one scene ends and the next begins: hard cuts found while frames stream by, from small thumbnails of
+"""Scene changes: hard cuts found while frames stream by, from small thumbnails of
 their luma.
 
 A cut at frame t is
@@ -74,8 +74,8 @@ class SceneDetector:
             self._cuts.append(frame)
 
     def _jump(self, at: int) -> float:
-        """How many times larger the change is than any within `lag` frames: a video that shows each picture
-        thrice thus moves steadily.
+        """Return how many times larger the change is than any within `lag` frames: a video that shows each
+        picture thrice thus moves steadily.
         """
         changes = list(self._changes)
         around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from noise_mix import Noisy, clean_as_it_is, noisy_window
 from torch import Tensor, nn
 
 from vidrestore.media.recompress import recompress_pictures
@@ -37,7 +38,6 @@ from vidrestore.noise.white import NoiseEstimator, dct_basis
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
-from vidrestore.training.data.noise_mix import Noisy, clean_as_it_is, noisy_window
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vidrestore.jobs.bench import write_film
+from vidrestore.jobs.bench import write_video
 
 TIMES = 10
 SIZES = {"identity": (320, 180), "denoise": (854, 480)}
@@ -90,7 +90,7 @@ def main() -> int:
                     Path(folder) / f"{name}{frames}.mkv",
                     Path(folder) / f"{name}{frames}.out.mkv",
                 )
-                write_film(str(source), *size, frames)
+                write_video(str(source), *size, frames)
                 taken = take(command(name, source, output, options.segment_frames), output)
                 figures = " | ".join(
                     f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part)

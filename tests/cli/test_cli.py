@@ -71,7 +71,7 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys: pytest
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(arguments: list[str] | None) -> None:
+    def broken(arguments: list[str] | None, **_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(command_line, "app", broken)
@@ -96,7 +96,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_little_memory_is_one_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def starved(arguments: list[str] | None) -> None:
+    def starved(arguments: list[str] | None, **_: object) -> None:
         raise error
 
     monkeypatch.setattr(command_line, "app", starved)

@@ -54,7 +54,7 @@ def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmarks.write_film(str(tmp_path / "film.mkv"), 64, 48, 5)
+    benchmarks.write_video(str(tmp_path / "film.mkv"), 64, 48, 5)
     # a second from each look to the next
     clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)
     monkeypatch.setattr(benchmarks, "time", clock)

@@ -23,10 +23,12 @@ from written_videos import Extras, rich_video
 
 from vidrestore.cli import main
 from vidrestore.events import SCHEMA_VERSION
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import ColourTags, Frame, PixelFormat
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
+from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request
+from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import probe
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import TASKS
@@ -247,7 +249,68 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
         shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
     assert len(shown) == 25
     for picture, original in zip(shown, wanted, strict=True):
-        np.testing.assert_array_equal(picture, np.hstack([original, original]))
+        np.testing.assert_array_equal(picture[LABEL:], np.hstack([original, original])[LABEL:])
+        assert drawn(picture[2:9, 2:37]) == BEFORE
+        assert drawn(picture[2:9, 66:95]) == AFTER
+
+
+LABEL = 11  # lines of the box around the words
+BEFORE = """
+####  ##### #####  ###  ####  #####
+#   # #     #     #   # #   # #
+#   # #     #     #   # #   # #
+####  ####  ####  #   # ####  ####
+#   # #     #     #   # # #   #
+#   # #     #     #   # #  #  #
+####  ##### #      ###  #   # #####
+"""
+AFTER = """
+ ###  ##### ##### ##### ####
+#   # #       #   #     #   #
+#   # #       #   #     #   #
+##### ####    #   ####  ####
+#   # #       #   #     # #
+#   # #       #   #     #  #
+#   # #       #   ##### #   #
+"""
+
+
+def drawn(picture: np.ndarray) -> str:
+    """White as #, black as blanks."""
+    lines = ("".join("#" if value > 128 else " " for value in row).rstrip() for row in picture)
+    return "\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("pixels", ["gray", "yuv420p10le", "gbrp"])
+@pytest.mark.parametrize("turn", ["half", "mirrored", "clockwise", "back", "upside down"])
+def test_the_words_on_a_preview_are_upright_as_it_is_shown(turn: str, pixels: str) -> None:
+    a, b, c, d = TURNS[turn]
+    format = layout_of(pixels).format
+    video = SimpleNamespace(
+        format=format,
+        colour=ColourTags(range=2),
+        display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30),
+    )
+    sizes = [format.plane_size(plane, 40, 48) for plane in range(format.plane_count)]
+    kind = np.uint8 if format.depth == 8 else np.uint16
+    frame = labelled(Frame(tuple(np.ones(size, kind) for size in sizes), 0, 1), video, "AFTER")  # type: ignore[arg-type]
+    rows, columns = np.mgrid[:40, :48]
+    x, y = a * columns + c * rows, b * columns + d * rows
+    shown = np.zeros((np.ptp(y) + 1, np.ptp(x) + 1), np.float32)
+    shown[y - y.min(), x - x.min()] = frame.planes[0] / format.unit
+    assert drawn(shown[2:9, 2:31]) == AFTER
+
+
+def test_a_preview_has_the_sound_of_its_part(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mp4", 75, "libx264", sound=Fraction(3))
+    assert run(tmp_path / "in.mp4", "--preview", "1s", "-q") == 0
+    found = probe(str(tmp_path / "in.preview.mp4"))
+    assert [stream.kind for stream in found.streams] == ["video", "audio"]
+    with av.open(str(tmp_path / "in.preview.mp4")) as container:
+        heard = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
+    assert -0.03 < heard[0] < 0.03 and 0.95 < heard[-1] < 1
+    assert run(tmp_path / "in.mp4", "--preview", "1s", "-q", "-y", "--drop", "audio") == 0
+    assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
 
 
 def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(
@@ -293,7 +356,8 @@ def test_a_preview_needs_no_container_for_the_other_streams(
     rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
     assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
-    assert run(*arguments, "--preview", "1s") == 0
+    assert run(*arguments[:-1], "--preview", "1s") == 0
+    assert "the preview has no sound: " in capsys.readouterr().err
     assert [stream.kind for stream in probe(str(tmp_path / "out.mp4")).streams] == ["video"]
 
 
@@ -356,7 +420,7 @@ def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.count("skipped, finished before") == 2
     assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
     assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
-    assert "there is no such folder for the work" in capsys.readouterr().err
+    assert "the folder for the work does not exist" in capsys.readouterr().err
 
 
 CLOSED = {
@@ -373,18 +437,23 @@ def test_a_pipe_that_is_closed_is_an_error(film: Path, which: str) -> None:
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
-def test_films_are_not_given_up_because_nobody_reads_about_them(film: Path) -> None:
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_films_are_not_given_up_because_nobody_reads_about_them(
+    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_video(film.with_name("other.mkv"), 2)
-    done = shell("{denoise} film.mkv other.mkv -o out/ >/dev/full", film.parent)
-    assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert (
-        done.stderr.count("nothing more is said on stdout, which can't be written (No space left on device)")
-        == 1
-    )
+    with monkeypatch.context() as patched, open("/dev/full", "wb", buffering=0) as full:
+        patched.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
+        assert run(film, film.with_name("other.mkv"), "-o", f"{film.parent}/out/") == 0
+    said = capsys.readouterr().err
+    assert said.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
     assert len(list(film.with_name("out").glob("*.denoised.mkv"))) == 2
-    assert shell("{denoise} film.mkv -o silent.mkv 2>&-", film.parent).returncode == 0
-    assert film.with_name("silent.mkv").is_file()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_a_film_is_restored_without_anywhere_to_report_to(film: Path) -> None:
+    assert shell("{denoise} film.mkv -o silent.mkv >&- 2>&-", film.parent).returncode == 0
+    assert frames_of(film.with_name("silent.mkv")) == 5
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -462,3 +531,20 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130, errors.decode()
     assert b"Traceback" not in errors
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
+
+
+def test_the_frames_of_a_part_are_known_before_they_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.mkv", 12)
+    assert run(tmp_path / "in.mkv", "--duration", "0.1", "--json") == 0  # 0, 0.04 and 0.08 s
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["frames"] for event in events if event["event"] in ("plan", "done")] == [3, 3]
+
+
+def test_a_video_that_was_finished_before_is_one_line(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(film) == 0
+    capsys.readouterr()
+    assert run(film) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("skipped, finished before\n") and said.out.count("\n") == 1 and not said.err

@@ -116,7 +116,7 @@ def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
         (("--tile", "large"), "expected auto, or a whole number of pixels"),
         (("--tile", "16"), "tile must be 64 pixels or more"),
         (("--tile", "64", "--tile-overlap", "60"), "at most half a tile"),
-        (("--sigma", "20"), "No such option"),
+        (("--sigma", "20"), "there is no option --sigma"),
         (("--preview", "5", "--dry-run"), "leave one out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

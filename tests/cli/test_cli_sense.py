@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -184,24 +183,17 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_pipes_at_both_ends(model: Path) -> None:
-    stream = io.BytesIO()
+def test_pipes_at_both_ends(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, result = io.BytesIO(), io.BytesIO()
     write_video(Path("in.y4m"), 23, "wrapped_avframe", size=(24, 18), file=stream, format="yuv4mpegpipe")
     between = model.with_name("m.safetensors")
-    piped("sense", "-", "--model", str(model), "-o", str(between), "-q", data=stream.getvalue())
-    result = piped("recover", str(between), "--model", str(model), "-o", "-", "-q", "--precision", "fp32")
-    with av.open(io.BytesIO(result)) as after, av.open(io.BytesIO(stream.getvalue())) as before:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stream.getvalue())))
+    assert run("sense", "-", "--model", model, "-o", between, "-q") == 0
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(result))
+    assert run("recover", between, "--model", model, "-o", "-", "-q", "--precision", "fp32") == 0
+    with av.open(io.BytesIO(result.getvalue())) as after, av.open(io.BytesIO(stream.getvalue())) as before:
         for found, wanted in zip(after.decode(video=0), before.decode(video=0), strict=True):
             assert (found.to_ndarray() == wanted.to_ndarray()).all()
-
-
-def piped(*arguments: str, data: bytes = b"") -> bytes:
-    code = f"from vidrestore.cli import main; main({list(arguments)!r})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False
-    )
-    assert result.returncode == 0, result.stderr.decode()
-    return result.stdout
 
 
 @pytest.mark.parametrize("name", ["sense", "recover"])

@@ -12,7 +12,7 @@ from sample_pictures import write_rgb
 
 from vidrestore import datasets
 from vidrestore.datasets import DatasetError, Pair, PairedImages
-from vidrestore.datasets.catalogue import DATASETS
+from vidrestore.datasets.finding import DATASETS
 from vidrestore.datasets.templates import listing
 
 # Records

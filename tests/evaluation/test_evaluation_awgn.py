@@ -13,7 +13,7 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
+from vidrestore.evaluation.contestants import GIVEN, Contestant, in_all_qualities, remarks, seed_of
 from vidrestore.evaluation.papers.awgn import FRAMES, OPPONENT, judge, noisy_video, through_planes
 from vidrestore.evaluation.papers.published import Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipFigures
@@ -22,6 +22,7 @@ from vidrestore.metrics import psnr
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.weights import load_model
 
 
 class Plain:
@@ -119,6 +120,18 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
         for video in (noisy, restored)
     )
     assert after > before + 8
+
+
+def test_dust_is_judged_at_every_quality_by_name(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "aspen", 2, 128)
+    taking = in_all_qualities(Contestant("dust", load_model("dust-denoise"), "dust-denoise"))
+    assert [each.system for each in taking] == ["dust", "dust-fast", "dust-best"]
+    assert remarks(taking) == remarks(taking[:1])
+    made = table("40")
+    found = list(judge(made, made.sets[0], [clip], taking, 0))
+    assert [clip.system for clip in found] == ["dust", "dust-fast", "dust-best"]
+    assert len({clip.frames["psnr"] for clip in found}) == 3
+    assert in_all_qualities(Contestant(GIVEN)) == (Contestant(GIVEN),)
 
 
 def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says() -> None:

@@ -120,12 +120,11 @@ def test_a_released_network_sees_the_windows_of_the_paper(tmp_path: Path) -> Non
     path = saved(tmp_path, released(), "released")
     contestant = Contestant("vsr-transformer", load_model(path), str(path))
     small = torch.from_numpy(np.stack([picture(number, 64, 64) for number in range(6)]))
-    found = list(enlarger(contestant)(small, (0, 5)))
-    for frame, at in zip(found, (0, 5), strict=True):
-        window = small[frame_window(at, 6, 5)].float() / 255
-        with torch.no_grad():
-            whole = contestant.network(window[None])[0, 2]
-        assert (frame.double() - stored(whole.double())).abs().max() <= 1
+    (frame,) = enlarger(contestant)(small, (5,))
+    window = small[frame_window(5, 6, 5)].float() / 255
+    with torch.no_grad():
+        whole = contestant.network(window[None])[0, 2]
+    assert (frame.double() - stored(whole.double())).abs().max() <= 1
     assert frame_window(0, 6, 5) == [4, 3, 0, 1, 2] and frame_window(5, 6, 5) == [3, 4, 5, 2, 1]
 
 

@@ -163,6 +163,6 @@ def test_a_damaged_film_is_an_error_and_not_another_figure(tmp_path: Path) -> No
     sequence = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
     with pytest.raises(
         MediaError,
-        match=r"film.mkv: the source is damaged: .*; figures would be of another film, so fetch it again",
+        match=r"film.mkv: the source is damaged: .*; figures would be of another video, so fetch it again",
     ):
         list(clean_frames(sequence))

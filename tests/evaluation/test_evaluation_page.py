@@ -264,6 +264,11 @@ def test_a_browser_shows_the_pictures_and_the_slider(tmp_path: Path) -> None:
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",  # nothing is to be fetched
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
         "--virtual-time-budget=10000",
         "--dump-dom",
     ]

@@ -77,7 +77,7 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     draw = np.random.default_rng(5)
     clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
     write_film(tmp_path / "noisy.mkv", [clean + draw.normal(0, 20, clean.shape) for _ in range(23)])
-    found = evaluate("quick", films=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
+    found = evaluate("quick", videos=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
     (row,) = found.rows
     assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
     assert row.reference["noise"] == pytest.approx(20, rel=0.1) and row.measured["noise"] < 4
@@ -99,7 +99,7 @@ def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) ->
         write_film(path, [texture()] * 8)
     whole = films[1].read_bytes()
     films[1].write_bytes(whole[: len(whole) * 3 // 4])
-    found = evaluate("quick", films=films, device="cpu")
+    found = evaluate("quick", videos=films, device="cpu")
     assert (
         [row.on for row in found.rows]
         == list(dict.fromkeys(clip.clip for clip in found.clips))
@@ -115,7 +115,7 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
     assert bundled is not None
     copy = shutil.copy(bundled, tmp_path)
     found = evaluate(
-        "quick", films=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu"
+        "quick", videos=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu"
     )
     assert [row.weights for row in found.rows] == ["dust-denoise", str(copy)]
     assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
@@ -135,17 +135,17 @@ def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="name at least one video"):
         evaluate("quick")
     with pytest.raises(OptionError, match="videos are for `suite=quick`"):
-        evaluate("bundled", films=["film.mp4"])
-    with pytest.raises(OptionError, match="weights for 'recover'; quick compares films of one size"):
-        evaluate("quick", films=["film.mp4"], weights=["dust-cs20"])
+        evaluate("bundled", videos=["film.mp4"])
+    with pytest.raises(OptionError, match="weights for 'recover'; quick compares videos of one size"):
+        evaluate("quick", videos=["film.mp4"], weights=["dust-cs20"])
     for seconds in (float("nan"), float("inf"), 0.0):
         with pytest.raises(OptionError, match="`seconds` must be a number above 0, got"):
-            evaluate("quick", films=["film.mp4"], seconds=seconds)
+            evaluate("quick", videos=["film.mp4"], seconds=seconds)
 
 
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
-        evaluate("quick", films=["film.mp4"], data=tmp_path)
+        evaluate("quick", videos=["film.mp4"], data=tmp_path)
     for other in (
         {"suite": "bundled"},
         {"suite": "vsr-table3", "data": tmp_path},

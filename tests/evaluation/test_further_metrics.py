@@ -184,7 +184,7 @@ def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
 
 @pytest.mark.usefixtures("ffmpeg")
 def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
-    expected = "vmaf is for films, but {} judges single pictures; leave it out of `metrics`"
+    expected = "vmaf is for videos, but {} judges single pictures; leave it out of `metrics`"
     assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
     folder = tmp_path / "sequences" / "00001" / "0001"
     for number in range(1, 8):
@@ -253,5 +253,5 @@ def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) 
         text=True,
     )
     assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
-    assert "can't hold the films that VMAF is measured of" in done.stderr.splitlines()[-1]
+    assert "can't hold the videos that VMAF is measured of" in done.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())

@@ -36,7 +36,7 @@ def test_frames_are_recovered_there_and_memory_may_run_out(
 ) -> None:
     model, film, measured = (str(tmp_path / name) for name in ("m.safetensors", "film.mkv", "f.safetensors"))
     save_network(Path(model), exact_network())
-    write_video(Path(film), frames=4)
+    write_video(Path(film), frames=4, size=(32, 24))
     sense(film, measured, model=model, device="cpu")
     inner, sizes = FastDust.__call__, []
 

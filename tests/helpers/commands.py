@@ -21,6 +21,7 @@ from typing import Any
 SERVER = """
 import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
+import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
 from vidrestore.files import lease
 from vidrestore.jobs import batch, frame_journal, segmented, work_folder
@@ -74,6 +75,7 @@ def child(order):
         pages = int(open("/proc/self/statm").read().split()[0])
         room = pages * resource.getpagesize() + order["memory"]
         resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    exec(order["before"], globals())
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"], resource.RLIM_INFINITY))
     main(order["arguments"])
@@ -113,7 +115,11 @@ class Command:
 
     @property
     def said(self) -> str:
-        return "".join((self.folder / name).read_text(errors="replace") for name in ("output", "errors"))
+        return self.read("output") + self.read("errors")
+
+    def read(self, name: str) -> str:
+        """Return what it has written so far: its "output" or its "errors"."""
+        return (self.folder / name).read_text(errors="replace")
 
     @property
     def own_frames(self) -> int:
@@ -125,9 +131,10 @@ class Command:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.send(signal.SIGKILL)
-        self.wait()
+        """SIGKILL unless it has ended, and wait until it is gone."""
+        if not self.is_done():
+            self.send(signal.SIGKILL)
+            self.wait()
 
     def is_done(self) -> bool:
         if self.code is None:
@@ -175,13 +182,14 @@ class Commands:
         lease: float = 0,
         memory: int = 0,
         journal: float = 0,
+        before: str = "",
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the film its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
         in seconds. `journal`: seconds after which frames are stored. `memory`: bytes that it may take more
-        than it has.
+        than it has. `before`: Python code that it runs first.
         """
         self.count += 1
         folder = self.folder / str(self.count)
@@ -198,6 +206,7 @@ class Commands:
             "lease": lease,
             "journal": journal,
             "memory": memory,
+            "before": before,
         }
         pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
         wait_for(lambda: (folder / "errors").exists())

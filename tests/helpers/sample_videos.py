@@ -38,11 +38,14 @@ def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) 
 
 
 def video_frame(pix_fmt: str, planes: Planes, pts: int | None = None) -> av.VideoFrame:
-    """An av.VideoFrame holding `planes`, row by row."""
+    """An av.VideoFrame holding `planes`, row by row; zero beyond them, as FFmpeg leaves a new frame's memory
+    as it was.
+    """
     height, width = planes[0].shape
     frame = av.VideoFrame(width, height, pix_fmt)
     for plane, values in zip(frame.planes, planes, strict=True):
         rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+        rows[:] = 0  # a packed format has more bytes in a row than `values`
         rows[: values.shape[0], : values.shape[1] * values.itemsize] = np.ascontiguousarray(values).view(
             np.uint8
         )

@@ -14,10 +14,15 @@ from torch import Tensor
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.mb_taylorformer_family import build
+from vidrestore.models.taylor_attention import AttentionRule
 from vidrestore.weights.mb_taylorformer_release import adopt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INPUTS = ("", "_odd", "_batch2")
+# Attention as the paper prints it; the released code, and ours by default, differ.
+PRINTED = AttentionRule(
+    4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6
+)
 
 
 @cache

@@ -9,14 +9,14 @@ from typing import Any
 from sample_videos import write_video
 
 from vidrestore.training.config import RunConfig, read_config
-from vidrestore.training.training_events import Stepped
+from vidrestore.training.training_events import Reached, Stepped
 
 
 class Told(list[Any]):
-    """A listener that keeps what it is told, but for the single steps."""
+    """A listener that keeps what it is told, but for the single steps and the stages."""
 
     def __call__(self, event: object) -> None:
-        if not isinstance(event, Stepped):
+        if not isinstance(event, Stepped | Reached):
             self.append(event)
 
 

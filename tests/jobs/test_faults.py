@@ -38,13 +38,6 @@ BOTH = pytest.mark.parametrize("encoder", ENCODERS)
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    started = Commands(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 frames at varying times with sound and subtitles."""
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
@@ -202,7 +195,7 @@ def test_a_run_that_was_stopped_goes_on(
     for count in (1, 3):
         command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15)
         command.until(lambda count=count: len(segments(output)) >= count).send(number)  # type: ignore[misc]
-        assert command.wait() == 130 and "the same command goes on from there" in command.said
+        assert command.wait() == 130 and "the same command resumes from there" in command.said
     assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
     undisturbed[encoder].check(number.name, output, 2)
 
@@ -246,7 +239,7 @@ def test_a_disk_that_gets_full_leaves_work_to_go_on_with(
     output, filler, free = small_disk / "out.mkv", small_disk / "filler", os.statvfs(small_disk)
     filler.write_bytes(bytes(int(free.f_bavail * free.f_frsize - share * whole.path.stat().st_size)))
     code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
-    assert code == 1 and "no space left" in said and "the same command goes on from there" in said, said
+    assert code == 1 and "no space left" in said and "the same command resumes from there" in said, said
     assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
     filler.unlink()
     code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])

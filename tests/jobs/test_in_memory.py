@@ -68,7 +68,11 @@ def test_frames_come_out_four_times_larger() -> None:
         (np.zeros((3, 8, 8), np.uint8), {}, r"shape \(T, H, W, 3\), got \(3, 8, 8\)"),
         (np.zeros((3, 3, 8, 8), np.uint8), {}, r"shape \(T, H, W, 3\)"),
         (np.zeros((3, 8, 8, 3), np.int64), {}, "uint8 .* or floats .*, got int64"),
-        (np.zeros((3, 8, 8, 3), np.uint8), {"start": 1, "overwrite": True}, "start, overwrite: for files"),
+        (
+            np.zeros((3, 8, 8, 3), np.uint8),
+            {"start": 1, "overwrite": True},
+            "start, overwrite: only for files",
+        ),
         (np.zeros((3, 8, 8, 3), np.uint8), {"task": "potato"}, "no task named 'potato'"),
     ],
 )

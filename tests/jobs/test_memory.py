@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.jobs.bench import write_film
+from vidrestore.jobs.bench import write_video
 
 COMMAND = """
 import sys, vidrestore
@@ -25,7 +25,7 @@ TOLERANCE = 0.1
 def peak(folder: Path, frames: int) -> int:
     """Bytes that a process of its own takes for a film of so many frames."""
     source = folder / f"{frames}.mkv"
-    write_film(str(source), 320, 180, frames)
+    write_video(str(source), 320, 180, frames)
     arguments = [sys.executable, "-c", COMMAND, str(source), str(folder / f"{frames}.out.mkv")]
     return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 

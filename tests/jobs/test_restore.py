@@ -273,9 +273,11 @@ def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
 
 
-def test_a_still_picture_is_refused_with_a_way_to_make_a_film_of_it(tmp_path: Path) -> None:
+def test_a_still_picture_is_refused_with_the_way_to_name_all_of_them(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mp4", 1, "mjpeg", pix_fmt="yuvj420p", format="mjpeg")
-    with pytest.raises(MediaError, match=r"in\.mp4: .*a still picture \(JPEG\).*ffmpeg"):
+    with pytest.raises(
+        MediaError, match=r"in\.mp4: .*a still picture \(JPEG\).*name the folder of the pictures"
+    ):
         vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
 
 

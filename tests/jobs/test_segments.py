@@ -294,7 +294,7 @@ def test_a_stopped_run_leaves_its_finished_segments_and_says_where(tmp_path: Pat
     assert isinstance(told[-1], Warned)
     assert (
         told[-1].message
-        == f"stopped; 19 frames are kept in {folder}, and the same command goes on from there"
+        == f"stopped; 19 frames are kept in {folder}, and the same command resumes from there"
     )
 
 
@@ -354,7 +354,7 @@ def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path: Path, source: Pa
     assert folder.parent == tmp_path / "work" and folder.is_dir()
     restore(source, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
     assert names(tmp_path) == ["in.mkv", "out.mkv", "work"] and names(tmp_path / "work") == []
-    with pytest.raises(MediaError, match="there is no such folder for the work"):
+    with pytest.raises(MediaError, match="the folder for the work does not exist"):
         restore(source, tmp_path / "other.mkv", work_dir=str(tmp_path / "none"))
 
 

@@ -165,7 +165,7 @@ def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path: Path,
     events: list[Event] = []
     part(source, output, start=Fraction("0.04"), overwrite=True, on_event=events.append)
     (warning,) = (event.message for event in events if isinstance(event, Warned))
-    assert "the time code 01:00:00:00 is that of the film's first frame" in warning
+    assert "the time code 01:00:00:00 is that of the video's first frame" in warning
     assert time_codes(output) == set()
 
 
@@ -241,7 +241,7 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
         ),
         (
             {"start": Fraction(5), "duration": Fraction(1)},
-            "no frame begins in the part asked for, the next one at 9.000 s",
+            "no frame begins in the chosen part, the next one at 9.000 s",
         ),
     ],
 )

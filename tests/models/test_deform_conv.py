@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from stand_in import Rehearsal
 from torch import Tensor
 
-from vidrestore.models import deform_conv
 from vidrestore.models.deform_conv import deformable_depthwise
 
 
@@ -130,30 +130,26 @@ def imitation(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     return calls
 
 
-def test_torchvisions_kernel_is_asked_on_a_gpu_and_only_there(imitation):
-    on_gpu = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float16)
-    assert deform_conv._torchvision_kernel(on_gpu) is sys.modules["torchvision.ops"].deform_conv2d
-    assert deform_conv._torchvision_kernel(torch.zeros(1)) is None
-    assert (
-        deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16))
-        is None
-    )
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_torchvisions_kernel_gets_whole_maps_on_a_gpu_and_never_a_span(imitation, dtype):
+    with Rehearsal():
+        maps, offsets, weight = (part.to("cuda", dtype) for part in problem())
+        found = deformable_depthwise(maps, offsets, weight).cpu()
+        deformable_depthwise(maps, offsets[:, :, 1:3], weight, (1, 3))
+    assert torch.equal(found, problem()[0].to(dtype) + 1)
+    assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]
 
 
-def test_without_torchvision_a_gpu_does_without(monkeypatch):
+def test_torchvisions_kernel_is_asked_on_no_cpu_and_not_for_what_it_can_not_compute(imitation):
+    deformable_depthwise(*problem())
+    with Rehearsal():
+        deformable_depthwise(*(part.to("cuda", torch.bfloat16) for part in problem()))
+    assert not imitation
+
+
+def test_without_torchvision_a_gpu_computes_what_the_cpu_does(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.delitem(sys.modules, "torchvision.ops", raising=False)
-    assert (
-        deform_conv._torchvision_kernel(SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32))
-        is None
-    )
-
-
-def test_torchvisions_kernel_gets_whole_maps_and_never_a_span(imitation, monkeypatch):
-    maps, offsets, weight = problem()
-    monkeypatch.setattr(
-        deform_conv, "_torchvision_kernel", lambda maps: sys.modules["torchvision.ops"].deform_conv2d
-    )
-    assert torch.equal(deformable_depthwise(maps, offsets, weight), maps + 1)
-    deformable_depthwise(maps, offsets[:, :, 1:3], weight, (1, 3))
-    assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]
+    with Rehearsal():
+        found = deformable_depthwise(*(part.to("cuda") for part in problem())).cpu()
+    torch.testing.assert_close(found, deformable_depthwise(*problem()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
@@ -51,3 +52,11 @@ def test_where_no_group_is_restored_the_base_stands():
         expected[frame, low : low + 16, 9:25] = plane[frame, low : low + 16, 9:25]
     torch.testing.assert_close(restored, expected)
     assert torch.equal(restore_patches(plane, origins[:0], 16, lambda groups: groups, base.clone()), base)
+
+
+@pytest.mark.parametrize("height, width", [(30, 40), (29, 39)])
+def test_doubling_is_the_cubic_interpolation_of_keys(height, width):
+    small = torch.rand(2, 15, 20) * 100
+    wanted = F.interpolate(small[:, None], size=(30, 40), mode="bicubic", antialias=True)[:, 0]
+    inside = (..., slice(4, height - 4), slice(4, width - 4))
+    torch.testing.assert_close(double_size(small, height, width)[inside], wanted[inside])

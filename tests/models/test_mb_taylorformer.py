@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from taylor_networks import INPUTS, golden, released, restored, small
+from taylor_networks import INPUTS, PRINTED, golden, released, restored, small
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -23,7 +23,6 @@ from vidrestore.models.mb_taylorformer import (
 )
 from vidrestore.models.mb_taylorformer_family import build, settings_of
 from vidrestore.models.pixel_maps import few_filters, normalised
-from vidrestore.models.taylor_attention import PRINTED
 from vidrestore.models.taylor_blocks import Attention, FeedForward
 
 # The release's numbers

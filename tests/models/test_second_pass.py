@@ -9,7 +9,14 @@ from torch import Tensor
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_places
-from vidrestore.models.second_pass import Strength, Transform, filtered_change, refined, strength_of
+from vidrestore.models.second_pass import (
+    Strength,
+    Transform,
+    filtered_change,
+    in_pairs,
+    refined,
+    strength_of,
+)
 
 SIDE = 8
 
@@ -85,16 +92,25 @@ def test_an_estimate_that_is_not_finite_stays_so():
 def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = noise(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
-    strength = strength_of(taken, brightness, tracks(4, 64, 128)[:, 0], SIDE)
+    strength = strength_of(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128)[:, 0], SIDE)
     dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
 def test_few_groups_tell_nothing_of_the_brightness():
-    strength = strength_of(noise(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE)
+    strength = strength_of(
+        noise(2, 16, 16), torch.zeros(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE
+    )
     assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
 
 
 def test_between_known_brightnesses_the_strength_is_a_straight_line():
     strength = Strength(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
     assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("count, expected", [(4, [[0, 1], [2, 3]]), (3, [[0, 1], [2, 2]]), (1, [[0, 0]])])
+def test_neighbouring_tracks_make_pairs(count, expected):
+    made = in_pairs(torch.arange(count).view(-1, 1, 1).expand(-1, 1, 3))
+    assert made[..., 0].tolist() == expected
+    assert made.shape == (len(expected), 2, 3)

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 import torch.nn.functional as F
+from taylor_networks import PRINTED
 from torch import Tensor
 
-from vidrestore.models.taylor_attention import PRINTED, AttentionRule, focused_features, integer_power
+from vidrestore.models.taylor_attention import AttentionRule, focused_features, integer_power
 from vidrestore.models.taylor_blocks import POSITION_WINDOWS, Attention
 
 RELEASED = AttentionRule()

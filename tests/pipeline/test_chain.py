@@ -33,17 +33,17 @@ def test_buffered_gives_every_item_in_order(count: int) -> None:
 
 
 def test_buffered_runs_ahead_by_no_more_bytes_than_allowed() -> None:
-    made: list[int] = []
+    made = [threading.Event() for _ in range(100)]
 
     def items() -> Iterator[int]:
-        for index in range(100):
-            made.append(index)
+        for index, event in enumerate(made):
+            event.set()
             yield index
 
     with closing(buffered(items(), limit=50, size=lambda item: 10)) as ahead:
         assert next(ahead) == 0
-        time.sleep(0.1)
-        assert len(made) == 1 + 5 + 1  # taken, waiting in the queue, and one in the producer's hand
+        assert made[6].wait(60)  # five wait in the queue, and one is in the producer's hand
+        assert not made[7].wait(0.05)
 
 
 def test_an_item_larger_than_the_limit_still_passes() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from noise_clips import CLIPS, Planes, estimate, noisy, read_planes, residual, through_x264
 from numpy.typing import NDArray
 
+from vidrestore.noise import white
 from vidrestore.noise.white import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
 
 
@@ -92,12 +95,22 @@ def test_a_fade_to_black_does_not_hide_the_noise() -> None:
     assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(10, rel=0.06)
 
 
-def test_a_long_scene_is_measured_ever_more_rarely() -> None:
-    estimator = NoiseEstimator()
+def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured, sample_blocks = [0], white.sample_blocks
+
+    def counting(plane: NDArray[Any]) -> Any:
+        measured[0] += 1
+        return sample_blocks(plane)
+
+    monkeypatch.setattr(white, "sample_blocks", counting)
+    estimator, sizes = NoiseEstimator(), []
     for seed in range(10 * FRAMES_KEPT):
         estimator.add(noisy(np.full((16, 16), 100.0), 5, seed))
-        assert len(estimator._within) <= FRAMES_KEPT
-    assert estimator._stride == 16
+        sizes.append(len(pickle.dumps(estimator)))
+    assert measured[0] < 3.5 * FRAMES_KEPT
+    assert max(sizes) <= max(sizes[:FRAMES_KEPT]) + 100  # a larger number may take a few bytes more
 
 
 def test_the_same_frames_give_the_same_figure() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.noise import meter
-from vidrestore.noise.features import COUNT, plane_features
-from vidrestore.noise.meter import NoiseMeter, noise_in_words
+from vidrestore.noise.features import COUNT, FLOOR, PART, band_index, plane_features, strength_between
+from vidrestore.noise.meter import NoiseMeter, PlaneNoise, beside_luma, noise_in_words
 from vidrestore.noise.motion import motion_of
 
 Picture = NDArray[np.float32]
@@ -103,4 +105,68 @@ def test_both_regressions_must_find_noise(
 ) -> None:
     found = {"doubt": (doubted, doubted), "regression": (8.0, 6.0)}
     monkeypatch.setattr(meter, "_regressed", lambda name, given: found[name])
-    assert meter.estimate(np.zeros(COUNT), 5.0, colour=False).sigma == expected
+    assert meter.estimate(np.zeros(COUNT), 8.0, colour=False).sigma == expected
+
+
+def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
+    draw = np.random.default_rng(0)
+    noise = draw.normal(0, 5, (1, 96, 128)).astype(np.float32)
+    rows, columns = np.mgrid[:8, :8]
+    waves = [
+        np.cos(np.pi * (2 * rows + 1) * draw.integers(1, 8) / 16)
+        * np.cos(np.pi * (2 * columns + 1) * draw.integers(1, 8) / 16)
+        for _ in range(12 * 16)
+    ]
+    texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
+    quiet, busy = (plane_features([tuple(planes)])[0][PART - 2 : PART] for planes in (noise, texture))  # type: ignore[index]
+    assert (busy > quiet + 0.15).all()
+
+
+@pytest.mark.parametrize(
+    "coarse, fine, between, expected",
+    [
+        (1.06, 1.1, 1.0, 0.0),
+        (1.0, 1.1, 1.0, 6.0),
+        (1.06, 1.0, 1.0, 6.0),
+        (1.06, 1.1, 1.3, 6.0),
+    ],
+)
+def test_weak_noise_that_is_concentrated_as_texture_counts_as_none(
+    coarse: float, fine: float, between: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "_regressed", lambda name, given: (6.0, 6.0))
+    features = with_strength(6.0)
+    features.reshape(-1, PART)[0, -2:] = coarse, fine
+    features.reshape(-1, PART)[1, -1] = between
+    assert meter.estimate(features, 2.0, colour=False).sigma == expected
+    assert meter.estimate(features, 6.0, colour=False).sigma == 6.0  # the formula says it, too
+
+
+def test_luma_has_hardly_more_noise_than_differences_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "_regressed", lambda name, given: (30.0, 20.0))
+    found = [meter.estimate(with_strength(10.0), white, colour=False).sigma for white in (5.0, 25.0)]
+    assert found == pytest.approx([meter.MOST * 10, 25], rel=1e-3)
+    assert meter.estimate(with_strength(10.0), 5.0, colour=True).sigma == 30
+
+
+@pytest.mark.parametrize("seen, before, after", [(4.0, 0.0, 6.8), (4.0, 3.9, 3.9), (0.4, 0.0, 0.0)])
+def test_colour_beside_noisy_luma_has_what_differences_show(seen: float, before: float, after: float) -> None:
+    assert beside_luma(PlaneNoise(before, before), with_strength(seen)).sigma == pytest.approx(
+        after, rel=1e-3
+    )
+
+
+def with_strength(sigma: float) -> NDArray[np.float64]:
+    """Features of blocks whose differences between neighbouring frames show white noise of this sigma."""
+    sizes = np.bincount(band_index()[1:], minlength=9)
+    features = np.zeros((COUNT // PART, PART))
+    quantiles = sigma**2 * (1 - 2 / (9 * sizes) + NormalDist().inv_cdf(0.1) * (2 / (9 * sizes)) ** 0.5) ** 3
+    features[1, 9:18] = np.log(quantiles + FLOOR)
+    return features.reshape(-1)
+
+
+@pytest.mark.parametrize("sigma", [4.0, 20.0])
+def test_differences_show_white_noise_as_strong_as_it_is(sigma: float) -> None:
+    (features,) = plane_features([(frame,) for frame in with_noise(scene(), sigma)])
+    assert features is not None
+    assert strength_between(features) == pytest.approx(sigma, rel=0.15)

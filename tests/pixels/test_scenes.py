@@ -88,11 +88,16 @@ def test_every_sample_type_gives_the_same_cuts() -> None:
     assert detected([frame.astype(np.float32) / 255 for frame in frames], unit=1 / 255) == [7]
 
 
-@pytest.mark.parametrize("height, width", [(1, 1), (3, 200), (200, 3), (17, 5), (64, 64), (97, 131)])
-def test_any_size_of_picture_is_taken(height: int, width: int) -> None:
+@pytest.mark.parametrize(
+    "height, width, cuts",
+    [(1, 1, []), (3, 200, [6]), (200, 3, [6]), (17, 5, [6]), (64, 64, [6]), (97, 131, [6])],
+)
+def test_any_size_of_picture_is_taken_and_one_pixel_has_no_picture(
+    height: int, width: int, cuts: list[int]
+) -> None:
     random = np.random.default_rng(0)
     frames = [random.integers(0, 255, (height, width), dtype=np.uint8) for _ in range(2)]
-    assert detected([frames[0]] * 6 + [frames[1]] * 6) in ([6], [])  # one pixel has no picture
+    assert detected([frames[0]] * 6 + [frames[1]] * 6) == cuts
     assert detected([frames[0]] * 12) == []
 
 
@@ -143,7 +148,7 @@ def pans(shared_data: Path) -> dict[str, Pictures]:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("sigma", [0, 20, 50])
+@pytest.mark.parametrize("sigma", [0, 50])
 def test_recall_and_precision_on_joins_of_the_shared_clips(
     eval_scenes: dict[str, Pictures], pans: dict[str, Pictures], sigma: float
 ) -> None:

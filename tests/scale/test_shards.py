@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 OPTIONS = ("--segment-frames", "20", "--threads", "1", "--quiet", "--json", "--lossless")
 FRAMES = 300
 JOINS = "slowly: put"  # what one says that joins segments
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    started = Commands(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +177,7 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
         for n in (1, 2)
     )
     first.until(lambda: segments(output) >= 2).send(number)
-    assert first.wait() == 130 and "the same command goes on from there" in first.said
+    assert first.wait() == 130 and "the same command resumes from there" in first.said
     assert ended(second) and output.read_bytes() == whole
 
 
@@ -283,7 +276,7 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     [
         (("--shard", "0/4"), "expected I/N, from 1/8 to 8/8"),
         (("--shard", "5/4"), "expected I/N, from 1/8 to 8/8"),
-        (("--shard", "1/2", "--overwrite"), "--overwrite would let a shard that comes late begin anew"),
+        (("--shard", "1/2", "--overwrite"), "--overwrite would let a late shard start over"),
         (("--shard", "1/2", "--restart"), "--restart would discard what other shards are at"),
     ],
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands import Command, Commands
 from training_runs import Told, tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
@@ -37,6 +37,7 @@ from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
+FEW_ARE_JUDGED = "from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = 40"
 PRINTED = {"kind": "printed", "degree": None, "temperature": True}
 
 
@@ -555,8 +556,9 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
     assert lines[0] == "step 0 of 12, on cpu, anew: no checkpoint yet"
-    assert [line.split("  ")[0] for line in lines[1:]] == ["step 5", "step 10", "step 12"]
-    assert "sigma 20: " in lines[-1]
+    stages = ["reading data", "making the first batches", "training", "judging"]
+    assert [line.split("  ")[0] for line in lines[1:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
+    assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
     assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err
 
@@ -577,52 +579,47 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_1(
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(
-    tmp_path: Path, number: signal.Signals
+    commands: Commands, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with endless_run(tmp_path) as process:
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert "interrupted: step " in err
-    assert "Traceback" not in err
+    with endless_run(commands, tmp_path) as command:
+        command.send(number)
+        assert command.wait() == 130
+    assert command.read("output") == ""
+    assert "interrupted: step " in command.said
+    assert "Traceback" not in command.said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
 @contextmanager
-def endless_run(folder: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+def endless_run(commands: Commands, folder: Path, *options: object) -> Iterator[Command]:
     """A training that is past its second step."""
     write_clips(folder)
     config = write_config(folder, {"training": {"steps": 1_000_000, "validate_every": 1}})
     train = ["--config", config, "-o", folder / "runs", "--threads", "1", "--device", "cpu", *options]
-    command = [sys.executable, "-m", "vidrestore", "train", *map(str, train)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stderr is not None
-            while not process.stderr.readline().startswith("step 2 "):
-                assert process.poll() is None
-            yield process
-        finally:
-            process.kill()
+    command = commands.start("train", *train, before=FEW_ARE_JUDGED)
+    try:
+        yield command.until(lambda: "\nstep 2 " in command.said)
+    finally:
+        command.kill()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(tmp_path: Path) -> None:
-    with endless_run(tmp_path, "--workers", "1") as process:
+def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(
+    commands: Commands, tmp_path: Path
+) -> None:
+    with endless_run(commands, tmp_path, "--workers", "1") as command:
         workers = [
             int(folder.name)
             for folder in Path("/proc").iterdir()
             if folder.name.isdigit()
-            and is_worker(folder, process.pid)  # multiprocessing's tracker of resources is no worker
+            and is_worker(folder, command.pid)  # multiprocessing's tracker of resources is no worker
         ]
         os.kill(workers[0], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "vidrestore: a process that makes batches has ended" in err and "go on with --resume" in err
-    assert "Traceback" not in err
+        assert command.wait() == 1
+    said = command.said
+    assert "vidrestore: a process that makes batches has ended" in said and "go on with --resume" in said
+    assert "Traceback" not in said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
@@ -636,12 +633,13 @@ def is_worker(folder: Path, parent: int) -> bool:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
 @pytest.mark.slow
-def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(tmp_path: Path) -> None:
-    with endless_run(tmp_path, "--workers", "1") as process:
-        os.killpg(process.pid, signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted: step " in err and "Traceback" not in err
+def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(
+    commands: Commands, tmp_path: Path
+) -> None:
+    with endless_run(commands, tmp_path, "--workers", "1") as command:
+        os.killpg(command.pid, signal.SIGTERM)
+        assert command.wait() == 130
+    assert "interrupted: step " in command.said and "Traceback" not in command.said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 

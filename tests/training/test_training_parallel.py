@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from commands import Commands
 from pair_runs import pair_run
 from torch import distributed
 from training_runs import tiny_run
 
 from vidrestore.errors import ConfigError
-from vidrestore.training.config import RunConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.batches import Share
 from vidrestore.training.loop import Run, train
@@ -24,18 +27,13 @@ from vidrestore.training.objective import batch_loss
 from vidrestore.training.parallel import LostError, Together
 from vidrestore.weights import load_model
 
-SCRIPT = """
-import sys
-from pathlib import Path
+FEW_ARE_JUDGED = """
 from vidrestore.training.data import sources
-from vidrestore.training.config import read_config
-from vidrestore.training.loop import train
-from vidrestore.training.data.sources import Reading
-
 sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
-folder = Path(sys.argv[1])
-train(read_config(folder / "tiny.toml"), folder / "two", device="cpu", reading=Reading(folder / "cache"),
-      listen=lambda event: print(type(event).__name__))
+"""
+SCRIPT = f"""{FEW_ARE_JUDGED}
+from vidrestore.cli import main
+main()
 """
 
 
@@ -50,33 +48,50 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (folder / "tiny.log.jsonl").read_text().splitlines()]
 
 
-def config_of(kind: str, folder: Path) -> RunConfig:
-    settings = {"training": {"schedule": "plateau", "patience": 1}}
-    return tiny_run(folder, settings) if kind == "groups" else pair_run(folder, **settings)
+def by_torchrun(commands: Commands, folder: Path, arguments: list[str]) -> str:
+    """Train in two processes as the documents say; returns what they wrote to stderr."""
+    (folder / "two.py").write_text(SCRIPT)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    surroundings = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [*torchrun, str(folder / "two.py"), *arguments],
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def by_hand(commands: Commands, folder: Path, arguments: list[str]) -> str:
+    """Train in two processes with the variables that torchrun sets; returns what they wrote to stderr."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    started = []
+    for rank in "01":
+        surroundings = common | {"RANK": rank, "LOCAL_RANK": rank}
+        before = f"{FEW_ARE_JUDGED}\nos.environ.update({surroundings})"
+        started.append(commands.start(*arguments, before=before))
+    for command in started:
+        assert command.wait() == 0, command.said
+    return "".join(command.read("errors") for command in started)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["groups", "pairs"])
+@pytest.mark.parametrize(("kind", "in_two"), [("groups", by_torchrun), ("pairs", by_hand)])
 def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(
-    tmp_path: Path, repository: Path, kind: str
+    commands: Commands, tmp_path: Path, kind: str, in_two: Callable[[Commands, Path, list[str]], str]
 ) -> None:
-    config = config_of(kind, tmp_path)
-    (tmp_path / "two.py").write_text(SCRIPT)
-    started = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(tmp_path / "two.py"),
-        str(tmp_path),
-    ]
-    surroundings = os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *started], env=surroundings, capture_output=True, text=True, check=False, timeout=300
+    settings = {"training": {"schedule": "plateau", "patience": 1}}
+    config = tiny_run(tmp_path, settings) if kind == "groups" else pair_run(tmp_path, **settings)
+    said = in_two(
+        commands,
+        tmp_path,
+        ["train", "--config", f"{tmp_path}/tiny.toml", "-o", f"{tmp_path}/two", "--device", "cpu"],
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split().count("Began") == 1  # the second process is quiet
+    assert len(re.findall(r"^step 0 of ", said, re.MULTILINE)) == 1  # the second process is quiet
     one = train(config, tmp_path / "one", device="cpu")
     assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
     weights, expected = (

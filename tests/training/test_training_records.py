@@ -21,7 +21,7 @@ from vidrestore.training.data import sources
 from vidrestore.training.loop import train
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_picture
 from vidrestore.training.schedule import learning_rate
-from vidrestore.training.training_events import Began, Stepped, Validated
+from vidrestore.training.training_events import Began, Reached, Stepped, Validated
 
 
 @pytest.fixture(autouse=True)
@@ -161,12 +161,13 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with training_bar(console) as listener:
         listener(Began(3, 10, "cpu", Path("runs/tiny.checkpoint")))
+        listener(Reached("batches"))
         for step in (4, 5):
             listener(Stepped(step, 10, 0.25, 1e-3, 1.0, 2.0))
         listener(Validated(5, 2.0, 0.25, {20.0: 31.5}, best=True))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
-    assert "5/10" in shown and "loss 0.2500" in shown
+    assert "making the first batches" in shown and "5/10" in shown and "loss 0.2500" in shown
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
 
 

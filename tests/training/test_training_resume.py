@@ -10,12 +10,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import Commands
 from pair_runs import pair_run
 from training_runs import tiny_run, write_config
 
@@ -51,10 +51,12 @@ def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
-def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(
+    commands: Commands, tmp_path: Path
+) -> None:
     changes = {
         "training": {
-            "steps": 40,
+            "steps": 24,
             "checkpoint_minutes": 0.0,
             "schedule": "plateau",
             "patience": 1,
@@ -63,31 +65,15 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
     }
     config = tiny_run(tmp_path, changes)
     expected = train(config, tmp_path / "whole", device="cpu")
-    code = (
-        f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}; from "
-        "vidrestore.cli import main; main()"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "train",
-        "--config",
-        write_config(tmp_path, changes),
-        "-o",
-        tmp_path / "killed",
-        "--resume",
-    ]
+    arguments = ["--config", write_config(tmp_path, changes), "-o", tmp_path / "killed", "--resume"]
     # other tests change it, and sums over parts are other sums
-    command += ["--threads", torch.get_num_threads()]
+    arguments += ["--threads", torch.get_num_threads(), "--device", "cpu"]
+    few = f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}"
     log = tmp_path / "killed" / "tiny.log.jsonl"
-    for steps in (9, 22):
-        with subprocess.Popen([*map(str, command), "--device", "cpu"], stderr=subprocess.PIPE) as process:
-            while not log.exists() or len(log.read_text().splitlines()) < steps:
-                assert process.poll() is None, process.stderr
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL
+    for steps in (5, 13):
+        command = commands.start("train", *arguments, before=few)
+        command.until(lambda steps=steps: log.exists() and len(log.read_text().splitlines()) >= steps).kill()
+        assert command.code == -signal.SIGKILL
         assert not (tmp_path / "killed" / "tiny.safetensors").exists()
     begins: list[int] = []
     resumed = train(
@@ -97,7 +83,7 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
         device="cpu",
         listen=lambda event: begins.append(getattr(event, "step", -1)),
     )
-    assert 21 <= begins[0] < 40
+    assert 12 <= begins[0] < 24
     assert equal(resumed, expected)
     names = ("tiny.best.safetensors", "tiny.log.jsonl")
     assert equal(tmp_path / "killed" / names[0], tmp_path / "whole" / names[0])
@@ -105,7 +91,7 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(tmp_p
         [line.split('"seconds"')[0] for line in (tmp_path / run / names[1]).read_text().splitlines()]
         for run in ("whole", "killed")
     ]
-    assert both[0] == both[1] and len(both[0]) == 40
+    assert both[0] == both[1] and len(both[0]) == 24
 
 
 # Checkpoints that are no good, disks that are full

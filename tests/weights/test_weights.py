@@ -5,9 +5,7 @@ import json
 import os
 import pickle
 import struct
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import hub_server
 import pytest
 import torch
+from commands import Commands
 from tiny_family import Tiny, TinyConfig
 
 from vidrestore import weights
@@ -116,28 +115,28 @@ def test_half_precision_files_load_into_single_precision_parameters(tmp_path: Pa
     assert read_card(tmp_path / "half.safetensors").bytes < 0.6 * full.bytes
 
 
-def test_the_same_tensors_give_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+def test_the_same_tensors_give_the_same_bytes_in_any_process(commands: Commands, tmp_path: Path) -> None:
     code = f"""
-import sys, torch; sys.path.insert(0, {HELPERS!r})
+sys.path.insert(0, {HELPERS!r})
 from tiny_family import Tiny, TinyConfig
 from vidrestore.weights import save_model, FAMILIES; FAMILIES["tiny"] = "tiny_family:build"
 torch.manual_seed(4)
 extra = {{"licence": "", "training": {{}}}}
 card = save_model(
-    sys.argv[1], Tiny(TinyConfig(4)), family="tiny", config={{"width": 4}}, task="denoise", extra=extra
+    {str(tmp_path / "there.safetensors")!r},
+    Tiny(TinyConfig(4)),
+    family="tiny",
+    config={{"width": 4}},
+    task="denoise",
+    extra=extra,
 )
 print(card.sha256)
+sys.exit()
 """
     digests = {saved(tmp_path / "here.safetensors", extra={"licence": "", "training": {}}).sha256}
-    for number in range(2):
-        result = subprocess.run(
-            [sys.executable, "-c", code, tmp_path / f"{number}.safetensors"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        digests.add(result.stdout.strip())
-    assert len(digests) == 1
+    command = commands.start(before=code)  # sets and dictionaries of strings have another order there
+    assert command.wait() == 0, command.said
+    assert digests == {command.read("output").strip()}
 
 
 def test_loading_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> None:
@@ -419,37 +418,37 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path)
 # The hub, imitated on this machine
 
 
-def run_with_hub(code: str, folder: Path, endpoint: str, **environment: str) -> str:
-    """The last line that `code` prints, or of its error, in a process whose hub is `endpoint` and whose cache
-    is new for each `folder`.
+@pytest.fixture
+def run_with_hub(commands: Commands) -> Callable[..., str]:
+    """Run code in a process whose hub is `endpoint` and whose cache is new for each `folder`; returns the
+    last line that it prints, or of its error.
     """
-    prelude = f"""
-import sys, time; sys.path.insert(0, {HELPERS!r})
+
+    def run(code: str, folder: Path, endpoint: str, **environment: str) -> str:
+        settings = {
+            "HF_ENDPOINT": endpoint,
+            "HF_HOME": str(folder.parent / "cache"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+        before = f"""
+for name in [*os.environ]:
+    if name.startswith("HF_") or name.lower().endswith("_proxy"):
+        del os.environ[name]
+os.environ.update({settings | environment})
+sys.path.insert(0, {HELPERS!r})
 time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
 from vidrestore.weights import *; FAMILIES["tiny"] = "tiny_family:build"
 folder = Path({str(folder)!r})
+{code}
+sys.exit()
 """
-    settings = {
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(folder.parent / "cache"),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("HF_") and not key.lower().endswith("_proxy")
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", prelude + code],
-        env=clean | settings | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return ((result.stdout if result.returncode == 0 else result.stderr).strip().splitlines() or [""])[-1]
+        command = commands.start(before=before)
+        said = command.read("output" if command.wait() == 0 else "errors")
+        return (said.strip().splitlines() or [""])[-1]
+
+    return run
 
 
 @pytest.fixture
@@ -467,7 +466,9 @@ LOAD = "print(load_model('tiny-denoise', folder=folder).card.name)"
 STATES = "print([verdict.state for verdict in verify(folder=folder)])"
 
 
-def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path) -> None:
+def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(
+    run_with_hub: Callable[..., str], hub_folder: Path
+) -> None:
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
         assert "not on this machine; fetch them with `vidrestore weights pull tiny-denoise`" in run_with_hub(
@@ -486,7 +487,7 @@ def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(hub_folder: Path)
     assert run_with_hub(PULL, hub_folder, endpoint, HF_HUB_OFFLINE="1") == str(pulled)
 
 
-def test_an_address_given_in_full_loads_in_one_go(hub_folder: Path) -> None:
+def test_an_address_given_in_full_loads_in_one_go(run_with_hub: Callable[..., str], hub_folder: Path) -> None:
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         assert (
             run_with_hub(f"print(load_model({ADDRESS!r}).card.family)", hub_folder, server.address) == "tiny"
@@ -494,7 +495,9 @@ def test_an_address_given_in_full_loads_in_one_go(hub_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short"])
-def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(hub_folder: Path, damage: str) -> None:
+def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(
+    run_with_hub: Callable[..., str], hub_folder: Path, damage: str
+) -> None:
     content = (hub_folder / "right.safetensors").read_bytes()
     wrong = content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:-9]
     with hub_server.serving({"tiny.safetensors": wrong}) as server:
@@ -503,7 +506,9 @@ def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(hub_folder: Path
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
-def test_a_damaged_copy_in_the_cache_is_fetched_again(hub_folder: Path) -> None:
+def test_a_damaged_copy_in_the_cache_is_fetched_again(
+    run_with_hub: Callable[..., str], hub_folder: Path
+) -> None:
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
         pulled = Path(run_with_hub(PULL, hub_folder, server.address))
@@ -512,7 +517,9 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(hub_folder: Path) -> None:
         assert Path(run_with_hub(PULL, hub_folder, server.address)).read_bytes() == content
 
 
-def test_a_transfer_that_breaks_off_leaves_nothing(hub_folder: Path) -> None:
+def test_a_transfer_that_breaks_off_leaves_nothing(
+    run_with_hub: Callable[..., str], hub_folder: Path
+) -> None:
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         server.truncate = 40
         assert f"{ADDRESS}: can't be fetched; check the address and the network" in run_with_hub(
@@ -523,7 +530,7 @@ def test_a_transfer_that_breaks_off_leaves_nothing(hub_folder: Path) -> None:
 
 @pytest.mark.parametrize("place", ["/elsewhere", "file:///etc/hostname", "http://127.0.0.1:1/"])
 def test_a_hub_that_sends_elsewhere_gets_nothing_accepted_but_the_file_itself(
-    hub_folder: Path, place: str
+    run_with_hub: Callable[..., str], hub_folder: Path, place: str
 ) -> None:
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
@@ -551,7 +558,9 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(
         assert not found.is_symlink() and stored.exists() == stays
 
 
-def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(hub_folder: Path) -> None:
+def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(
+    run_with_hub: Callable[..., str], hub_folder: Path
+) -> None:
     with hub_server.serving({}) as server:
         assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(
             PULL, hub_folder, server.address

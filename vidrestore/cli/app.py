@@ -28,6 +28,7 @@ from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
+from vidrestore.cli.usage_errors import UsageError, usage_line
 from vidrestore.errors import VidRestoreError
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
@@ -103,7 +104,12 @@ def main(arguments: list[str] | None = None) -> None:
         # file names may hold what the terminal, or any encoding, has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(arguments)
+        code = app(arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except UsageError as error:
+        if line := usage_line(error):
+            say(f"vidrestore: {line}", sys.stderr)
+        sys.exit(2)
     except VidRestoreError as error:
         say(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)

@@ -99,7 +99,7 @@ def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Of the film that is made up; "auto" for weights that see by themselves how noisy a frame is."""
+    """Return the sigma of the video that is made up; "auto" for weights that estimate noise themselves."""
     from vidrestore.jobs.bench import NOISE
     from vidrestore.restorers.mb_taylorformer_restorer import FAMILY
     from vidrestore.weights import family_of

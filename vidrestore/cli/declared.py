@@ -84,8 +84,8 @@ def _declared(
 
 
 def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspect.Parameter]:
-    """What Typer makes options of. Their own default is None, "not given": the field's default stands in its
-    class alone.
+    """Return the parameters that Typer makes options of. Their own default is None, "not given": the field's
+    default stands in its class alone.
     """
     if found.switches:
         for flag, help in found.switches.items():
@@ -111,7 +111,7 @@ def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
 
 
 def _default_words(field: Field[Any], found: Declared) -> str | bool:
-    """How the help shows a default; False where there is nothing to show."""
+    """Return a default as the help shows it; False if there is nothing to show."""
     value = field.default
     shown = isinstance(value, (int, float, str)) and not isinstance(value, bool)
     return found.shown or (f"{value:g}" if isinstance(value, float) else str(value) if shown else False)

@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    films: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILM]...", help="For --suite quick or --reference.")
+    videos: Annotated[
+        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="For --suite quick or --reference.")
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
             "--suite",
-            help="bundled: all that ships, on held-out clips; quick: any film; or a paper's table, as "
+            help="bundled: all that ships, on held-out clips; quick: any video; or a paper's table, as "
             "vsr-table3.",
         ),
     ] = None,
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", metavar="FILE", help="Clean video to compare FILM with: PSNR, SSIM, VMAF if there."
+            "--reference",
+            metavar="FILE",
+            help="Clean video to compare with: PSNR, SSIM, VMAF if there.",
         ),
     ] = None,
     config: Annotated[
@@ -61,7 +63,7 @@ def evaluate(
     ] = "",
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, show_default="10", help="How much of each film --suite quick looks at."),
+        typer.Option(min=0.1, show_default="10", help="How much of each video --suite quick looks at."),
     ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
@@ -105,7 +107,7 @@ def evaluate(
                 data=data,
                 weights=weights or (),
                 **chosen,
-                films=films or (),
+                videos=videos or (),
                 reference=reference,
                 seconds=seconds,
                 device=device,
@@ -130,7 +132,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Told:
-    """What is being done, on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
+    """Progress on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
     now and then within it.
     """
 
@@ -153,7 +155,7 @@ class Told:
 
 
 def _check_place(path: Path, kind: str) -> None:
-    """An hour of measuring is not to be lost for a folder that isn't there, nor a film for `--json a.mp4
+    """An hour of measuring is not to be lost for a folder that isn't there, nor a video for `--json a.mp4
     b.mp4`.
     """
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -169,8 +171,8 @@ def _check_place(path: Path, kind: str) -> None:
 
 
 def _written(path: Path, text: str) -> str | None:
-    """What kept a file from being written; None where nothing did. Names of films that are no text stand as
-    the terminal shows them.
+    """Write a file; return the reason if that fails, else None. Names of videos that are not text are written
+    as the terminal shows them.
     """
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")

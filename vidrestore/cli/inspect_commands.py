@@ -1,4 +1,4 @@
-"""`vidrestore inspect`: what is in a film."""
+"""`vidrestore inspect`: what is in a video."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ def inspect(
 
 def lines(found: Inspection) -> Iterator[str]:
     """The text that a person reads."""
+    from vidrestore.media.sequences import PICTURES
+
     info, video = found.info, found.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
-    yield f"{info.path}: {info.container.split(',')[0]}{size}"
+    yield f"{info.path}: {'pictures' if info.container == PICTURES else info.container.split(',')[0]}{size}"
     for stream in info.streams:
         yield f"  stream {stream.index}  {_stream(stream)}" + (
             f"  {_picture(video)}" if stream.index == video.index else ""

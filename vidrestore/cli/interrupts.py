@@ -1,4 +1,9 @@
-"""How a running command is stopped: Ctrl-C and SIGTERM once to stop cleanly, twice to stop at once."""
+"""Stop a running command: Ctrl-C and SIGTERM once to stop cleanly, twice to stop at once.
+
+The first raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out puts away
+its own: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder
+(`jobs.run.warn_if_stopped` reports how much it holds), the checkpoint of a training run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ def stops_cleanly() -> Iterator[None]:
     """While the block runs, the first SIGINT or SIGTERM raises KeyboardInterrupt, so that all is put away;
     the second ends the process.
 
-    A signal that was ignored stays so (`nohup`). Only the main thread hears signals; in another one the block
+    A signal that was ignored stays so (`nohup`). Only the main thread gets signals; in another one the block
     just runs.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -99,7 +99,9 @@ def describe(event: Event) -> str | None:
     """One line about an event that is worth a line of its own; None for the others."""
     match event:
         case Started():
-            model = f" with {event.model}" if event.model else ""
+            if not event.model:  # nothing to do: it was finished before
+                return None
+            model = f" with {event.model}"
             device = f" on {event.device}" if event.device else ""
             return f"{_number(event)}{event.source}: {event.task or 'restore'}{model}{device}"
         case Planned():

@@ -34,7 +34,11 @@ class RunOptions:
     """What a command runs on and how it runs: options that are no `RestoreOptions`."""
 
     sources: list[str] | None = option(
-        None, "Videos, folders, patterns, or - for stdin.", INPUT, metavar="IN...", argument=True
+        None,
+        "Videos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
+        INPUT,
+        metavar="IN...",
+        argument=True,
     )
     recursive: bool = option(False, "Folders with all below them; -o DIR gets the same folders.", INPUT)
     from_list: str | None = option(
@@ -42,7 +46,7 @@ class RunOptions:
     )
     output: str | None = option(
         None,
-        "File, folder, or - for a y4m pipe.",
+        "File, folder, %04d.png for pictures, or - for a y4m pipe.",
         OUTPUT,
         flags=("--output", "-o"),
         metavar="OUT",
@@ -122,6 +126,8 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
                 "name it alone",
             )
         )
+    for path, note in batch.notes.items():
+        on_event(Warned(path, note))
     began, done = time.monotonic(), 0
     with closing(batch):
 

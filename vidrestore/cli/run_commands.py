@@ -29,6 +29,8 @@ COMMON = {
     "start",
     "duration",
     "deinterlace",
+    "double_rate",
+    "fps",
     "strict",
     "drop",
     "overwrite",

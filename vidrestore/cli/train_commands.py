@@ -131,5 +131,5 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
         show(f"{done.seconds:7.2f} s  {done.what}")
     show(
         f"at most {memory_used()}; nothing was kept"
-        + (f" but decoded films in {reading.cache}" if reading.cache else "")
+        + (f" but decoded videos in {reading.cache}" if reading.cache else "")
     )

@@ -15,6 +15,7 @@ from vidrestore.training.training_events import (
     Interrupted,
     Listener,
     Noticed,
+    Reached,
     Stepped,
     Validated,
 )
@@ -22,12 +23,20 @@ from vidrestore.training.training_events import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+STAGES = {
+    "read": "reading data",
+    "batches": "making the first batches",
+    "train": "training",
+    "judge": "judging",
+    "save": "saving",
+}
+
 
 @contextmanager
 def listening() -> Iterator[Listener]:
     """A listener that shows events on stderr."""
     if not sys.stderr.isatty():
-        yield print_line
+        yield lines()
         return
     from rich.console import Console
 
@@ -35,21 +44,31 @@ def listening() -> Iterator[Listener]:
         yield listener
 
 
-def print_line(event: Event) -> None:
-    if line := describe(event):
-        say(line, sys.stderr)
+def lines() -> Listener:
+    """A listener that prints a line for each event that is worth one, and for each stage the first time."""
+    known: set[str] = set()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Reached):
+            if event.stage not in known:
+                say(STAGES[event.stage], sys.stderr)
+            known.add(event.stage)
+        elif line := describe(event):
+            say(line, sys.stderr)
+
+    return tell
 
 
 @contextmanager
 def training_bar(console: Console) -> Iterator[Listener]:
-    """A listener that draws a bar over the steps, with the loss, the rate and the time left; validations are
-    lines above it.
+    """A listener that draws a bar over the steps, with the stage, the loss, the rate and the time left;
+    validations are lines above it.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("step"),
+        TextColumn("{task.fields[stage]}", markup=False),
         MofNCompleteColumn(),
         BarColumn(),
         TextColumn("{task.fields[text]}", markup=False),
@@ -63,13 +82,15 @@ def training_bar(console: Console) -> Iterator[Listener]:
         redirect_stderr=False,
         refresh_per_second=4,
     )
-    bar = bars.add_task("", total=None, text="", start=False)
+    bar = bars.add_task("", total=None, text="", stage="", start=False)
 
     def tell(event: Event) -> None:
         if isinstance(event, Began):
             bars.update(bar, completed=event.step, total=event.steps)
             bars.start_task(bar)
             bars.start()
+        if isinstance(event, Reached):
+            bars.update(bar, stage=STAGES[event.stage])
         if isinstance(event, Stepped):
             bars.update(
                 bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
@@ -104,7 +125,7 @@ def describe(event: Event) -> str | None:
             )
         case Noticed():
             return as_options(event.message)
-        case Stepped():
+        case Stepped() | Reached():
             return None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from vidrestore.datasets.catalogue import DATASETS
+from vidrestore.datasets import image_sets, video_sets
 from vidrestore.datasets.layouts import Dataset, Kind, Split
 from vidrestore.datasets.pairing import paired_files
 from vidrestore.datasets.records import PairedImages, Sequences
@@ -12,6 +13,7 @@ from vidrestore.datasets.sequencing import found_clips
 from vidrestore.datasets.templates import listing, spelled
 from vidrestore.errors import DatasetError
 
+DATASETS: Mapping[str, Dataset] = image_sets.DATASETS | video_sets.DATASETS
 SHOWN = 8  # names in messages
 
 

@@ -1,4 +1,4 @@
-"""How a dataset lies in folders, as data.
+"""The layout of a dataset in folders, as data.
 
 A template is a path below the folder that the user gives, without the suffix of its files:
 `hazy/{scene}_{haze}` means all pictures in `hazy` whose name has an underscore. `{name}` stands for one or

@@ -39,7 +39,7 @@ def filled(template: str, fields: Mapping[str, str]) -> str:
 
 
 def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterator[tuple[str, Fields]]:
-    """What fits below `root`, in order: paths relative to it, and what the names of the template stand for.
+    """Yield the matches below `root`, in order: relative paths, and the values of the template's names.
 
     Files with one of `suffixes`, which the template leaves out; folders where there are none.
     """

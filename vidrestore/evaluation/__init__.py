@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
-from vidrestore.evaluation.pair import compare_films
+from vidrestore.evaluation.pair import compare_videos
 from vidrestore.evaluation.papers.published import table_names
 from vidrestore.evaluation.quick import SECONDS, evaluate_films
 from vidrestore.evaluation.results import ClipFigures, Result, Row
@@ -36,7 +36,7 @@ def evaluate(
     systems: Sequence[str] = (),
     sets: Sequence[str] = (),
     metrics: Sequence[str] = (),
-    films: Sequence[str | Path] = (),
+    videos: Sequence[str | Path] = (),
     reference: str | Path | None = None,
     seconds: float | None = None,
     device: str = "auto",
@@ -48,7 +48,7 @@ def evaluate(
 
     `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of
     the papers' tables, `metrics` (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM.
-    `films` are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given)
+    `videos` are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given)
     with `threads` of the CPU (0: all); with `reference` they are compared with that video. `tell` hears what
     is being done. Raises OptionError for an unknown suite, system, set or metric and for what the suite has
     no use for, ConfigError or DatasetError where data is missing, CheckpointError for weights that aren't
@@ -59,7 +59,7 @@ def evaluate(
             raise OptionError(
                 "`reference` compares the named videos with it; leave out suites, weights and data"
             )
-        return compare_films([Path(film) for film in films], Path(reference), tell)
+        return compare_videos([Path(video) for video in videos], Path(reference), tell)
     where = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
@@ -74,7 +74,7 @@ def evaluate(
         raise OptionError(
             f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
         )
-    if films and suite != "quick":
+    if videos and suite != "quick":
         raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
     if seconds is not None and suite != "quick":
         raise OptionError("`seconds` is for `suite=quick`; the others look at all of their data")
@@ -87,7 +87,7 @@ def evaluate(
         return evaluate_recipe(Path(config), weights, folder, where, tell)
     if suite == "quick":
         return evaluate_films(
-            [Path(film) for film in films],
+            [Path(video) for video in videos],
             weights,
             SECONDS if seconds is None else seconds,
             where,

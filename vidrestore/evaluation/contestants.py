@@ -13,6 +13,7 @@ from vidrestore.errors import OptionError
 from vidrestore.evaluation.papers.published import Table
 from vidrestore.models import mb_taylorformer, vsr_transformer_family
 from vidrestore.models.dust_sigma import SigmaDust
+from vidrestore.options import Quality
 from vidrestore.weights import Model, load_model, locate, read_manifest
 
 GIVEN = "given"  # the system that gives back what it is given
@@ -23,6 +24,10 @@ NAMES = {  # of systems that a table does not name
     BICUBIC: "Bicubic",
     "dust": "DUST",
     "mh-dust": "MH-DUST",
+    "dust-fast": "DUST --fast",
+    "dust-best": "DUST --best",
+    "mh-dust-fast": "MH-DUST --fast",
+    "mh-dust-best": "MH-DUST --best",
     "mb-taylorformer-t": "MB-TaylorFormer-T V2",
     "vsr-transformer-t": "VSR-Transformer-T",
     "vsr-transformer-s": "VSR-Transformer-S",
@@ -34,7 +39,8 @@ class Contestant:
     """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are
     for, empty for all.
 
-    `label` is what the weights are called where others on the same test set have their name, too.
+    `label` is what the weights are called where others on the same test set have their name, too. `quality`
+    is that of `RestoreOptions`.
     """
 
     system: str
@@ -43,6 +49,7 @@ class Contestant:
     device: str = "cpu"
     only: str = ""
     label: str = ""
+    quality: Quality = "default"
 
     @property
     def weights(self) -> str:
@@ -86,6 +93,18 @@ def contestants(
             )
         taking.append(Contestant(system_of(model), model, name, device, only))
     return told_apart(taking)
+
+
+def in_all_qualities(contestant: Contestant) -> tuple[Contestant, ...]:
+    """DUST at its three speeds, as systems of their own; others as they are."""
+    if contestant.model is None or contestant.model.card.family != "dust":
+        return (contestant,)
+    system = contestant.system
+    return (
+        contestant,
+        replace(contestant, system=f"{system}-fast", quality="fast"),
+        replace(contestant, system=f"{system}-best", quality="best"),
+    )
 
 
 def told_apart(taking: Sequence[Contestant]) -> list[Contestant]:
@@ -184,10 +203,10 @@ def chosen(taking: Iterable[Contestant], table: Table, systems: Sequence[str]) -
 
 def remarks(taking: Iterable[Contestant]) -> list[str]:
     """What a reader must know of the weights."""
+    relatives = [each.weights for each in taking if each.model and isinstance(each.network, SigmaDust)]
     return [
-        f"{contestant.weights}: not the printed network, but its relative for every sigma"
-        for contestant in taking
-        if contestant.model and isinstance(contestant.network, SigmaDust)
+        f"{weights}: not the printed network, but its relative for every sigma"
+        for weights in dict.fromkeys(relatives)
     ]
 
 

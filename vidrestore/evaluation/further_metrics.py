@@ -77,5 +77,5 @@ def check_metrics(names: Sequence[str]) -> None:
 
 
 def lines_of(names: Sequence[str]) -> tuple[str, ...]:
-    """How they are measured, for a reader."""
+    """Describe for a reader how they are measured."""
     return tuple(f"{name}: {LINES[name]}" for name in names)

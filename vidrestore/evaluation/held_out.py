@@ -53,7 +53,7 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     where that is given.
 
     They are held against the card's where the recipe is the one that the weights were trained by and the
-    clips are its own. Raises ConfigError where the clips are not there, CheckpointError where the recipe is
+    clips are its own. Raises ConfigError if the clips are not there, CheckpointError if the recipe is
     of another family or task than the weights.
     """
     _check_fits(config, model.card)

@@ -10,21 +10,23 @@ from vidrestore.evaluation.figures import rows_last
 from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, FurtherMetrics, lines_of
 from vidrestore.evaluation.quick import titles
 from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
-from vidrestore.evaluation.sequence_frames import film_frames, grey
+from vidrestore.evaluation.sequence_frames import grey, video_frames
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
 from vidrestore.metrics import SSIM_WINDOW, psnr, ssim
 
 
-def compare_films(films: Sequence[Path], reference: Path, tell: Callable[[str], None]) -> Result:
-    """Measure each of `films` against `reference`, which has the same frames without the damage.
+def compare_videos(videos: Sequence[Path], reference: Path, tell: Callable[[str], None]) -> Result:
+    """Measure each of `videos` against `reference`, which has the same frames without the damage.
 
     Raises MediaError if frames differ in size or number, too.
     """
-    if not films:
+    if not videos:
         raise OptionError(
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
-    clips = [_clip(film, title, reference, tell) for film, title in zip(films, titles(films), strict=True)]
+    clips = [
+        _clip(video, title, reference, tell) for video, title in zip(videos, titles(videos), strict=True)
+    ]
     rows = [Row("", clip.clip, rounded(clip.means), count=len(clip.frames["psnr"])) for clip in clips]
     measured = tuple(dict.fromkeys(name for clip in clips for name in clip.frames))
     protocol = (
@@ -38,10 +40,10 @@ def compare_films(films: Sequence[Path], reference: Path, tell: Callable[[str], 
     )
 
 
-def _clip(film: Path, title: str, reference: Path, tell: Callable[[str], None]) -> ClipFigures:
+def _clip(video: Path, title: str, reference: Path, tell: Callable[[str], None]) -> ClipFigures:
     found: dict[str, list[float]] = {"psnr": [], "ssim": []}
     shown: Shown | None = None
-    one, other = film_frames(str(film)), film_frames(str(reference))
+    one, other = video_frames(str(video)), video_frames(str(reference))
     first, clean = next(one, None), next(other, None)
     if first is None or clean is None:
         raise MediaError(f"{title if first is None else reference.name}: holds no frame to compare")

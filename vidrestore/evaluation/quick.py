@@ -62,14 +62,14 @@ class Side:
 
 
 def evaluate_films(
-    films: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0
+    videos: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0
 ) -> Result:
     """Restore the first `seconds` of each video with each of the weights, `dust-denoise` unless some are
     named, and measure both.
 
     Raises OptionError without a video, and for weights that change its size; MediaError, CheckpointError.
     """
-    if not films:
+    if not videos:
         raise OptionError("quick: name at least one video: `vidrestore eval --suite quick video.mp4`")
     if not 0 < seconds < math.inf:
         raise OptionError(f"`seconds` must be a number above 0, got {seconds}")
@@ -77,16 +77,16 @@ def evaluate_films(
     clips: list[ClipFigures] = []
     damaged: dict[str, str] = {}
     taking = told_apart([_contestant(name, device) for name in dict.fromkeys(weights or (MODEL,))])
-    for film, title in zip(films, titles(films), strict=True):
+    for video, title in zip(videos, titles(videos), strict=True):
         for contestant in taking:
             tell(f"{title}: {contestant.source}")
-            row, pair, damage = _film(film, title, contestant, seconds, threads)
+            row, pair, damage = _video(video, title, contestant, seconds, threads)
             rows.append(row)
             clips += pair
             if damage:
                 damaged[title] = damage
     protocol = (
-        f"the first {seconds:g} s of each film, restored without loss; luma, on the 0-255 scale",
+        f"the first {seconds:g} s of each video, restored without loss; luma, on the 0-255 scale",
         "noise: estimated without reference; flicker: change from frame to frame of the means of patches "
         "that follow the motion",
     )
@@ -94,7 +94,7 @@ def evaluate_films(
     names = {clip.system: NAMES.get(clip.system, clip.system) for clip in clips}
     return Result(
         "quick",
-        "Films without reference",
+        "Videos without reference",
         "before",
         tuple(rows),
         protocol,
@@ -104,23 +104,23 @@ def evaluate_films(
     )
 
 
-def titles(films: Sequence[Path]) -> list[str]:
+def titles(videos: Sequence[Path]) -> list[str]:
     """Return titles of videos: their names, or their paths if names repeat."""
-    names = [film.name for film in films]
-    return [name if names.count(name) == 1 else str(film) for film, name in zip(films, names, strict=True)]
+    names = [video.name for video in videos]
+    return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
 
 
 def _contestant(name: str, device: str) -> Contestant:
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
         raise OptionError(
-            f"{name}: weights for {model.card.task!r}; quick compares films of one size, before and after"
+            f"{name}: weights for {model.card.task!r}; quick compares videos of one size, before and after"
         )
     return Contestant(model.card.task, model, name, device)
 
 
-def _film(
-    film: Path, title: str, contestant: Contestant, seconds: float, threads: int
+def _video(
+    video: Path, title: str, contestant: Contestant, seconds: float, threads: int
 ) -> tuple[Row, list[ClipFigures], str | None]:
     """Figures of one video, before and after, and what is wrong with it."""
     task = contestant.system
@@ -134,10 +134,10 @@ def _film(
             encoder=EncoderOptions(lossless=True),
             drop=frozenset(DROPPABLE),
         )
-        summary = vidrestore.restore(film, restored, task=task, options=options)
-        before, after = sides(film, restored, summary.frames, {scene.first for scene in summary.scenes})
+        summary = vidrestore.restore(video, restored, task=task, options=options)
+        before, after = sides(video, restored, summary.frames, {scene.first for scene in summary.scenes})
     pair = [
-        ClipFigures(system, "films", "", title, {"flicker": tuple(side.flicker)}, weights)
+        ClipFigures(system, "videos", "", title, {"flicker": tuple(side.flicker)}, weights)
         for system, side, weights in ((GIVEN, before, ""), (task, after, contestant.weights))
     ]
     row = Row(

@@ -100,10 +100,16 @@ def chosen_places(summary: Summary) -> list[int]:
     return sorted(places)[:: max(1, len(places) // SCENES)][:SCENES]
 
 
+def _source(source: str, options: RestoreOptions) -> VideoReader:
+    return VideoReader(
+        source, deinterlace=options.deinterlace, double_rate=options.double_rate, fps=options.fps
+    )
+
+
 def _looks(summary: Summary, places: Sequence[int], options: RestoreOptions) -> Iterator[Look]:
     """Yield each place with its pictures and flicker; both videos are read in step."""
     with ExitStack() as open_:
-        first = open_.enter_context(VideoReader(summary.source, deinterlace=options.deinterlace))
+        first = open_.enter_context(_source(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
         one = open_.enter_context(closing(first.frames(span.start, span.stop)))
@@ -158,7 +164,7 @@ def _bitrate(path: str) -> float | None:
     """Return kbit/s of the file with all its streams; None if its length is unknown."""
     with VideoReader(path) as reader:
         length = reader.info.duration
-    return 8e-3 * os.path.getsize(path) / float(length) if length else None
+    return 8e-3 * os.path.getsize(path) / float(length) if length and os.path.isfile(path) else None
 
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:

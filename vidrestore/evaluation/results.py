@@ -114,7 +114,7 @@ class Result:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """One line per row; columns psnr, psnr_published, ... per metric, empty where there is no value."""
+        """One line per row; columns psnr, psnr_published, ... per metric, empty if there is no value."""
         names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")

@@ -20,7 +20,7 @@ GREY = (0.299, 0.587, 0.114)  # of R, G, B: BT.601, as OpenCV and MATLAB make pi
 
 def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
     """Yield the first `most` clean frames in order, each (3, H, W) uint8 R, G, B. Raises MediaError."""
-    frames = film_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
+    frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
     return islice(frames, most)
 
 
@@ -30,7 +30,7 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
         yield torch.from_numpy(read_rgb(path))
 
 
-def film_frames(path: str) -> Iterator[Tensor]:
+def video_frames(path: str) -> Iterator[Tensor]:
     """Frames of a video by its own matrix and range, (3, H, W) uint8. Raises MediaError as soon as it shows
     that the video is damaged.
     """
@@ -48,7 +48,7 @@ def film_frames(path: str) -> Iterator[Tensor]:
 def _check_whole(path: str, reader: VideoReader) -> None:
     if reader.damage.found:
         raise MediaError(
-            f"{path}: {reader.damage.summary()}; figures would be of another film, so fetch it again"
+            f"{path}: {reader.damage.summary()}; figures would be of another video, so fetch it again"
         )
 
 
@@ -84,7 +84,7 @@ def area_matrix(length: int, count: int) -> Tensor:
 
 
 def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
-    """Frames as one tensor (T, ...). Raises DatasetError where there are none, or of different sizes."""
+    """Frames as one tensor (T, ...). Raises DatasetError if there are none, or of different sizes."""
     taken = list(frames)
     if not taken:
         raise DatasetError(f"{where}: no frame can be decoded; unpack the release again")

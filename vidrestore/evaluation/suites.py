@@ -13,7 +13,16 @@ from typing import Any
 
 from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation.contestants import BICUBIC, GIVEN, NAMES, Contestant, chosen, contestants, remarks
+from vidrestore.evaluation.contestants import (
+    BICUBIC,
+    GIVEN,
+    NAMES,
+    Contestant,
+    chosen,
+    contestants,
+    in_all_qualities,
+    remarks,
+)
 from vidrestore.evaluation.further_metrics import VMAF, check_metrics, lines_of
 from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
 from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, read_table
@@ -40,7 +49,7 @@ class Protocol:
     clips' means. `pictures`: there is no motion.
 
     `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a
-    column, which is for networks of the kind that `asks` names.
+    column, which is for networks of the kind that `asks` names; `variants` of each are measured.
     """
 
     judge: Callable[..., Iterator[ClipFigures]]
@@ -52,6 +61,7 @@ class Protocol:
     pictures: bool = False
     fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
     asks: str = ""
+    variants: Callable[[Contestant], tuple[Contestant, ...]] = lambda contestant: (contestant,)
 
 
 def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -108,6 +118,7 @@ PROTOCOLS = {
         lambda table, sets: awgn.PROTOCOL,
         fits=awgn.fits,
         asks="one network for every sigma",
+        variants=in_all_qualities,
     ),
 }
 
@@ -139,6 +150,7 @@ def evaluate_table(
     taking = contestants(
         table, protocol.free(table), protocol.families, protocol.task(table), weights, device
     )
+    taking = [variant for contestant in taking for variant in protocol.variants(contestant)]
     taking = chosen(taking, table, systems)
     if weights:
         _check_all_fit(taking, table, protocol, [part for part in parts if part.dataset])
@@ -175,7 +187,7 @@ def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> 
     """Raise OptionError for a metric of videos on `pictures`."""
     if VMAF in metrics and pictures:
         raise OptionError(
-            f"{VMAF} is for films, but {table.name} judges single pictures; leave it out of `metrics`"
+            f"{VMAF} is for videos, but {table.name} judges single pictures; leave it out of `metrics`"
         )
 
 

@@ -230,8 +230,8 @@ def _now(beside: Path) -> float:
 
 
 def is_own(status: os.stat_result, folder: Path) -> bool:
-    """Does what is in a folder belong to the user of this process, or to the one that owns all that is made
-    there, as on some file systems?
+    """Return True if a file in a folder belongs to the user of this process, or to the user that owns all
+    that is made there, as on some file systems.
     """
     if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return True

@@ -1,4 +1,6 @@
-"""Ctrl-C at a good moment."""
+"""Ctrl-C at a good moment: a step that must not be cut in two holds signals back. `cli.interrupts` decides
+what a signal does.
+"""
 
 from __future__ import annotations
 

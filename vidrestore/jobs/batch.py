@@ -13,23 +13,31 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.naming import are_many, expand_sources, made_of_others, output_for, suffix_of
+from vidrestore.jobs.naming import (
+    are_many,
+    beside_videos,
+    expand_sources,
+    made_of_others,
+    output_for,
+    suffix_of,
+)
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request, RestorerLoader
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.sequences import is_pattern
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Restorer, load_restorer
 
 
 class Batch:
-    """The videos meant by `sources` (files, folders, patterns), each with its output; `output` is a folder if
-    there are several.
+    """The videos that `sources` (files, folders, patterns) name, each with its output; `output` is a folder
+    if there are several.
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
-    videos that were made from other ones of the batch. Folders for the outputs are made; those that are
-    still empty are removed by `close`.
+    videos that were made from other ones of the batch, `notes` sentences about what else was found.
+    Folders for the outputs are made; those that are still empty are removed by `close`.
 
     The model is loaded when the first video needs it and kept for the others. Raises OptionError or
     MediaError if the inputs make no sense as a whole.
@@ -50,6 +58,7 @@ class Batch:
         found = expand_sources(sources, recursive=recursive)
         self.sources = list(found)
         self.left_out = made_of_others(sources) if are_many(sources) else {}
+        self.notes = beside_videos(sources)
         if output is not None and output != PIPE and any(found.values()):
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
@@ -67,7 +76,9 @@ class Batch:
                     "with its own `output`"
                 )
         folders = (
-            {Path(target).parent for target in self.outputs.values()} if output not in (None, PIPE) else ()
+            {Path(target).parent for target in self.outputs.values()}
+            if output not in (None, PIPE) or any(map(is_pattern, self.outputs.values()))
+            else ()
         )
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
 
@@ -79,7 +90,7 @@ class Batch:
         return Request(source, self.outputs[source], self.task, self.options)
 
     def loader(self, source: str, on_event: Listener) -> RestorerLoader:
-        """Return a function that returns the restorer, and says so if it must be loaded first."""
+        """Return a function that returns the restorer, with an event if it must be loaded first."""
 
         def load() -> Restorer:
             if "restorer" not in self.__dict__:
@@ -93,7 +104,7 @@ class Batch:
         return restore_request(self.request(source), self.loader(source, on_event), on_event)
 
     def close(self) -> None:
-        """Nothing more is to be restored: folders that were made for outputs go again if they are empty."""
+        """Remove the folders that were made for outputs and are still empty."""
         for folder in reversed(self._made):
             with suppress(OSError):  # something is in it
                 folder.rmdir()
@@ -108,7 +119,7 @@ class Batch:
 
 
 def _make_folder(folder: Path) -> list[Path]:
-    """What was made: of the folders above it those that were missing, from the top, and itself."""
+    """Make a folder and those above it that are missing; return all that were made, from the top."""
     missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,5 +131,5 @@ def _make_folder(folder: Path) -> list[Path]:
 
 
 def _below(output: str | None, folder: str) -> str | None:
-    """The folder below the output's that mirrors where a source was found."""
+    """Return the folder below the output's that mirrors the folder of a source."""
     return os.path.join(output, folder, "") if output is not None and folder else output

@@ -39,7 +39,7 @@ T = TypeVar("T")
 NOISE = 20.0  # sigma of the video that is made up, 0-255 scale
 PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
 PEAK_TRIES = 8
-NETWORK_CALLS = 20  # of the network alone in one try, some tenths of a second
+NETWORK_CALLS = 20  # in one try of the network alone: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Benchmark:
     peaks: dict[str, float]
     stages: tuple[Stage, ...]
     whole: Stage
-    network: Rate | None  # None if the restorer doesn't say
+    network: Rate | None  # None if the restorer has no sample
     memory: int | None
     loading: float  # seconds until the model is there
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures as JSON knows them."""
+        """Return all metrics as JSON values."""
         return asdict(self) | {
             "fps": self.fps,
             "bound": self.bound,
@@ -122,21 +122,21 @@ def bench(
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     threads = options.threads or available_cores()
     with tempfile.TemporaryDirectory() as folder:
-        film, output = source or str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mkv")
+        video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
         if source is None:
-            write_film(film, *size, frames)
+            write_video(video, *size, frames)
         began = time.perf_counter()
         restorer = load_restorer(task, options)
         loading = time.perf_counter() - began
-        request = Request(film, output, task, options)
+        request = Request(video, output, task, options)
         whole = _whole(request, restorer)
         memory = peak_memory()
         with open_job(request, lambda: restorer) as job:
             stages = stages_of(job, frames)
-    on_cpu = torch_device(options.device).type == "cpu"  # as the peaks
+    on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
-        film if source else "made up",
+        video if source else "made up",
         restorer.facts.name,
         threads,
         peaks(threads),
@@ -260,7 +260,7 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def write_film(path: str, width: int, height: int, frames: int) -> None:
+def write_video(path: str, width: int, height: int, frames: int) -> None:
     """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(

@@ -49,7 +49,7 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
                     raise MediaError(
                         f"{text}; free some, or choose another place with `output` or `work_dir`"
                     )
-                return f"{text}; if it gets full, free some and run the same command again, which goes on"
+                return f"{text}; if it fills up, free some and run the same command again, which resumes"
     return None
 
 

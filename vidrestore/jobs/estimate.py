@@ -14,6 +14,7 @@ from vidrestore.jobs.finished import nothing_to_do
 from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
 from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.sequences import is_pattern
 from vidrestore.media.writer import VideoWriter
 from vidrestore.pipeline.plan import Plan
 
@@ -23,7 +24,7 @@ class Estimate:
     """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
     restoring the first clips.
 
-    `damage` says what is wrong with the source.
+    `damage` describes damage of the source.
     """
 
     plan: Plan
@@ -63,7 +64,8 @@ def _trial(job: Job) -> tuple[float, int]:
     timeline = job.plan.timeline
     clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"trial{Path(job.plan.output).suffix}"
+        output = Path(job.plan.output)
+        path = Path(folder) / (output.name if is_pattern(output.name) else f"trial{output.suffix}")
         silent = replace(job.info, path=PIPE)
         writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.scale)
         began = time.monotonic()
@@ -71,4 +73,5 @@ def _trial(job: Job) -> tuple[float, int]:
             for frame in frames:
                 writer.write(frame)
         share = len(timeline.pts) / writer.frames
-        return (time.monotonic() - began) * share, round(path.stat().st_size * share)
+        size = sum(written.stat().st_size for written in Path(folder).iterdir())
+        return (time.monotonic() - began) * share, round(size * share)

@@ -21,6 +21,8 @@ from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.sequence_output import known_by
+from vidrestore.media.sequences import find_pictures
 from vidrestore.pipeline.plan import SourceIdentity
 
 ATTRIBUTE = "user.vidrestore"
@@ -43,7 +45,8 @@ def nothing_to_do(request: Request, on_event: Listener) -> Summary | None:
 
 def left_alone(request: Request) -> Summary | None:
     """Return the summary of an output that exists and is to be skipped; None if there is work."""
-    there = request.options.skip_existing and request.output != PIPE and os.path.exists(request.output)
+    skips = request.options.skip_existing and request.output != PIPE
+    there = skips and known_by(request.output).exists()
     return Summary(request.source, request.output, 0, 0.0, skipped=True) if there else None
 
 
@@ -66,7 +69,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     if measured and not any(level for scene in measured for level in scene.sigma):
         on_event(
             Warned(
-                summary.source, "no noise was found, so nothing was removed; `sigma` says how strong it is"
+                summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
             )
         )
     scenes = [
@@ -105,7 +108,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
     """Return the summary of a run that was killed after it had named its output and before it had cleared up;
     clear up.
     """
-    if not (folder.path.is_dir() and folder.output.exists()):
+    if not (folder.path.is_dir() and known_by(folder.output).exists()):
         return None
     with folder.locked():  # which removes a folder with nothing but the lock
         if named := named_output(folder):
@@ -121,7 +124,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
 def named_output(folder: WorkFolder) -> dict[str, Any] | None:
     """Return the marker that a job left in its folder, if its output has its name now."""
     with suppress(OSError, KeyError):
-        named, found = folder.read("named"), folder.output.stat()
+        named, found = folder.read("named"), known_by(folder.output).stat()
         if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
             return named
     return None
@@ -134,9 +137,10 @@ def done_before(request: Request) -> Summary | None:
     Raises OutputExistsError if it has the marker of another request.
     """
     source, output = request.source, request.output
-    if request.options.overwrite or not os.path.isfile(source) or same_file(Path(output), Path(source)):
+    stored = os.path.isfile(source) or (source != PIPE and find_pictures(source))
+    if request.options.overwrite or not stored or same_file(Path(output), Path(source)):
         return None
-    if (marker := _marker(output)) is None:
+    if (marker := _marker(str(known_by(output)))) is None:
         return None
     if marker["request"] != request.name:
         reason = "was made with other options"

@@ -24,15 +24,15 @@ from vidrestore.files.regular import open_descriptor
 from vidrestore.frames import Frame, PixelFormat
 
 SLOW = 30.0  # seconds; segments that take less have no journal
-HELD_SECONDS = 5.0  # of work on a segment before its pace is known
-HELD_BYTES = 16 << 20  # of frames held until then
+HELD_SECONDS = 5.0  # time on a segment before its pace is known
+HELD_BYTES = 16 << 20  # frames held until then
 SYNC_SECONDS = 10.0
 _RECORD = struct.Struct(">qII")  # pts, bytes that follow, their checksum
 _SPARE = 1 << 10  # bytes by which compression may enlarge a frame
 
 
 class FrameJournal:
-    """The file `path`, for frames of this size and format; `label` tells its segment from all others.
+    """The file `path`, for frames of this size and format; `label` identifies its segment.
 
     Raises OSError, and MediaError for records that hold no frames.
     """

@@ -60,7 +60,7 @@ def counted(
 
 
 def peak_memory() -> int | None:
-    """Return the peak resident bytes of this process; None if the system doesn't say."""
+    """Return the peak resident bytes of this process; None if the system has no such counter."""
     try:
         import resource
     except ImportError:

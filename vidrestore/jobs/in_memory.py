@@ -23,7 +23,18 @@ from vidrestore.pipeline.plan import Timeline, planned_clips
 from vidrestore.restorers.base import load_restorer
 
 OF_FILES = frozenset(
-    {"start", "duration", "deinterlace", "strict", "drop", "overwrite", "encoder", "cfr"}
+    {
+        "start",
+        "duration",
+        "deinterlace",
+        "strict",
+        "drop",
+        "overwrite",
+        "encoder",
+        "cfr",
+        "fps",
+        "double_rate",
+    }
     | {"skip_existing", "restart", "work_dir", "trust_group", "segment_frames"}
 )
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
@@ -66,7 +77,7 @@ def _check_options(options: RestoreOptions) -> None:
         if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)
     ]
     if given:
-        raise OptionError(f"{', '.join(given)}: for files, not for frames in memory; leave it out")
+        raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
 
 
 def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:

@@ -1,4 +1,4 @@
-"""What a restoration has to know of a video: streams, colour, times, scenes, noise, damage."""
+"""Describe a video: streams, colour, times, scenes, noise, damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Inspection:
     damage: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON knows them; fractions as strings such as "24000/1001"."""
+        """Return the description as JSON values; fractions as strings such as "24000/1001"."""
         return dict(_plain(asdict(self)))
 
 
@@ -64,7 +64,7 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
 
 
 def _is_steady(timeline: Timeline) -> bool:
-    """Do all frames last equally long but for the rounding of times to ticks?"""
+    """Return True if all frames last equally long but for the rounding of times to ticks."""
     steps = timeline.durations[:-1]
     return not steps or max(steps) - min(steps) <= 1
 

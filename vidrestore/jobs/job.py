@@ -31,8 +31,6 @@ from vidrestore.restorers.devices import device_name
 if TYPE_CHECKING:
     from vidrestore.jobs.request import Request
 
-# Bytes of frames between two threads: some of SD, one of 4K; 16 MB were no faster, and took 45 MB more once
-# they were full.
 APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
 
 
@@ -44,10 +42,10 @@ def ignore(event: object) -> None:
 class Summary:
     """The result of a restoration.
 
-    `seconds` and `fps` are of the work itself, without loading the model. `damage` says in one sentence what
-    was wrong with the source, None if nothing was. `retried` counts the clips that half precision could not
-    hold. `skipped`: the output existed. `reused`: frames that others had restored: an earlier run, or other
-    processes. `before`: the whole video was finished before.
+    `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
+    the source in one sentence, None if it was whole. `retried` counts the clips that half precision could not
+    hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other processes.
+    `before`: the whole video was finished before.
     """
 
     source: str
@@ -93,7 +91,7 @@ class Job:
 
     @property
     def scale(self) -> Scale:
-        """How many times larger the output is than the source."""
+        """The size of the output over that of the source."""
         return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
 
     @property
@@ -152,7 +150,7 @@ class Job:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with the frames that were decoded so far, in one sentence."""
+        """The damage of the frames that were decoded so far, in one sentence."""
         return self.reader.damage.summary() if self.reader.damage.found else None
 
 
@@ -230,7 +228,7 @@ def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) 
             on_event(
                 Warned(
                     source,
-                    "the video turns interlaced here; where it moves, its fields blur: see `deinterlace`",
+                    "the video turns interlaced here; moving parts blur its fields: see `deinterlace`",
                     index,
                 )
             )

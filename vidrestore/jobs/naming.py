@@ -12,6 +12,8 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.encoders import MUXERS, PIPE
 from vidrestore.media.pipes import standard_input
+from vidrestore.media.sequence_output import WRITTEN
+from vidrestore.media.sequences import Pictures, find_pictures, is_picture
 from vidrestore.options import RestoreOptions
 
 VIDEO_SUFFIXES = frozenset(
@@ -61,13 +63,13 @@ SUFFIXES = {
     "desnow": "desnowed",
     "deblur": "deblurred",
     "sr": "x4",
-    "<identity>": "vidrestore",  # no word that a film may end with
+    "<identity>": "vidrestore",  # a word that no video's name ends with
 }
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
-ENLARGED = frozenset({"x2", "x3", "sr"})  # those of `suffix_of` besides
-WORK_SUFFIX = ".vidrestore"  # of the folders that keep unfinished work
-ANY_CONTAINER = ".mkv"  # for sources whose own container can't be written
+ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
+WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
+ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
@@ -78,13 +80,13 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
-    """The inputs meant by files, folders (the videos in them) and patterns such as "*.mp4", each with its
-    folder below the one given.
+    """Return the files that `sources` name, each with its folder below the one given. A source is a file, a
+    folder (all videos in it) or a pattern such as "*.mp4".
 
-    `recursive` goes into folders below, and lets ** in patterns stand for any folders. Our own outputs, work
-    folders and what is hidden are taken from neither, and a named output not beside the film that it was made
-    of (`made_of_others`): the shell may have named both. Raises OptionError for an empty name, MediaError
-    where a folder or pattern holds no video.
+    `recursive` includes folders below, and lets ** in patterns stand for any folders. Our own outputs, work
+    folders and hidden files are skipped in folders and patterns. A named output of ours is skipped if the
+    video that it was made from is named, too (`made_of_others`): the shell may have named both. Raises
+    OptionError for an empty name, MediaError for a folder or pattern without a video.
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -93,6 +95,12 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             raise MediaError(f"{source}: an address, and only files are read; download it first")
     if not are_many(sources):
         return {sources[0]: ""}
+    if len(sources) > 1 and all(is_picture(source) and os.path.isfile(source) for source in sources):
+        whole = os.path.join(os.path.dirname(sources[0]), f"*{Path(sources[0]).suffix}")
+        raise OptionError(
+            f"{len(sources)} pictures were named one by one, perhaps by the shell; name them as one video "
+            f"by their folder, or by a pattern in quotes: '{whole}'"
+        )
     left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
@@ -102,14 +110,40 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
     return found
 
 
+def beside_videos(sources: Sequence[str]) -> dict[str, str]:
+    """Folders and patterns of videos that hold pictures, too, which are left out, each with a sentence."""
+    notes = {}
+    for source in sources:
+        found = _pictures_beside(source) if _is_many(source) else []
+        videos = sum(_is_video(path) for path in found)
+        pictures = [path for path in found if is_picture(path)]
+        if videos and pictures:
+            kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
+            notes[source] = (
+                f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
+                f"are restored, '{kind}' names the pictures"
+            )
+    return notes
+
+
+def _pictures_beside(source: str) -> list[str]:
+    if os.path.isdir(source):
+        return [path for path, _ in _in_folder(source, recursive=False)]
+    return [path for path in glob.glob(source) if os.path.isfile(path)]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
+
+
 def made_of_others(sources: Sequence[str]) -> dict[str, str]:
-    """Of films that are named, those called like what vidrestore makes of another one, each with that one:
-    a.denoised.mp4 beside a.mp4.
+    """Return the named videos whose names are those of outputs made from another named one, each with that
+    one: a.denoised.mp4 beside a.mp4.
     """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
-    films = {str(Path(source).with_suffix("")): source for source in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named}
     origins = {
-        source: films.get(str(Path(source).with_suffix("").with_suffix("")))
+        source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
         if _is_made(source)
     }
@@ -117,10 +151,10 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
 
 
 def listed_sources(path: str) -> list[str]:
-    """The inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0` does;
-    "-" is standard input. Empty lines, and those that begin with #, are left out.
+    """Return the inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0`
+    does; "-" is standard input. Empty lines, and those that begin with #, are skipped.
 
-    Raises MediaError where it can't be read or lists nothing.
+    Raises MediaError if it can't be read or lists nothing.
     """
     try:
         if path == PIPE:
@@ -163,10 +197,13 @@ def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
     )
     videos = [(path, below) for path, below in paths if _is_video(path)]
-    if not videos:
+    if not videos and find_pictures(source):
+        yield source, ""
+    elif not videos:
         kind = "the folder" if os.path.isdir(source) else "the pattern"
         raise MediaError(
-            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv"
+            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv, "
+            "or pictures such as 0001.png"
         )
     yield from videos
 
@@ -195,9 +232,7 @@ def _is_video(path: str) -> bool:
 
 
 def is_our_output(path: str) -> bool:
-    """Whether a file or folder is named like something that vidrestore wrote, or is still writing, or is
-    hidden.
-    """
+    """Return True if the name is that of an output or work folder of vidrestore, or of a hidden file."""
     name = Path(path).name
     return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
 
@@ -208,11 +243,11 @@ def _is_made(path: str) -> bool:
 
 
 def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
-    """Where the restored film of `source` goes: `output`, a file of the default name in the folder `output`,
-    or beside the source.
+    """Return the path of the restored video: `output`, or the default name in the folder `output` or beside
+    the source.
 
-    Raises OptionError where several inputs would go to one file, or a pipe has no output, or that has an
-    empty name.
+    Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
+    an empty name.
     """
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
@@ -230,6 +265,27 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
         return output
     if source == PIPE:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
+    if pictures := find_pictures(source):
+        return _pictures_for(pictures, output, suffix, several=several)
     path = Path(source)
     name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
     return str(Path(output) / name) if output is not None else str(path.with_name(name))
+
+
+def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:
+    """Pictures become pictures of the same names, in the folder `output` or one beside their own; their
+    preview is a video.
+    """
+    source = Path(pictures.source)
+    folder = source if source.is_dir() else source.parent
+    if folder.name in ("", ".."):  # the working folder, or a root
+        folder = Path("pictures")
+    if suffix == PREVIEW:
+        name = f"{folder.name}.{PREVIEW}.mp4"
+        return str(folder.with_name(name) if output is None else Path(output, name))
+    pattern = Path(pictures.pattern)
+    if pattern.suffix.lower() not in WRITTEN:
+        pattern = pattern.with_suffix(".png")
+    if output is None:
+        return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)
+    return str(Path(output, folder.name, pattern) if several else Path(output, pattern))

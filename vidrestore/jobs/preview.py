@@ -15,17 +15,18 @@ from functools import partial
 import numpy as np
 
 from vidrestore.colour import matrix_of
-from vidrestore.errors import OptionError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
+from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import Span
-from vidrestore.media.streams import DROP_WORDS
+from vidrestore.media.streams import DROP_WORDS, check_streams
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
@@ -35,8 +36,7 @@ PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictur
 
 
 def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_event: Listener) -> Summary:
-    """Write `seconds` of the video, before | after, without its other streams, from `start` or from a third
-    of it on.
+    """Write `seconds` of the video, before | after, with its sound, from `start` or from a third of it on.
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
@@ -50,7 +50,7 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
     with open_job(video_only, loader, partial(_span, seconds)) as job:
         job.begin(on_event)
         began = time.monotonic()
-        count, warnings = _write_pairs(job)
+        count, warnings = _write_pairs(job, options.drop)
         job.warn(warnings, on_event)
         damage = damage_summary(job.damage)
     summary = Summary(
@@ -75,17 +75,20 @@ def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
     return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
 
 
-def _write_pairs(job: Job) -> tuple[int, list[str]]:
+def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
     scale = job.scale
     wide = side_by_side_info(job.info, scale)
     encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
+    sound, warnings = _sound(job, drop)
+    if sound:
+        wide = replace(wide, path=job.info.path, streams=job.info.streams)
     writer = VideoWriter(
         job.plan.output,
         source=wide,
         encoder=encoder,
-        copy=(),
+        copy=sound,
         overwrite=job.options.overwrite,
         span=job.plan.span,
     )
@@ -95,8 +98,19 @@ def _write_pairs(job: Job) -> tuple[int, list[str]]:
     ):
         for after in restored:
             before = enlarged_frame(sources.popleft(), job.info.video, scale)
-            writer.write(side_by_side(before, after, job.info.video))
-    return writer.frames, writer.warnings
+            video = job.info.video
+            pair = labelled(before, video, "BEFORE"), labelled(after, video, "AFTER")
+            writer.write(side_by_side(*pair, video))
+    return writer.frames, [*warnings, *writer.warnings]
+
+
+def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
+    """Return the sound to copy, and a warning if the output can't hold it."""
+    others = frozenset(DROP_WORDS.values()) - {"audio"}
+    try:
+        return check_streams(job.info, job.plan.output, others | drop), []
+    except MediaError as error:
+        return (), [f"the preview has no sound: {error}"]
 
 
 def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Frame]:

@@ -1,5 +1,5 @@
 """Proof that a device restores as the CPU does: every bundled model held against the CPU, timed stage by
-stage, its memory, and two encoders; each check is one line of a report that says pass or fail.
+stage, its memory, and two encoders; each check is one line of a report: pass or fail.
 
 Inputs are made up, the same on every machine. In fp32 samples in [0, 1] may differ by `LARGEST`; half
 precision is judged by its PSNR over the CPU's fp32.
@@ -25,7 +25,7 @@ from torch import Tensor
 from vidrestore import __version__
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import replacing
-from vidrestore.jobs.bench import NOISE, stages_of, write_film
+from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.request import Request, open_job
@@ -64,13 +64,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to try. `work` says what it found and whether that is good; None: just to be known."""
+    """One check. `work` returns True if it passed (None: for information only) and a line of text."""
 
     name: str
     work: Callable[[], tuple[bool | None, str]]
 
     def run(self) -> Line:
-        """Whatever goes wrong is a failure of this line, and the others are still tried."""
+        """Run it; an error is a failure of this check alone."""
         try:
             passed, found = self.work()
         except (VidRestoreError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
@@ -184,15 +184,15 @@ def places(device: torch.device) -> tuple[bool, str]:
 def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[bool, str]:
     """Time each stage of a restoration alone; passes if every stage came to its end."""
     with tempfile.TemporaryDirectory() as folder:
-        film = str(Path(folder) / "film.mkv")
-        write_film(film, *size, frames)
+        video = str(Path(folder) / "video.mkv")
+        write_video(video, *size, frames)
         options = RestoreOptions(model=card.name, device=device, encoder=EncoderOptions(lossless=True))
         if card.family == "dust":
             options = replace(options, sigma=NOISE)
         options = replace(options, drop=frozenset(DROP_WORDS.values()))
         on_gpu = torch_device(device).type == "cuda"
         restorer = load_restorer(card.task, options)
-        request = Request(film, str(Path(folder) / "output.mkv"), card.task, options)
+        request = Request(video, str(Path(folder) / "output.mkv"), card.task, options)
         with open_job(request, lambda: restorer) as job:
             if on_gpu:
                 stages_of(job, frames)  # loads kernels and takes memory, which is not to be timed
@@ -204,17 +204,17 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
 
 
 def encoded(encoder: str, device: str, size: tuple[int, int], frames: int) -> tuple[bool | None, str]:
-    """Restore a video into a file by an encoder, and count its frames. GPUs for computing, such as the H100,
-    have no encoder: that is no failure.
+    """Restore a video into a file by an encoder, and count its frames. A GPU without an encoder, such as the
+    H100, passes.
     """
     needed = ENCODERS[encoder].device
     if needed and not opens(encoder, "yuv420p", *size, {}):
         return None, f"doesn't open here: it needs {needed}"
     with tempfile.TemporaryDirectory() as folder:
-        film, output = str(Path(folder) / "film.mkv"), str(Path(folder) / "output.mp4")
-        write_film(film, *size, frames)
+        video, output = str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mp4")
+        write_video(video, *size, frames)
         options = RestoreOptions(device=device, sigma=NOISE, encoder=EncoderOptions(encoder))
         began = time.perf_counter()
-        summary = restore(film, output, task="denoise", options=options)
+        summary = restore(video, output, task="denoise", options=options)
         rate = summary.frames / (time.perf_counter() - began)
     return summary.frames == frames, f"{summary.frames} of {frames} frames, {rate:.1f} per second"

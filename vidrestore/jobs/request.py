@@ -1,4 +1,4 @@
-"""A restoration as it is asked for, and the one way to begin it: everything checked first, the model loaded
+"""The request for a restoration, and the one way to begin it: everything checked first, the model loaded
 last.
 """
 
@@ -20,9 +20,11 @@ from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.sequence_output import check_pictures, losses
+from vidrestore.media.sequences import is_pattern
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.span import Span
-from vidrestore.media.streams import check_streams
+from vidrestore.media.streams import check_streams, other_kinds
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.pipelines import output_scale
@@ -84,20 +86,40 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
     VidRestoreError.
     """
     options, output = request.options, request.output
-    with VideoReader(request.source, threads=options.threads, deinterlace=options.deinterlace) as reader:
+    reader_of_source = VideoReader(
+        request.source,
+        threads=options.threads,
+        deinterlace=options.deinterlace,
+        double_rate=options.double_rate,
+        fps=options.fps,
+    )
+    with reader_of_source as reader:
         info = reader.info
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
         scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
         encoder = choose_encoder(info, output, options.encoder, scale=scale)
-        warnings = check_side_data(info, encoder, strict=options.strict)
+        warnings = reader.warnings + check_side_data(info, encoder, strict=options.strict)
+        if order := reader.field_order():
+            warnings += (_combed(order),)
+        others = [kind for kind in other_kinds(info) if kind not in options.drop]
+        if lost := losses(info, output, encoder, others):
+            warnings += (lost,)
         restorer = loader()
         warnings += restorer.facts.doubts
         length = restorer.clip_length(info.video.height, info.video.width)
         timeline = Timeline(length, restorer.facts.overlap)
         plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
         yield Job(request, reader, restorer, plan, warnings)
+
+
+def _combed(order: str) -> str:
+    first = "top" if order == "tff" else "bottom"
+    return (
+        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
+        "where it moves; stop, and add `deinterlace`, or `double_rate` for a frame of each field"
+    )
 
 
 def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
@@ -107,14 +129,21 @@ def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
 
 def check_request(request: Request) -> None:
     """Raise an error for what is wrong even before the source is opened."""
-    check_files(request.source, request.output, overwrite=request.options.overwrite, cfr=request.options.cfr)
+    overwrite = request.options.overwrite or is_half_named(request)
+    check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
+
+
+def is_half_named(request: Request) -> bool:
+    """Was a run killed while it gave pictures their names? The first gets its own last."""
+    return is_pattern(request.output) and not request.is_piped and bool(request.work_folder().finished())
 
 
 def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | None) -> None:
     """Refuse an output that can't be written, or a rate that it doesn't take."""
     container_of(output)
     if output != PIPE:
-        check_output(output, source, overwrite=overwrite)
+        check = check_pictures if is_pattern(output) else check_output
+        check(output, source, overwrite=overwrite)
         if cfr is not None:
             raise OptionError(
                 f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, "
@@ -149,5 +178,5 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {key: _plain(each) for key, each in asdict(value).items()}
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # 20 and 20.0 ask for the same
+        return int(value)  # 20 and 20.0 mean the same
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)

@@ -20,6 +20,7 @@ from vidrestore.jobs.request import Request, RestorerLoader, open_job
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
@@ -40,7 +41,7 @@ def restore(
 
     `source` is a path, or "-" for y4m video on standard input; `output` likewise. `sigma` is the noise on the
     0-255 scale, or "auto". `overrides` are fields of RestoreOptions and win over `options`. Raises
-    VidRestoreError, where possible before any work; then there is no output. A run that ends early leaves
+    VidRestoreError, if possible before any work; then nothing is written. A run that ends early leaves
     what it has finished in the folder OUTPUT.vidrestore, and the same call resumes from there; once the
     output is finished, the same call does nothing.
     """
@@ -50,6 +51,7 @@ def restore(
     target = output_for(
         os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
     )
+    make_folder(target)
     request = Request(os.fspath(source), target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
 
@@ -76,7 +78,7 @@ def restore_request(
     folder = request.work_folder()
     with folder.locked(), open_job(request, loader) as job:
         work = SegmentedWork(job, folder, on_event)
-        with kept(job, folder, on_event, work):
+        with warn_if_stopped(job, folder, on_event, work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
@@ -92,20 +94,22 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def kept(
+def warn_if_stopped(
     job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """If a run ends early, say what it leaves: of `work`, how many frames; of several processes, segments."""
+    """If a run ends early, warn how much it leaves: frames of `work`, or finished segments of several
+    processes.
+    """
     try:
         yield
     except BaseException:
         count, what = (work.kept_frames(), "frame") if work else (len(folder.finished()), "finished segment")
         left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
         if count:
-            text = f"stopped; {left} kept in {folder.path}, and the same command goes on from there"
+            text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
         elif work:
-            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command begins again"))
+            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command starts over"))
         raise
 
 
@@ -141,8 +145,8 @@ def _writer(job: Job) -> VideoWriter:
 
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
-    if job.options.deinterlace and not count:
-        job.warn(["no frame is marked as interlaced, so `deinterlace` changed nothing"], on_event)
+    if (job.options.deinterlace or job.options.double_rate) and not count:
+        job.warn(["no frame is interlaced, so `deinterlace` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

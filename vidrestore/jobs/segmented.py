@@ -56,6 +56,8 @@ from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.media.sequence_output import JoinedPictures
+from vidrestore.media.sequences import PICTURES
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import SourceIdentity, Timeline
@@ -65,14 +67,14 @@ LONGEST_CLIP = 1 << 16  # frames
 
 @dataclass
 class Outcome:
-    """The facts about a video, besides its plan, that are known once all of it was decoded."""
+    """Facts about a video that are known once all of it was decoded; the plan holds the others."""
 
     damage: str | None
     deinterlaced: int
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked. Raises DifferentJobError where another job is
+    """A checked job and its work folder, which must be locked. Raises DifferentJobError if another job is
     in the folder.
 
     `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
@@ -80,7 +82,7 @@ class SegmentedWork:
     """
 
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
-        """`beside`: other processes work on it, too."""
+        """`beside`: other processes work on the job, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
         timeline, video, scale = job.plan.timeline, job.info.video, job.scale
         asked = job.options.segment_frames
@@ -109,7 +111,7 @@ class SegmentedWork:
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
         self._journals = SegmentJournals(job, folder, self.name)
-        self._safe: SafeFrames | None = None  # of the segment that is begun
+        self._safe: SafeFrames | None = None  # the segment that was begun
         self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
         job.warn(folder.warnings, on_event)
@@ -152,7 +154,7 @@ class SegmentedWork:
 
     def _keep_plan(self) -> None:
         if not self.job.plan.timeline.pts:
-            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no video to keep")
+            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no output")
         self.outcome = Outcome(self.job.damage, self.job.reader.deinterlaced)
         self.folder.write(
             "plan",
@@ -338,7 +340,7 @@ class SegmentedWork:
         self._since = time.monotonic()
 
     def _write(self, writer: SegmentWriter, frame: Frame) -> None:
-        """Durations are those of the plan: the last one that a decoder gives depends on where it began."""
+        """Write a frame with the duration in the plan: the decoder's last one depends on where it started."""
         frame.duration = self.job.plan.timeline.durations[writer.first + writer.frames]
         writer.write(frame)
         if self._safe is not None:
@@ -387,9 +389,9 @@ class SegmentedWork:
             joined.abort()
             raise
         self.folder.remove()
-        return tuple(joined.muxer.warnings)
+        return tuple(joined.warnings)
 
-    def _joining(self, joined: JoinedFile) -> Iterator[None]:
+    def _joining(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
         for segment in self.segments:
             path = self.folder.segment(segment.number)
             joined.check_head(path, self._checked[segment.number])
@@ -397,15 +399,20 @@ class SegmentedWork:
                 joined.put(packet, segment.first)
                 yield
 
-    def _joined(self) -> JoinedFile:
+    def _joined(self) -> JoinedFile | JoinedPictures:
         job, plan = self.job, self.job.plan
 
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, muxer.damage)
+            self.damage = damage_summary(self.outcome.damage, joined.damage)
             mark(self.folder, path, job, self.damage)
 
+        joined: JoinedFile | JoinedPictures
+        if plan.encoder.container == PICTURES:
+            overwrite = job.options.overwrite or bool(self.folder.finished())
+            joined = JoinedPictures(plan.output, job.info, overwrite=overwrite, before_naming=note)
+            return joined
         muxer = Muxer(
             plan.output,
             job.info,
@@ -417,7 +424,8 @@ class SegmentedWork:
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
         )
-        return JoinedFile(muxer)
+        joined = JoinedFile(muxer)
+        return joined
 
     def announce_plan(self) -> None:
         """Announce the plan."""

@@ -1,9 +1,9 @@
 """A video's restoration in segments: ranges of clips whose frames are restored and encoded by themselves, to
 be joined.
 
-Where segments begin follows from the plan alone, and is known as soon as the clips are: a segment ends with
-the clip that makes it as long as asked for, or where a scene ends and half of that is there: at a cut
-encoders start over anyway, and no clip is restored twice.
+The bounds of segments follow from the plan alone, and are known as soon as the clips are. A segment ends with
+the clip that gives it the wanted length, or at a cut if it has half of that: at a cut encoders start over
+anyway, and no clip is restored twice.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from itertools import groupby
 
 from vidrestore.pipeline.plan import Timeline
 
-# Frames of a segment unless a number is asked for. x264 starts over every 250 frames by itself; segments of
+# Frames of a segment unless a number is given. x264 starts over every 250 frames by itself; segments of
 # 48 made videos of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LONGEST, SHORTEST = 240, 96
-# of a segment as it is encoded: large frames take long, so fewer of them are to be lost when a run is killed
+# Pixels that a segment encodes at most: large frames take long, so fewer are lost when a run is killed.
 PIXELS = 500_000_000
 
 
@@ -49,8 +49,8 @@ def usual_length(height: int, width: int) -> int:
 
 
 def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool:
-    """Does the segment that begins with frame `first` end with the frames that a clip owns? Uses only
-    what is known then.
+    """Return True if the segment that begins with frame `first` ends with the frames that a clip owns. Uses
+    only what is known then.
     """
     stop = timeline.clips[clip].stop
     frames = stop - first
@@ -58,7 +58,7 @@ def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool
 
 
 def is_cut(timeline: Timeline, frame: int) -> bool:
-    """Does a scene begin with this frame?"""
+    """Return True if a scene begins with this frame."""
     at = bisect_left(timeline.cuts, frame)
     return at < len(timeline.cuts) and timeline.cuts[at] == frame
 

@@ -22,7 +22,7 @@ Y4M = b"YUV4MPEG2"
 
 
 def is_container(request: Request) -> bool:
-    """Does the request read something else than y4m from standard input?"""
+    """Return True if the request reads something other than y4m from standard input."""
     if request.source != PIPE:
         return False
     stream = standard_input()

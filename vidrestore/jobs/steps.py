@@ -1,7 +1,7 @@
 """Several tasks one after the other: a video decoded once and encoded once.
 
 Each step plans and restores the frames of the one before, in threads of its own; between them frames have the
-samples of the source's format. There are no segments: a run that ends early starts over.
+samples of the source's format. It has no segments: a run that ends early starts over.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from vidrestore.jobs.job import (
 from vidrestore.jobs.request import Request, check_request, open_job
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import VideoInfo
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
@@ -78,6 +79,7 @@ class Chain:
 def restore_steps(source: str, output: str, steps: Sequence[Step], on_event: Listener = ignore) -> Summary:
     """Restore `source` into `output` by all steps in their order. Raises VidRestoreError."""
     check_steps(steps)
+    make_folder(output)
     request = Request(source, output, steps[0].task, steps[0].options)
     if there := left_alone(request):
         return there

@@ -1,13 +1,12 @@
-"""The folder in which a job keeps what it has done: its identity, its plan, its finished segments. The next
-run goes on from there.
+"""The folder of a job: its identity, its plan, its finished segments. The next run resumes from there.
 
-    lock            who works here now
-    job.json        what the job is: everything that alters pixels or bits, and how it is cut into segments
-    plan.json       the plan, once the whole film is known
+    lock            the process that works here now
+    job.json        identity: everything that alters pixels or bits, and the length of segments
+    plan.json       the plan, once the whole video was decoded
     000000.segment  each finished segment (`media.segment_file`)
     000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
-    named.json      the film is whole and about to get its name
-    *.claim         who of several shards works on what (`files.claims`)
+    named.json      the video is whole and about to get its name
+    *.claim         the segments that each of several shards works on (`files.claims`)
 
 Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies
 in the folder beside that even if the rest lies in another, so that there is one job at a time for one output.
@@ -36,7 +35,7 @@ from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
 
 VERSION = 2
-ATTEMPTS = 100  # to make the folder, while others remove it
+ATTEMPTS = 100  # tries to make the folder while others remove it
 _OURS = re.compile(
     r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
 )
@@ -56,18 +55,16 @@ _TYPES: Mapping[str, Types] = {
 
 
 class DifferentJobError(PlanError):
-    """What was begun in a work folder is another job."""
+    """The work folder belongs to another job."""
 
 
 class WorkFolder:
-    """The work folder of the film `output`: beside it, or in the folder `work_dir`. It is there from `locked`
-    on.
-    """
+    """The work folder of the video `output`: beside it, or in the folder `work_dir`. `locked` makes it."""
 
     def __init__(self, output: str, work_dir: str | None = None, *, trust_group: bool = False) -> None:
         self.output = Path(output)
         if work_dir is not None and not os.path.isdir(work_dir):
-            raise MediaError(f"{work_dir}: there is no such folder for the work; create it first")
+            raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
         self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
@@ -94,10 +91,10 @@ class WorkFolder:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Keep others out (`files.lease`) and make the folder, which goes again at the end unless a finished
-        segment is in it, or frames of one.
+        """Lock the job (`files.lease`) and make the folder; at the end, remove it unless it holds finished
+        segments, or frames of one.
 
-        Raises BusyError where another process is in, MediaError where the folder can't be made.
+        Raises BusyError if another process holds the lock, MediaError if the folder can't be made.
         """
         attempts = iter(range(ATTEMPTS))
         while self._lock is None:
@@ -160,10 +157,10 @@ class WorkFolder:
         restart: bool = False,
         beside: bool = False,
     ) -> dict[str, Any]:
-        """Go on with the job that is there, or begin one; gives the `facts` of the one that began. `beside`
-        leaves alone what others are at: for shards, one at a time.
+        """Resume the job in the folder, or begin one; return the `facts` that it began with. With `beside`,
+        nothing of other processes is removed: for shards, one at a time.
 
-        Raises DifferentJobError, with a list of what differs, where the job that is there is another.
+        Raises DifferentJobError, with a list of the differences, if the folder holds another job.
         """
         if not beside:
             self.discard_unfinished()
@@ -172,26 +169,26 @@ class WorkFolder:
         before = self.read("job")
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
-                f"{self.path}: begun by another version of vidrestore; add `restart` to begin anew"
+                f"{self.path}: begun by another version of vidrestore; add `restart` to start over"
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(
                 lambda name: name.endswith((".segment", ".frames", ".json"))
-            )  # of nobody knows what
+            )  # their job is unknown
             self.write("job", {"version": VERSION, "identity": identity, **facts})
             return dict(facts)
         if differences := list(_differences(before["identity"], _plain(identity))):
             raise DifferentJobError(
-                f"{self.path}: what was begun there differs from what is asked for now: "
+                f"{self.path}: the job that was begun there differs from this one: "
                 f"{'; '.join(differences)}. Repeat the command as it "
-                "was to go on, or add `restart` to begin anew"
+                "was to resume it, or add `restart` to start over"
             )
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The content of `name`.json; None if it is not there, or holds something else, which `warnings` say.
+        """Return the content of `name`.json; None if it is missing, or (with a warning in `warnings`) broken.
 
-        Raises MediaError for what is no file, or far too large: this program left no such thing.
+        Raises MediaError if it is not a regular file or far too large: vidrestore did not write that.
         """
         path = self.path / f"{name}.json"
         try:
@@ -275,7 +272,7 @@ def _make_own(folder: Path, *, trust_group: bool) -> bool:
 
 
 def _is_of_group(found: os.stat_result) -> bool:
-    """Is it shared with a group of this process, and with nobody else?"""
+    """Return True if it is shared with a group of this process and with nobody else."""
     shared = found.st_mode & 0o072 == 0o070
     return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 
@@ -300,7 +297,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
 
 
 def _apart(output: Path) -> str:
-    """A name for the work folder where those of outputs from several folders lie."""
+    """Return a name for the work folder in a folder that outputs of several folders share."""
     place = hashlib.sha256(os.fsencode(os.path.realpath(output.parent) + os.sep + output.name)).hexdigest()[
         :8
     ]
@@ -308,7 +305,7 @@ def _apart(output: Path) -> str:
 
 
 def _short(name: str) -> str:
-    """A name as long as file systems take, with its end kept."""
+    """Shorten a name to the length that file systems take; its suffix stays."""
     if len(os.fsencode(name)) <= LONGEST_NAME:
         return name
     place = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]

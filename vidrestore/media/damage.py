@@ -1,4 +1,4 @@
-"""Was the source whole? FFmpeg decodes past most damage without an error, so the signs are gathered here
+"""Signs of a damaged source. FFmpeg decodes past most damage without an error, so they are gathered here
 while frames are read.
 """
 
@@ -84,7 +84,7 @@ class PictureCount:
         self._waiting: set[int] = set()
 
     def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
-        """`time` is when the packet's picture is due, None where nothing tells."""
+        """`time` is when the packet's picture is due, None if nothing tells."""
         if not self._started:
             if not packet.is_keyframe:
                 # a recording cut before its first key frame: what comes earlier can't be decoded, which is no
@@ -118,7 +118,7 @@ class PictureCount:
         return len(self._waiting)
 
     def missing(self, finished: bool) -> int:
-        """How many pictures never came; while not `finished`, those in the decoder may still come."""
+        """Return how many pictures never came; while not `finished`, those in the decoder may still come."""
         waiting = self.pending if finished else 0
         lost = max(0, self._lost + waiting - self._unmatched)
         # each field had a packet of its own
@@ -133,8 +133,8 @@ def _promises_picture(codec: str, packet: Packet[VideoStream]) -> bool:
 
 
 def missing_bytes(path: str) -> int:
-    """How many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where it is
-    whole or does not say.
+    """Return how many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where
+    it is whole or does not say.
     """
     if not os.path.isfile(path):
         return 0

@@ -65,8 +65,8 @@ class Decoding:
         self._conclude(finished=True)
 
     def _conclude(self, *, finished: bool) -> None:
-        """What is only told at the end: until then it is not clear that pictures were lost, and `_ordered`
-        must not think so.
+        """Count what is certain only at the end: until then it is not clear that pictures were lost, and
+        `_ordered` must not assume so.
         """
         self.damage.missing_frames += self._count.missing(finished)
         for pts in self._marked:

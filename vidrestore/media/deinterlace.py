@@ -1,5 +1,5 @@
-"""One progressive picture for each interlaced one, by FFmpeg's bwdif; pictures that are marked progressive
-pass unchanged.
+"""One progressive picture for each interlaced one, or one for each of its fields, by FFmpeg's bwdif; pictures
+that are marked progressive pass unchanged.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 # for what can't be done here, to a pipe
 PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
-_FILTER = "mode=send_frame:parity=auto:deint=interlaced"
+_FILTER = "mode={}:parity=auto:deint=interlaced"
 
 
 class Deinterlacer:
     """Gives each picture of a stream back with its own time, deinterlaced where it is marked so; `count`
-    tells how many were.
+    tells how many were. With `fields` each field is a picture, and times count halves of the stream's tick.
 
     The order of fields is each picture's own; where the pictures of an interlaced stream are not marked, it
     is the stream's, for all of them. Raises MediaError for a size or pixel format that bwdif can't work on.
     """
 
-    def __init__(self, source: str, video: VideoInfo) -> None:
-        self.video = video
+    def __init__(self, source: str, video: VideoInfo, *, fields: bool = False) -> None:
+        self.video, self.fields = video, fields
         self.count = 0
         self._try(source)
 
@@ -62,20 +62,22 @@ class Deinterlacer:
             )
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[VideoFrame]:
-        """The same number of pictures with the same times, each one behind its source; before the first, all
-        was like the first.
-        """
+        """The same pictures, each one behind its source; before the first, all was like the first."""
         with closing(pictures):
             first = next(pictures, None)
             if (
                 first is not None
             ):  # twice, and once is dropped: with nothing before it, the filter would halve its height
+                twice = 2 if self.fields and self._is_interlaced(first) else 1
                 yield from islice(
-                    self._filtered(chain([first], map(self._counted, chain([first], pictures)))), 1, None
+                    self._filtered(chain([first], map(self._counted, chain([first], pictures)))), twice, None
                 )
 
+    def _is_interlaced(self, picture: VideoFrame) -> bool:
+        return picture.interlaced_frame or self.video.unmarked_order is not None
+
     def _counted(self, picture: VideoFrame) -> VideoFrame:
-        self.count += picture.interlaced_frame or self.video.unmarked_order is not None
+        self.count += self._is_interlaced(picture)
         return picture
 
     def _filtered(self, pictures: Iterable[VideoFrame]) -> Iterator[VideoFrame]:
@@ -86,7 +88,8 @@ class Deinterlacer:
             if picture is not None:
                 waiting.append((picture.pts, picture.duration))
             for made in _ready(graph):
-                made.pts, made.duration = waiting.popleft()  # the filter counts in halves of a tick
+                if not self.fields:  # the filter counts in halves of a tick
+                    made.pts, made.duration = waiting.popleft()
                 yield made
 
     def _graph(self) -> Graph:
@@ -94,12 +97,13 @@ class Deinterlacer:
         from av.filter import Graph
 
         video, graph = self.video, Graph()
+        kind = _FILTER.format("send_field" if self.fields else "send_frame")
         stored = VideoFormat(video.pix_fmt, video.width, video.height)
         source = graph.add_buffer(
             width=video.width, height=video.height, format=stored, time_base=video.time_base
         )
         marking = [graph.add("setfield", video.unmarked_order)] if video.unmarked_order else []
-        graph.link_nodes(source, *marking, graph.add("bwdif", _FILTER), graph.add("buffersink")).configure()
+        graph.link_nodes(source, *marking, graph.add("bwdif", kind), graph.add("buffersink")).configure()
         return graph
 
 

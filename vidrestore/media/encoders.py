@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,10 @@ from vidrestore.media.encoder_table import (
     Encoder,
 )
 from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
+from vidrestore.media.formats import layout_of
 from vidrestore.media.hdr import hdr_settings
+from vidrestore.media.sequence_output import WRITTEN, choose_picture_encoder
+from vidrestore.media.sequences import PICTURES, is_pattern
 from vidrestore.media.y4m_output import colour_space
 from vidrestore.options import EncoderOptions
 
@@ -59,6 +63,10 @@ def choose_encoder(
     container = container_of(output)
     if container == "yuv4mpegpipe":
         return _pipe_choice(source.video, options)
+    if container == PICTURES:
+        return choose_picture_encoder(source, output, options, scale)
+    if source.container == PICTURES:
+        source = _playable(source, container, options, scale)
     find = _asked_row if _asked(options) else _default_row
     try:
         row = find(source.video, container, options, scale)
@@ -82,14 +90,36 @@ def container_of(output: str) -> str:
     if output == PIPE:
         return "yuv4mpegpipe"
     suffix = Path(output).suffix.lower()
+    if is_pattern(output):
+        return PICTURES
+    if suffix in WRITTEN:
+        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in %04d{suffix}")
     if suffix not in MUXERS:
         found = (
             f"the suffix {suffix!r} is not one that can be written"
             if suffix
             else "the name has no suffix to say the container"
         )
-        raise MediaError(f"{output}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe")
+        raise MediaError(
+            f"{output}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
+            "as %04d.png"
+        )
     return MUXERS[suffix]
+
+
+def _playable(source: SourceInfo, container: str, options: EncoderOptions, scale: Scale) -> SourceInfo:
+    """Pictures of R, G, B or gray as a video that players take, 4:2:0; as they are for an encoder that was
+    asked for and keeps them, without loss, or with transparency.
+    """
+    video = source.video
+    row = ENCODERS.get(str(options.encoder))
+    kept = row is not None and obstacle(row, video, container, options.lossless, scale) is None
+    if video.format.family == "yuv" or video.format.alpha or options.lossless or kept:
+        return source
+    height, width = enlarged_size(video.height, video.width, scale)
+    stem = "yuv444p" if height % 2 or width % 2 else "yuv420p"
+    pixels = layout_of(stem + "10le" * (video.format.depth > 8)).format
+    return replace(source, video=replace(video, format=pixels, pix_fmt=pixels.name))
 
 
 def _asked(options: EncoderOptions) -> bool:

@@ -16,6 +16,8 @@ import numpy as np
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
+from vidrestore.media.conversion import as_encoded, converted
+from vidrestore.media.formats import layout_of
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import VideoInfo
 
-# Bytes per pixel, and which of the planes R, G, B, alpha each of them is.
-_PACKED = {"rgb24": (3, (0, 1, 2)), "bgr0": (4, (2, 1, 0)), "bgra": (4, (2, 1, 0, 3))}
+# pixel formats that hold all planes in one
+_PACKED = frozenset(
+    {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le"}
+    | {"ya8", "ya16be", "ya16le", "gray16be"}
+)
 _SEMIPLANAR = {"nv12": 0, "p010le": 6}  # and by how many bits samples are shifted up
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
@@ -62,6 +67,7 @@ class Encoder:
 
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
         self.context, self.choice, self.video = context, choice, video
+        self.encoded = as_encoded(video, choice)
         self.frames = 0
         self._durations: dict[
             int, int
@@ -88,7 +94,8 @@ class Encoder:
         """Yield the packets that are ready once the encoder has the next frame, which is shown at `pts` for
         `duration` ticks.
         """
-        made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.video.colour)
+        frame = converted(frame, self.video, self.encoded)
+        made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour)
         made.pts, made.duration = pts, duration
         self._durations[pts] = duration
         self.frames += 1
@@ -149,7 +156,7 @@ def _describe(
     if choice.codec_tag:
         context.codec_tag = choice.codec_tag
     context.field_order = _PROGRESSIVE
-    _tag_colour(context, video.colour)
+    _tag_colour(context, as_encoded(video, choice).colour)
 
 
 def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
@@ -170,7 +177,7 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     if pix_fmt in _SEMIPLANAR:
         _fill_semiplanar(made, frame, _SEMIPLANAR[pix_fmt])
     elif pix_fmt in _PACKED:
-        _fill_packed(made, frame, *_PACKED[pix_fmt])
+        _fill_packed(made, frame, pix_fmt)
     else:
         for component, plane in zip(made.format.components, frame.planes, strict=True):
             _rows(made, component.plane, plane.dtype)[: plane.shape[0], : plane.shape[1]] = plane
@@ -211,11 +218,11 @@ def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
             rows[:height, at : width * step : step] = samples << shift
 
 
-def _fill_packed(made: VideoFrame, frame: Frame, size: int, order: tuple[int, ...]) -> None:
-    height, width = frame.planes[0].shape
-    rows = _rows(made, 0, np.dtype(np.uint8))
-    for byte, plane in enumerate(order):
-        rows[:height, byte : width * size : size] = frame.planes[plane]
+def _fill_packed(made: VideoFrame, frame: Frame, pix_fmt: str) -> None:
+    layout, (height, width) = layout_of(pix_fmt), frame.planes[0].shape
+    rows = _rows(made, 0, layout.stored)
+    for place, plane in zip(layout.samples, frame.planes, strict=True):
+        rows[:height, place.start : place.start + place.step * (width - 1) + 1 : place.step] = plane
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Scale = 1) -> None:
@@ -271,6 +278,7 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
 
 
 def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: Scale) -> Iterator[VideoFrame]:
+    video = as_encoded(video, choice)
     pixels, (height, width) = video.format, enlarged_size(video.height, video.width, scale)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]

@@ -1,5 +1,5 @@
-"""How FFmpeg stores the samples of a pixel format, and how we take them out: planar, deinterleaved, native
-byte order, R G B order.
+"""Pixel formats (containers are in encoders.py and streams.py): how FFmpeg stores their samples, and how we
+take them out: planar, deinterleaved, native byte order, R G B order.
 
 A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as
 yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour
@@ -54,7 +54,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Where one delivered plane lies: every `step`-th sample from `start` on, in each row of FFmpeg's plane
+    """The place of one delivered plane: every `step`-th sample from `start` on, in each row of FFmpeg's plane
     `plane`.
     """
 
@@ -77,7 +77,7 @@ class Layout:
 
 @lru_cache
 def layout_of(pix_fmt: str) -> Layout:
-    """The storage of `pix_fmt` (FFmpeg's name); MediaError where its samples can't be delivered as planes of
+    """The storage of `pix_fmt` (FFmpeg's name); MediaError if its samples can't be delivered as planes of
     8 to 16 bits or float.
     """
     import av

@@ -19,7 +19,7 @@ _PARAMETERS = {
 
 
 def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
-    """The encoder option that carries the source's mastering display and light level; empty where there is
+    """The encoder option that carries the source's mastering display and light level; empty if there is
     none to carry or no way to.
     """
     if encoder not in _PARAMETERS:

@@ -29,6 +29,14 @@ class JoinedFile:
         self._durations: Sequence[int] = ()
         self._delay = self._written = 0
 
+    @property
+    def warnings(self) -> list[str]:
+        return self.muxer.warnings
+
+    @property
+    def damage(self) -> str | None:
+        return self.muxer.damage
+
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
         """The times of all frames in the order of showing, in ticks of the source; `delay` as in
         `SegmentFacts`, the largest of all.

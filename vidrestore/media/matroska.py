@@ -43,7 +43,7 @@ class _Element:
 def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
     """Store the sample aspect ratio of a video track in place.
 
-    `track` counts the file's tracks from 0. Raises MediaError where the file isn't laid out as FFmpeg's muxer
+    `track` counts the file's tracks from 0. Raises MediaError if the file isn't laid out as FFmpeg's muxer
     does it.
     """
     with path.open("r+b") as file:
@@ -73,7 +73,7 @@ def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, in
 
 
 def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
-    """Where the changed bytes of the head begin, and these bytes."""
+    """Return the start of the changed bytes of the head, and these bytes."""
     segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
     top = {element.id: element for element in _top(head, segment.data)}
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
@@ -150,8 +150,8 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _length(first: int) -> int:
-    """How many bytes a variable-length number has, from its first byte; IndexError for a byte that can't
-    begin one.
+    """Return the bytes that a variable-length number has, from its first byte; IndexError for a byte that
+    can't begin one.
     """
     if first == 0:
         raise IndexError("not an EBML number")

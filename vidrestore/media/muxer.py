@@ -20,6 +20,7 @@ from vidrestore.media.encoders import PIPE, SUFFIXES
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
+from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Muxer:
             [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
         )
         self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
-        self.copier = None if source.path == PIPE else streams.StreamCopier(source.path, self.cut)
+        alone = source.path == PIPE or source.container == PICTURES
+        self.copier = None if alone else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
         self.container: OutputContainer | None = None
         self.times = Times()
@@ -179,7 +181,7 @@ class Muxer:
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
         warning = (
-            f"{self.output}: the time code {metadata[codes[0]]} is that of the film's first frame, so "
+            f"{self.output}: the time code {metadata[codes[0]]} is that of the video's first frame, so "
             "it is left out"
         )
         self.warnings += [warning] if warning not in self.warnings else []

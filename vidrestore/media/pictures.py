@@ -16,18 +16,11 @@ from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.sequences import DEMUXERS
 
 T = TypeVar("T")
 
-_DEMUXERS = {
-    ".jpg": "jpeg_pipe",
-    ".jpeg": "jpeg_pipe",
-    ".png": "png_pipe",
-    ".tif": "tiff_pipe",
-    ".tiff": "tiff_pipe",
-    ".webp": "webp_pipe",
-}
-SUFFIXES = tuple(_DEMUXERS)
+SUFFIXES = tuple(DEMUXERS)
 
 
 def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -63,7 +56,7 @@ def png(picture: NDArray[np.uint8]) -> bytes:
 
 def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
     """Return the result of `taken` for the picture in a file, decoded while the file is open."""
-    demuxer = _DEMUXERS.get(path.suffix.lower())
+    demuxer = DEMUXERS.get(path.suffix.lower())
     if demuxer is None:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
     options = {"protocol_whitelist": "file", "format_whitelist": demuxer}

@@ -151,9 +151,8 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     except (av.error.FFmpegError, ValueError) as error:
         if picture := _picture_kind(source):
             raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({picture}); make a film "
-                "of numbered pictures first: "
-                "ffmpeg -framerate 25 -i %04d.png -c:v ffv1 OUT.mkv"
+                f"{source}: not a video file that can be read, but a still picture ({picture}); name "
+                "the folder of the pictures, or a pattern such as 'frames/%04d.png'"
             ) from None
         reason = (
             "; its header is missing or damaged"
@@ -232,7 +231,7 @@ def probe(source: str) -> SourceInfo:
     """
     with open_input(source) as container:
         stream = video_stream(container)
-        _check_size(source, stream)
+        check_size(source, stream)
         frames = _first_frames(container, stream)
         if not frames:
             raise MediaError(
@@ -242,7 +241,7 @@ def probe(source: str) -> SourceInfo:
         return SourceInfo(
             path=source,
             container=container.format.name,
-            video=_describe_video(source, stream, frames, container.format.name),
+            video=describe_video(source, stream, frames, container.format.name),
             streams=tuple(_describe_stream(each) for each in container.streams),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -251,7 +250,7 @@ def probe(source: str) -> SourceInfo:
         )
 
 
-def _check_size(source: str, stream: VideoStream) -> None:
+def check_size(source: str, stream: VideoStream) -> None:
     width, height = stream.codec_context.width, stream.codec_context.height
     if width * height > MOST_PIXELS:
         raise MediaError(
@@ -307,7 +306,7 @@ def _describe_stream(stream: Stream) -> StreamInfo:
     )
 
 
-def _describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
+def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
     first, context = frames[0], stream.codec_context
     if stream.time_base is None:
         raise MediaError(

@@ -10,15 +10,19 @@ from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame
+from vidrestore.media.combing import measured_order
+from vidrestore.media.conversion import from_linear
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
 from vidrestore.media.encoders import PIPE
+from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pipes import standard_input
-from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.probe import SourceInfo, VideoInfo, probe
+from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
 if TYPE_CHECKING:
@@ -26,23 +30,54 @@ if TYPE_CHECKING:
 
 
 class VideoReader:
-    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once.
+    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once. A
+    folder of pictures, a pattern or a glob of them is one video of `fps` pictures per second.
 
     `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are
-    marked as interlaced come out progressive, one for one, and `info` describes that. Use it as a context
+    marked as interlaced, or look so in a video without marks, come out progressive, one for one, with
+    `double_rate` one for each field, and `info` describes that. Use it as a context
     manager. Raises MediaError as `probe` does, and where an interlaced source can't be deinterlaced.
     """
 
-    def __init__(self, source: str, *, threads: int = 0, deinterlace: bool = False) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        threads: int = 0,
+        deinterlace: bool = False,
+        double_rate: bool = False,
+        fps: Fraction | None = None,
+    ) -> None:
         self.source = source
         self.threads = threads
         self.damage = Damage()
         self._pipe = Y4mInput(standard_input()) if source == PIPE else None
-        self.info: SourceInfo = self._pipe.info if self._pipe else probe(source)
-        self._deinterlacer = self._deinterlacing() if deinterlace else None
+        self._pictures_read = None if source == PIPE else find_pictures(source)
+        self.warnings = self._pictures_read.warnings if self._pictures_read else ()
+        if fps is not None and self._pictures_read is None:
+            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, leave the option out")
+        self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
+        self._deinterlacer: Deinterlacer | None = None
+        self._stored = self.info.video  # `info` describes what comes out
+        self._ticks = 1  # of `info` in one of the source's
+        if deinterlace or double_rate:
+            self._deinterlacer = self._deinterlacing(fields=double_rate)
 
-    def _deinterlacing(self) -> Deinterlacer | None:
+    def _described(self, fps: Fraction | None) -> SourceInfo:
+        if self._pipe:
+            return self._pipe.info
+        if self._pictures_read:
+            return pictures_info(self._pictures_read, fps or USUAL_RATE)
+        return probe(self.source)
+
+    def field_order(self) -> str | None:
+        """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
+        if self._pipe or self._deinterlacer or self.info.video.interlaced:
+            return None
+        return measured_order(self.info.video, self.frames)
+
+    def _deinterlacing(self, *, fields: bool) -> Deinterlacer | None:
         """The filter for this source; None where it can't be used and, as far as is known, needn't. `info`
         becomes that of its result.
         """
@@ -53,13 +88,19 @@ class VideoReader:
             )
         if self._pipe:
             return None
+        if not video.interlaced and (order := self.field_order()):
+            video = replace(video, interlaced=True, unmarked_order=order)
         try:
-            deinterlacer = Deinterlacer(self.source, video)
+            deinterlacer = Deinterlacer(self.source, video, fields=fields)
         except MediaError:
             if video.interlaced:
                 raise
             return None
-        self.info = replace(self.info, video=replace(video, interlaced=False))
+        video = replace(video, interlaced=False, unmarked_order=None)
+        if fields:
+            self._ticks = 2
+            video = _doubled(video)
+        self.info = replace(self.info, video=video)
         return deinterlacer
 
     @property
@@ -114,12 +155,16 @@ class VideoReader:
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")
         waiting: Frame | None = None
         longest = 0
-        decoding = Decoding(self.source, self.info.video, self.threads, damage)
+        decoding = (
+            PictureDecoding(self._pictures_read, self.info)
+            if self._pictures_read
+            else Decoding(self.source, self._stored, self.threads, damage)
+        )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # it only led the deinterlacer in
-                frame = _frame(picture)
+                frame = _frame(picture, is_linear=self._is_linear)
                 del picture  # its buffers go back to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
@@ -131,10 +176,16 @@ class VideoReader:
                     damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
-            self._end(waiting, longest, decoding.longest, damage)
+            self._end(waiting, longest, decoding.longest * self._ticks, damage)
             yield waiting
 
+    @property
+    def _is_linear(self) -> bool:
+        return self._pictures_read is not None and self._pictures_read.files[0].lower().endswith(".exr")
+
     def _missing_bytes(self) -> int:
+        if self._pictures_read:
+            return 0
         return (
             y4m_missing_bytes(self.source)
             if self.info.container == "yuv4mpegpipe"
@@ -142,10 +193,14 @@ class VideoReader:
         )
 
     def _pictures(
-        self, decoding: Decoding, start_pts: int | None, stop_pts: int | None
+        self, decoding: Decoding | PictureDecoding, start_pts: int | None, stop_pts: int | None
     ) -> Generator[VideoFrame]:
-        decoded = decoding.pictures(start_pts, stop_pts, lead=self._deinterlacer is not None)
-        pictures = self._checked(decoded, start_pts)
+        start = None if start_pts is None else start_pts // self._ticks
+        if start is not None and self._ticks > 1:  # it may be the second field of the frame before
+            start -= 2 * frame_ticks(self._stored, self._stored.time_base)
+        stop = None if stop_pts is None else -(-stop_pts // self._ticks)
+        decoded = decoding.pictures(start, stop, lead=self._deinterlacer is not None)
+        pictures = self._checked(decoded, start)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
 
     def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
@@ -189,9 +244,25 @@ class VideoReader:
             damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
-def _frame(picture: VideoFrame) -> Frame:
+def _doubled(video: VideoInfo) -> VideoInfo:
+    """The same video with a frame for each field, in halves of its tick."""
+    return replace(
+        video,
+        time_base=video.time_base / 2,
+        rate=video.rate and 2 * video.rate,
+        base_rate=video.base_rate and 2 * video.base_rate,
+        frames=video.frames and 2 * video.frames,
+        start=None if video.start is None else 2 * video.start,
+        duration=None if video.duration is None else 2 * video.duration,
+    )
+
+
+def _frame(picture: VideoFrame, *, is_linear: bool = False) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture, layout_of(picture.format.name))
+    if is_linear:
+        colours = 1 if len(planes) < 3 else 3
+        planes = (*map(from_linear, planes[:colours]), *planes[colours:])
     return Frame(
         planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
     )

@@ -72,7 +72,7 @@ class SegmentWriter:
     """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to leave nothing
     behind.
 
-    Raises MediaError where the file can't be written, a frame doesn't fit, or its time falls on the
+    Raises MediaError if the file can't be written, a frame doesn't fit, or its time falls on the
     container's tick of the one before.
     """
 
@@ -179,7 +179,7 @@ def head_digest(extradata: bytes | None) -> str:
 
 
 def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError where the file is
+    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError if the file is
     damaged or not whole.
     """
     for kind, place, data in _records(path):
@@ -188,7 +188,7 @@ def read_packets(path: Path) -> Iterator[StoredPacket]:
 
 
 def check_segment(path: Path) -> SegmentFacts:
-    """Read a whole segment, check it, and give what it says of itself. Raises MediaError where it is damaged,
+    """Read a whole segment, check it, and give what it says of itself. Raises MediaError if it is damaged,
     not whole, or not there.
     """
     places, first_is_key, last = set[int](), False, b""

@@ -27,7 +27,7 @@ _LOST = {
 
 
 def lost_side_data(video: VideoInfo) -> str | None:
-    """A sentence that names what of the first frames' side data no encoder will write; None where there is
+    """A sentence that names what of the first frames' side data no encoder will write; None if there is
     nothing of the kind.
     """
     lost = sorted({_LOST[name] for name in video.side_data if name in _LOST})

@@ -1,5 +1,8 @@
 """All of a source but the restored picture: sound, subtitles, data, attachments, cover art, chapters,
 metadata; copied, never decoded.
+
+No table lists what a container can hold: before any work, `check_streams` writes the first packets of each
+stream into a file of that container in memory, and FFmpeg's refusal is the rule.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
 from vidrestore.media.probe import open_input, video_stream
+from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import APART, Cut, seconds
 
 if TYPE_CHECKING:
@@ -103,13 +107,13 @@ _QUICKTIME_LANGUAGES = {
 
 
 def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
-    """The indices of the streams that will be copied into `output`, after each of them was tried in it.
+    """Return the indices of the streams that will be copied into `output`, after each was tried in it.
 
-    `drop` holds kinds to leave out: audio, subtitles, data, attachments, cover, video (further video
+    `drop` holds kinds that are not copied: audio, subtitles, data, attachments, cover, video (further video
     streams). Raises MediaError naming each stream that the container can't hold, and the way out.
     """
     container = container_of(output)
-    if PIPE in (output, source.path):
+    if PIPE in (output, source.path) or PICTURES in (container, source.container):
         return ()
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
@@ -126,8 +130,8 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
-    """What a y4m pipe leaves behind, but for colour tags, in one sentence; None where the source has nothing
-    but the video.
+    """Describe in one sentence what a y4m pipe loses, apart from colour tags; None if the source has only the
+    video.
     """
     kinds, video = other_kinds(source), source.video
     kinds += (
@@ -166,7 +170,7 @@ def _is_made_anew(stream: Stream) -> bool:
 
 
 def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: Samples) -> str | None:
-    """Why a container can't hold a stream, found by writing a small file with it; None where it can."""
+    """Return why a container can't hold a stream, found by writing a small file with it; None if it can."""
     import av
 
     if info.attached_picture and container in ("matroska", "mov"):
@@ -183,8 +187,8 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
 
 
 def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -> None:
-    """A file in memory with a gray picture and the stream's first packets, up to its very end: MP4 finds some
-    faults only there.
+    """Write a file in memory with a gray picture and the stream's first packets, up to its very end: MP4
+    finds some faults only there.
     """
     import av
 

@@ -39,7 +39,7 @@ class Vmaf:
         self._folder = Path(self._open.enter_context(TemporaryDirectory(prefix="vidrestore-")))
         with self._writing():
             paths = (self._folder / f"{name}.mkv" for name in ("restored", "clean"))
-            self._films = [self._open.enter_context(LosslessFilm(path, *self._size)) for path in paths]
+            self._videos = [self._open.enter_context(LosslessVideo(path, *self._size)) for path in paths]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -48,14 +48,14 @@ class Vmaf:
     def add(self, restored: Levels, clean: Levels) -> None:
         """The next frame: gray levels (height, width), 0 to 255."""
         with self._writing():
-            for film, levels in zip(self._films, (restored, clean), strict=True):
-                film.add(levels)
+            for video, levels in zip(self._videos, (restored, clean), strict=True):
+                video.add(levels)
 
     def values(self, threads: int) -> tuple[float, ...]:
         """Of each frame, once all were added. Raises MediaError where FFmpeg fails."""
         with self._writing():
-            for film in self._films:
-                film.finish()
+            for video in self._videos:
+                video.finish()
         work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
         command = [
             ffmpeg_with_vmaf(),
@@ -77,7 +77,7 @@ class Vmaf:
             scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError):  # nothing there, or half of it
             scores = ()
-        if done.returncode or len(scores) != self._films[0].frames:
+        if done.returncode or len(scores) != self._videos[0].frames:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
             raise MediaError(
                 f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf "
@@ -90,7 +90,7 @@ class Vmaf:
         try:
             yield
         except av.error.FFmpegError as error:
-            reason = f"can't hold the films that VMAF is measured of ({error.strerror})"
+            reason = f"can't hold the videos that VMAF is measured of ({error.strerror})"
             raise MediaError(
                 f"{self._folder}: {reason}; make room there, or name another folder with TMPDIR"
             ) from error
@@ -101,7 +101,7 @@ def _scores(log: Mapping[str, Any]) -> Iterator[float]:
         yield frame["metrics"]["vmaf"]
 
 
-class LosslessFilm:
+class LosslessVideo:
     """A video of gray levels as luma in the range of video, in 8 bits (FFV1)."""
 
     def __init__(self, path: Path, height: int, width: int) -> None:

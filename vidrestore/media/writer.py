@@ -17,6 +17,8 @@ from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pipes import standard_output
+from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures
+from vidrestore.media.sequences import is_pattern
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
@@ -98,6 +100,10 @@ class VideoWriter:
         self._sink: _Sink
         if output == PIPE:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
+        elif is_pattern(output):
+            check_pictures(output, source.path, overwrite=overwrite)
+            pictures = JoinedPictures(output, source, overwrite=overwrite)
+            self._sink = PictureSink(pictures, encoder, source.video, scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
             remove_partials(Path(output))
@@ -138,7 +144,7 @@ class VideoWriter:
 
     def _check_count(self) -> None:
         if self.frames == 0:
-            raise MediaError(f"{self.output}: no frame was written, so there is no video to keep")
+            raise MediaError(f"{self.output}: no frame was written, so there is no output")
         if self.expected is not None and self.frames != self.expected:
             raise MediaError(
                 f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the "

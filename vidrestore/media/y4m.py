@@ -151,7 +151,7 @@ class Y4mInput:
         return int(text)
 
     def _ratio(self, tags: dict[str, str], letter: str) -> Fraction | None:
-        """None where it is missing or 0:0, which means unknown."""
+        """None if it is missing or 0:0, which means unknown."""
         text = tags.get(letter, "0:0")
         over, colon, under = text.partition(":")
         if not (
@@ -163,7 +163,9 @@ class Y4mInput:
 
 
 def y4m_missing_bytes(path: str) -> int:
-    """How many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a word."""
+    """Return how many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a
+    word.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:

@@ -61,6 +61,14 @@ class Strength:
         return torch.lerp(self.variance[above - 1], self.variance[above], share)
 
 
+def in_pairs(tracks: Tensor) -> Tensor:
+    """(S, M, T) tracks -> (S/2, 2M, T): neighbours share the components. The last of an odd number counts
+    twice.
+    """
+    even = torch.cat([tracks, tracks[-1:]]) if len(tracks) % 2 else tracks
+    return even.reshape(len(even) // 2, -1, even.shape[2])
+
+
 def refined(
     noisy: Tensor,
     estimate: Tensor,
@@ -75,18 +83,18 @@ def refined(
     tracks: (S, M, T) flat origins of patches, M for each of S tracks, which lie close to each other and share
     the components, `chunk` tracks at once. guide: (T, H, W), the brightness.
     """
-    estimate, taken = estimate.contiguous(), (noisy - estimate).contiguous()
+    noisy, estimate = noisy.contiguous(), estimate.contiguous()
     side, width = transform.side, noisy.shape[2]
-    strength = strength_of(taken, guide, tracks[:, 0], side)
+    strength = strength_of(noisy, estimate, guide, tracks[:, 0], side)
     total = torch.zeros_like(estimate).view(-1)
     line = torch.arange(side, device=noisy.device)
     offsets = (line[:, None] * width + line).flatten()
     for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
-        first, rest = (_gathered(plane, groups, side).view(*part.shape, -1) for plane in (estimate, taken))
+        first, source = (_gathered(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy))
         seen = first if guide is estimate else _gathered(guide, groups, side).view_as(first)
         variance = sigma**2 * strength.at(seen.mean((2, 3), keepdim=True))
-        change = filtered_change(first, rest, variance, transform)
+        change = filtered_change(first, source.sub_(first), variance, transform)
         total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
     counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
@@ -112,12 +120,13 @@ def filtered_change(first: Tensor, taken: Tensor, variance: Tensor, transform: T
     return moved.flatten(0, 1)
 
 
-def strength_of(taken: Tensor, guide: Tensor, groups: Tensor, side: int) -> Strength:
-    """How the noise follows the brightness, from what was taken off groups at flat (S, T) origins."""
+def strength_of(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> Strength:
+    """How the noise follows the brightness, from what the estimate took off groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / LOOKED_AT)]
     if len(groups) < LEVELS * FEWEST:
         return Strength(guide.new_empty(0), guide.new_empty(0))
-    power = _gathered(taken, groups, side).square().mean((1, 2))
+    taken = _gathered(noisy, groups, side).sub_(_gathered(estimate, groups, side))
+    power = taken.square().mean((1, 2))
     brightness, order = _gathered(guide, groups, side).mean((1, 2)).sort()
     levels = power[order].tensor_split(LEVELS)
     ratio = torch.stack([level.quantile(QUIET) for level in levels]) / power.quantile(QUIET).clamp(min=1e-6)

@@ -55,11 +55,6 @@ class AttentionRule:
             )
 
 
-PRINTED = AttentionRule(
-    4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6
-)
-
-
 def integer_power(values: Tensor, exponent: int) -> Tensor:
     """values^exponent by squaring; the values may be overwritten where no gradient is wanted."""
     result: Tensor | None = None
@@ -177,7 +172,7 @@ class Sums:
 
 
 class Mixer:
-    """What queries make of the sums over a whole map: numerator and denominator come from one product for
+    """The result of queries on the sums over a whole map: numerator and denominator come from one product for
     each kind of feature.
 
     `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` takes the place of

@@ -80,7 +80,7 @@ def positional_encoding(frames: int, channels: int, height: int, width: int) -> 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """How maps (B, C, H, W) are cut into tokens: patches of `patch` pixels that do not overlap, split by
+    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels that do not overlap, split by
     channels among `heads`.
 
     With `window` (patches along a side) the tokens of each window stand apart from others; `shift` patches
@@ -216,7 +216,7 @@ class Attention(nn.Module):
         return tokens / math.sqrt(tokens.shape[-1])
 
     def sight(self, frame: int, frames: int) -> range:
-        """Which of a window's frames a frame attends to."""
+        """Return the frames of a window that a frame attends to."""
         if self.local is None:
             return range(frames)
         return range(max(0, frame - self.local.reach), min(frames, frame + self.local.reach + 1))

@@ -63,7 +63,7 @@ class VsrClip:
 
         `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls
         share what they can; those of compact networks also the window's states: they are given all frames of
-        a scene, and `at` from the first to the last. ValueError where the network can't take frames of that
+        a scene, and `at` from the first to the last. ValueError if the network can't take frames of that
         size, or so many.
         """
         window = tuple(window)

@@ -1,4 +1,4 @@
-"""How strong the noise of a video is, plane by plane, measured without a clean reference."""
+"""Measure the strength of a video's noise, plane by plane, without a clean reference."""
 
 from vidrestore.noise.white import NoiseEstimator
 

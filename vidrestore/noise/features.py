@@ -1,22 +1,24 @@
 """What tells noise from picture, in numbers: how strong blocks are at each frequency, within a frame and
-between frames along motion.
+between frames along motion, and how evenly that is spread within blocks.
 
 Blocks of 8 x 8 go to the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise, fine noise and
 noise that is smeared along lines differ. Of each band the weaker blocks count (quantiles over the blocks):
 there is little picture in them. Differences between frames show noise without texture, but less of it where a
-codec copied it, so those of two distances are looked at.
+codec copied it, so those of two distances are looked at. Noise spreads over the frequencies of a block alike;
+texture, spray and JPEG's leftovers favour a few.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.noise.motion import BLOCK, blocks_at, motion_of
-from vidrestore.noise.white import clipping_bounds, dct_basis
+from vidrestore.noise.white import clipping_bounds, dct_basis, frequencies
 
 Array = NDArray[np.float64]
 Planes = tuple[NDArray[np.float32], ...]
@@ -30,7 +32,10 @@ REPEATED = 0.05  # grey levels of mean difference: frames that differ less are t
 MOST_BLOCKS = 500
 FEWEST_BLOCKS = 12
 MOST_CLIPPED = 0.1  # share of a block's samples
-COUNT = (1 + len(DISTANCES)) * (9 * len(QUANTILES) + 1)
+FINE = 6  # sum of the two frequencies: from there on spread is looked at by itself
+CALM = 0.5  # quantile of the blocks' power: up to there their spread is looked at
+PART = 9 * len(QUANTILES) + 3
+COUNT = (1 + len(DISTANCES)) * PART
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:
@@ -98,24 +103,73 @@ def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
 
 
 def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
-    """Logarithms of quantiles of the blocks' mean power in each band, and the share of blocks that show
-    nothing.
+    """Logarithms of quantiles of the blocks' mean power in each band, the share of blocks that show nothing,
+    and the concentration of power on coarse and on fine frequencies.
     """
     if usable.sum() < FEWEST_BLOCKS:
         return None
     chosen = blocks[usable].reshape(-1, SIDE**2).astype(np.float32)
     chosen = chosen - chosen.mean(1, keepdims=True)
-    power = np.square(chosen @ dct_basis(SIDE).T) @ band_means()
+    squares = np.square(chosen @ dct_basis(SIDE).T)
+    power = squares @ band_means()
     empty = float((power.max(1) <= FLOOR).mean())
-    return np.concatenate([np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1), [empty]])
+    quantiles = np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1)
+    return np.concatenate([quantiles, [empty], _concentration(squares)])
+
+
+def _concentration(squares: NDArray[np.float32]) -> Array:
+    """Logarithms of the mean square over the squared mean of powers, of coarse and of fine frequencies: the
+    median over the calmer half of the blocks (B, 64). Each frequency is held against its mean first, so the
+    shape of the spectrum doesn't matter.
+    """
+    total = squares[:, 1:].sum(1)
+    calm = squares[total <= np.quantile(total, CALM)] + np.float32(FLOOR)
+    even = calm / calm.mean(0)
+    index, found = frequencies(SIDE), []
+    for part in ((index > 0) & (index < FINE), index >= FINE):
+        ratio = np.square(even[:, part]).mean(1) / np.square(even[:, part].mean(1))
+        found.append(float(np.log(np.median(ratio))))
+    return np.array(found)
+
+
+def concentration(features: Array) -> Array:
+    """(1 + len(DISTANCES), 2) concentrations on coarse and on fine frequencies, within the frame first."""
+    return features.reshape(-1, PART)[:, -2:]
+
+
+def bands_alone(features: Array) -> Array:
+    """The features without the concentrations."""
+    return features.reshape(-1, PART)[:, :-2].reshape(-1)
+
+
+def strength_between(features: Array) -> float:
+    """The sigma of the power where most of it is, sqrt(sum(S^2) / sum(S)), as the calmer differences between
+    neighbouring frames show it, in grey levels. Of noise alone, if its bands are flat, it is the truth.
+    """
+    row = QUANTILES.index(0.1)
+    sizes = np.bincount(band_index()[1:], minlength=9)
+    quantiles = features.reshape(-1, PART)[1, 9 * row : 9 * row + 9]
+    power = np.maximum(np.exp(quantiles) - FLOOR, 1e-4) / _mean_share(QUANTILES[row], sizes)
+    return float(((sizes * np.square(power)).sum() / (sizes * power).sum()) ** 0.5)
+
+
+def _mean_share(quantile: float, sizes: NDArray[Any]) -> Array:
+    """A quantile of the means of so many squared Gaussians, of variance 1 (Wilson and Hilferty, 1931)."""
+    spread = 2 / (9 * sizes)
+    return np.asarray((1 - spread + NormalDist().inv_cdf(quantile) * spread**0.5) ** 3)
+
+
+@cache
+def band_index() -> NDArray[np.intp]:
+    """The band of each of the 64 frequencies."""
+    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
+    return np.asarray(np.add.outer(3 * band, band).reshape(-1))
 
 
 @cache
 def band_means() -> NDArray[np.float32]:
     """(64, 9): means over the frequencies of each band, without the mean of the block."""
-    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
-    index = np.add.outer(3 * band, band).reshape(-1)
-    member = np.equal.outer(index, np.arange(9)).astype(np.float32)
+    member = np.equal.outer(band_index(), np.arange(9)).astype(np.float32)
     member[0] = 0
     means: NDArray[np.float32] = member / member.sum(0)
     return means

@@ -18,7 +18,15 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.noise.features import DISTANCES, Array, Planes, plane_features
+from vidrestore.noise.features import (
+    DISTANCES,
+    Array,
+    Planes,
+    bands_alone,
+    concentration,
+    plane_features,
+    strength_between,
+)
 from vidrestore.noise.white import NoiseEstimator
 
 LOOKS_KEPT = 32  # of a scene; above that every second is dropped
@@ -27,6 +35,14 @@ OFFSET = 0.3  # grey levels: below, logarithms of sigma stop to matter
 NONE_BELOW = 0.9  # sigma: a video with less noise is left alone
 # of logarithms: up to there the regression says what the formula says, which is the surer one for white noise
 SAME = 0.15
+# concentrations from which weak noise is texture, on coarse and on fine frequencies of a frame; and of the
+# fine ones of differences, from which it is what a codec left of noise
+TEXTURE, CODED = (1.025, 1.065), 1.2
+WEAK = 15.0  # sigma: stronger noise is never taken for texture
+MOST = 1.35  # of what differences between frames show: luma has more noise only if the formula says so
+# noise of colour differences beside noisy luma: below the first share of what differences show, the second is
+# taken, as codecs thin it out
+THINNED, RESTORED = 0.85, 1.7
 COARSE = 1.25  # of sigma over root mean square: from there on noise is called coarse
 
 
@@ -80,15 +96,22 @@ class NoiseMeter:
 
     def noise(self) -> tuple[PlaneNoise, ...]:
         """What was measured up to now."""
-        return tuple(self._plane(index) for index in range(len(self._white)))
+        planes = [self._plane(index) for index in range(len(self._white))]
+        return tuple(
+            beside_luma(plane, self._features(index)) if self._colour[index] and planes[0].sigma else plane
+            for index, plane in enumerate(planes)
+        )
 
     def _plane(self, index: int) -> PlaneNoise:
-        white = self._white[index].sigma()
-        features = [look[index] for look in self._looks]
-        known = [each for each in features if each is not None]
-        if not known:
+        white, features = self._white[index].sigma(), self._features(index)
+        if features is None:
             return PlaneNoise(white, white)
-        return estimate(np.median(known, axis=0), white, colour=self._colour[index])
+        return estimate(features, white, colour=self._colour[index])
+
+    def _features(self, index: int) -> Array | None:
+        """The medians of a plane's features over the looks."""
+        known = [look[index] for look in self._looks if look[index] is not None]
+        return np.median(np.array(known), axis=0) if known else None
 
 
 def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
@@ -101,7 +124,25 @@ def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
     sigma, rms = _regressed("regression", given)
     if min(sigma, doubted) < NONE_BELOW:
         return PlaneNoise(0.0, 0.0)
+    if not colour:
+        if sigma < WEAK and abs(np.log((sigma + OFFSET) / (white + OFFSET))) > SAME and is_texture(features):
+            return PlaneNoise(0.0, 0.0)
+        sigma = min(sigma, max(MOST * strength_between(features), white))
     return PlaneNoise(sigma, min(rms, sigma))
+
+
+def is_texture(features: Array) -> bool:
+    """Return True if power is concentrated as in texture, and not as in what a codec leaves of noise."""
+    (coarse, fine), (_, fine_between) = concentration(features)[:2]
+    return bool(coarse > TEXTURE[0] and fine > TEXTURE[1] and fine_between < CODED)
+
+
+def beside_luma(found: PlaneNoise, features: Array | None) -> PlaneNoise:
+    """The noise of colour differences whose luma is noisy."""
+    seen = 0.0 if features is None else strength_between(features)
+    if found.sigma >= THINNED * seen or RESTORED * seen < NONE_BELOW:
+        return found
+    return PlaneNoise(RESTORED * seen, max(found.rms, seen))
 
 
 def _regressed(name: str, given: Array) -> tuple[float, float]:
@@ -117,7 +158,7 @@ def _regressed(name: str, given: Array) -> tuple[float, float]:
 
 
 def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[np.float64]:
-    return np.concatenate([features, [np.log(white + OFFSET), float(colour)]])
+    return np.concatenate([bands_alone(features), [np.log(white + OFFSET), float(colour)]])
 
 
 @cache

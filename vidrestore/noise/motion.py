@@ -1,4 +1,4 @@
-"""Where blocks of one frame are in another: enough to see the noise without the picture."""
+"""Find the blocks of one frame in another, well enough to see the noise without the picture."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How strong the noise of a plane is, measured without a clean reference and without a model.
+"""Measure the strength of a plane's noise without a clean reference and without a model.
 
-Blocks are taken to the DCT domain. White noise is as strong in every coefficient; pictures live in the low
+Blocks are taken to the DCT domain. White noise is as strong in every coefficient, pictures in the low
 frequencies. So the flattest blocks are chosen by their *low* frequencies and the noise is read off their
 *high* ones. For white noise the two are independent, which is why choosing the flattest blocks brings no bias
 (choosing and measuring by the same variance would). What is left of texture only ever adds, hence a small
@@ -9,7 +9,7 @@ corrected for.
 
 A codec that is not generous zeroes the weak coefficients and keeps the strong ones: the highest frequencies
 are then no longer Gaussian but sparse, and their mean square says too little: a denoiser has to deal with
-what survived. There the figure is that of white noise with the same tail over the middle and high
+what survived. There the result is that of white noise with the same tail over the middle and high
 frequencies. How sparse the highest ones are decides between the two.
 
 Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the figure says how
@@ -32,24 +32,24 @@ Array = NDArray[np.float64]
 
 BLOCK = 8  # pixels; planes thinner than that use 4 or 2
 BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
-FLAT_SHARE = 0.05  # of these, the part with the weakest low frequencies: where white noise is read
-FLAT_LEAST = 40  # blocks: fewer give a figure of more than 2 % error
-CALM_SHARE = 0.15  # the part where coded noise is read: a codec takes most noise from the very flattest
+FLAT_SHARE = 0.05  # the share with the weakest low frequencies: white noise is read there
+FLAT_LEAST = 40  # blocks: fewer have more than 2 % error
+CALM_SHARE = 0.15  # the share in which coded noise is read: a codec takes most noise from the very flattest
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
 SPARSE, GAUSSIAN = (0.75, 0.95)
 TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
 # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
 TAIL_GAIN = 1.1 / NormalDist().inv_cdf((1 + TAIL) / 2)
-# coded noise is at most this much stronger than its high frequencies say: a stronger tail is texture
+# coded noise is at most this much stronger than its high frequencies: a stronger tail is texture
 TAIL_LIMIT = 2.0
 # codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its
 # differences say
 COPIED = 1.6
 NOISIER = 0.8  # quantile over the frames
-# up to so many frames may be (nearly) repeated, as in films of 12 or 24 pictures at higher frame rates
+# so many frames may (nearly) repeat others, as in 12 or 24 pictures per second at higher frame rates
 REPEATED_SHARE = 0.9
-# figures held per scene; above that every second is dropped, and half as many frames are measured from there
-# on
+# measurements held per scene; above that every second is dropped, and from there on half as many frames are
+# measured
 FRAMES_KEPT = 32
 # an extreme value held by more samples than this is a clipping bound; less clipping needs no correction
 CLIPPED_SHARE = 5e-4
@@ -68,8 +68,8 @@ class NoiseEstimator:
         self._stride = 1
         self._seen = 0
         self._previous: Sample | None = None
-        self._within: list[float] = []  # variance read within every `stride`-th frame, stored samples squared
-        self._between: list[float] = []  # and read between it and the one measured before
+        self._within: list[float] = []  # variances within every `stride`-th frame, stored samples squared
+        self._between: list[float] = []  # and between it and the one measured before
 
     def add(self, plane: NDArray[Any]) -> None:
         """Take the next frame's plane: (height, width), any integer or float type. A sample of its blocks is
@@ -83,8 +83,8 @@ class NoiseEstimator:
         self._seen += 1
 
     def sigma(self) -> float:
-        """Standard deviation of the noise on the 0-255 scale; 0.0 before the first frame. May be asked for at
-        any time.
+        """Return the standard deviation of the noise on the 0-255 scale; 0.0 before the first frame.
+
 
         A noisier frame's than most, as codecs make every second or third frame smoother; fades and repeated
         frames don't count.

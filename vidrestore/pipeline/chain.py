@@ -4,7 +4,7 @@ bounded in bytes.
 A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own;
 `ordered_map` works on several items at once and gives the results in order. Both hand errors over to whoever
 consumes them, and both have stopped their threads and closed what they consume when their own iterator is
-closed, however that comes about (the end, an error further down, Ctrl-C).
+closed, whatever the reason (the end, an error further down, Ctrl-C).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from vidrestore.frames import Frame
 
-QUEUE_BYTES = 4 << 20  # of frames that a stage is ahead of the next
+QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ class ByteQueue(Generic[T]):
                 self.held -= size
                 self._changed.notify_all()
             yield item
-            del item  # not kept alive while waiting for the next
+            del item  # free its memory while waiting for the next
         if self._error is not None:
             raise self._error
 
@@ -84,10 +84,10 @@ def frames_ahead(frames: Iterable[Frame]) -> closing[Generator[Frame]]:
 
 
 def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:
-    """The same items, produced ahead in a thread of their own, at most `limit` bytes (as measured by `size`)
+    """Yield the same items, produced in a thread of their own, at most `limit` bytes (as measured by `size`)
     ahead.
 
-    Nothing runs before the first item is asked for. An error while producing is raised here, after the items
+    Nothing runs before the first `next`. An error while producing is raised here, after the items
     that came before it.
     """
     queue: ByteQueue[T] = ByteQueue(limit)

@@ -36,7 +36,7 @@ class EdgedClip(NamedTuple):
 
     clip: Clip
     frames: list[Frame]
-    before: int  # where the clip before it stops
+    before: int  # stop of the clip before it
     after: int  # first frame of the clip after it
     sent: Sent | None = None  # its samples on the device, if that is not the CPU
 
@@ -206,8 +206,8 @@ def _chained(first: list[T], rest: Iterator[T]) -> Generator[T]:
 
 
 def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
-    """One piece after the other: most frames go on at once, and their memory is free before the next clip
-    comes.
+    """Yield one piece after the other: most frames leave at once, and their memory is free before the next
+    clip comes.
     """
     for own, shared in clips:
         yield own

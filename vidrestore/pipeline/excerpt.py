@@ -14,11 +14,11 @@ from vidrestore.media.span import WHOLE, Span
 
 
 def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | None) -> Span:
-    """The frames whose time lies in [start, start + duration) seconds after the video's first one; its
+    """Return the frames whose time lies in [start, start + duration) seconds after the video's first one; its
     `start` is that of a real frame.
 
     No start, or one of 0, leaves the beginning as it is, sound from before the first frame included. Raises
-    OptionError if there is no such frame.
+    OptionError if no frame begins there.
     """
     if not start and duration is None:
         return WHOLE
@@ -37,7 +37,7 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
     if stop is not None and first.pts >= stop:
         at = float((first.pts - origin) * tick)
         raise OptionError(
-            f"{reader.source}: no frame begins in the part asked for, the next one at {at:.3f} s; choose a "
+            f"{reader.source}: no frame begins in the chosen part, the next one at {at:.3f} s; choose a "
             "longer `duration`"
         )
     return Span(first.pts, stop)
@@ -63,4 +63,4 @@ def expected_frames(info: SourceInfo, span: Span) -> int | None:
     if last is None:
         return None
     stop = last if span.stop is None else min(span.stop, last)
-    return round((stop - (origin if span.start is None else span.start)) * video.time_base * video.rate)
+    return ceil((stop - (origin if span.start is None else span.start)) * video.time_base * video.rate)

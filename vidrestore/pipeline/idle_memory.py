@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-# seconds; giving back at every clip costs time, since the next clip has to ask for the same pages again
+# seconds; giving back at every clip costs time, since the next clip needs the same pages again
 PERIOD = 2.0
 
 

@@ -34,7 +34,7 @@ def clip_restorer(
 def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:
     """Return how many times larger the output of a video of `height` lines is, at most `native` times.
 
-    Raises OptionError for a height that is no enlargement, or too much of one.
+    Raises OptionError for a height that is not larger, or too much so.
     """
     if native == 1:
         return 1

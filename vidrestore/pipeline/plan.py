@@ -1,4 +1,4 @@
-"""What will be done to each frame of a source: clips that keep to scenes, and the noise each of them has.
+"""The plan of a restoration: clips of frames that never cross a cut, and the noise of each.
 
 One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it
 between decoder and model and so decodes only once; a pipe has no other way. All three come to the same plan,
@@ -27,13 +27,14 @@ from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.sequences import Pictures, find_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 2
-MOST_FRAMES = 1 << 24  # of a plan that is read: 77 hours at 60 frames per second
-# The schema of what `Timeline.to_compact` gives.
+MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
+# The schema of `Timeline.to_compact`.
 TIMELINE = {
     "version": int,
     "length": range(1, 1 << 31),
@@ -43,14 +44,14 @@ TIMELINE = {
     "cuts": [COUNT],
     "clips": [Row(COUNT, COUNT, [float], [float])],
 }
-HEAD_BYTES = 1 << 20  # of a source, hashed to tell it from another with the same name and size
+HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
 NOISE_STEP = 8
 
 
 @dataclass(frozen=True)
 class SourceIdentity:
-    """What tells that a file is still the one that was planned. A pipe has only its name, "-"."""
+    """Identifies the file that was planned. A pipe has only its name, "-"."""
 
     path: str
     size: int | None = None
@@ -62,6 +63,8 @@ class SourceIdentity:
         """Raises MediaError for a file that isn't there, or can't be read."""
         if source == PIPE:
             return cls(source)
+        if pictures := find_pictures(source):
+            return cls._of_pictures(pictures)
         try:
             status = Path(source).stat()
             with open(source, "rb") as file:
@@ -70,13 +73,28 @@ class SourceIdentity:
             raise MediaError(f"{source}: the file can't be read any more ({error.strerror})") from error
         return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
 
+    @classmethod
+    def _of_pictures(cls, pictures: Pictures) -> SourceIdentity:
+        """Of all of them together: their names, sizes and times."""
+        names, size, modified = hashlib.sha256(), 0, 0
+        for path in pictures.files:
+            try:
+                status = Path(path).stat()
+            except OSError as error:
+                raise MediaError(f"{path}: the picture can't be read ({error.strerror})") from error
+            names.update(
+                f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace")
+            )
+            size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
+        return cls(str(Path(pictures.source).absolute()), size, modified, names.hexdigest())
+
 
 @dataclass(frozen=True)
 class Clip:
     """Frames [first, stop) of one scene, restored together.
 
     `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends;
-    `rms`: the strength of the noise itself, empty where sigma was given.
+    `rms`: the strength of the noise itself, empty if sigma was given.
     """
 
     first: int
@@ -104,7 +122,7 @@ class Scene:
 
 @dataclass
 class Timeline:
-    """What planning finds out: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each
+    """The result of planning: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each
     new scene), `clips`.
 
     Clips have `length` frames, neighbours share `overlap` of them. Filled while frames go by.
@@ -118,8 +136,8 @@ class Timeline:
     clips: list[Clip] = field(default_factory=list)
 
     def to_compact(self) -> dict[str, Any]:
-        """In what JSON knows, the times of all frames in one text each: as lists they would take as much
-        memory as a long film may.
+        """Return JSON values, with the times of all frames in one text each: the lists of a long video would
+        take too much memory.
         """
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
         clips = [[clip.first, clip.stop, clip.sigma, clip.rms] for clip in self.clips]
@@ -178,7 +196,7 @@ def _packed(values: array[int]) -> str:
 
 
 def _unpacked(text: str) -> array[int]:
-    """What `_packed` gave. Raises ValueError for anything else, and for more than `MOST_FRAMES`."""
+    """Undo `_packed`. Raises ValueError for anything else, and for more than `MOST_FRAMES`."""
     unpacker = zlib.decompressobj()
     try:
         times = unpacker.decompress(b64decode(text, validate=True), 8 * MOST_FRAMES)
@@ -191,8 +209,8 @@ def _unpacked(text: str) -> array[int]:
 
 @dataclass
 class Plan:
-    """A job with everything that decides what comes out; `copy` are the indices of the streams that are
-    copied.
+    """Everything that decides the output of a job; `copy` are the indices of the streams that are copied.
+
 
     `span` is the part of the source that is restored: the timeline's frames are all of that part.
     """
@@ -206,7 +224,7 @@ class Plan:
     span: Span = WHOLE
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan in what JSON knows."""
+        """Return the plan as JSON values."""
         times = {"pts": list(self.timeline.pts), "durations": list(self.timeline.durations)}
         values = asdict(replace(self, timeline=replace(self.timeline, pts=array("q"), durations=array("q"))))
         return values | {"version": PLAN_VERSION, "timeline": values["timeline"] | times}
@@ -267,7 +285,7 @@ def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
 
 
 def colour_planes(pixels: PixelFormat) -> int:
-    """Planes that are restored; the alpha plane, where there is one, comes after them and passes through."""
+    """Return how many planes are restored; an alpha plane comes after them and passes through."""
     return pixels.plane_count - pixels.alpha
 
 

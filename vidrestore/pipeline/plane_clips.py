@@ -15,16 +15,16 @@ from torch import Tensor
 
 from vidrestore.clips import Planes
 from vidrestore.colour import grey_to_stored
-from vidrestore.degrade.grain import with_grain
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, all_finite, not_finite
+from vidrestore.pipeline.grain import with_grain
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.pipeline.transfers import as_arrays, floats
 from vidrestore.restorers.base import PlaneRestorer
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
-COPIES = 4  # of a clip's float samples while it is restored: in, out, and what the model accumulates
+COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
 
 
 class PlaneClipRestorer(ClipRestorer):

@@ -1,4 +1,4 @@
-"""From planned clips to restored frames through networks that see RGB, at the film's size or larger.
+"""From planned clips to restored frames through networks on RGB, at the video's size or larger.
 
 Native planes to R'G'B' by the file's own matrix, range and chroma siting, through the network frame by frame,
 and back. Only the clip's own frames are in floats, and one restored frame: what is restored waits in its own
@@ -51,8 +51,8 @@ class RgbClipRestorer(ClipRestorer):
     """A ClipRestorer for networks on RGB.
 
     Clips share frames so that each frame is restored by a clip that has all its neighbours: nothing is faded.
-    `strength` mixes with the source's own planes, or, where frames are enlarged, with the source enlarged
-    bicubically. Alpha passes through, or is enlarged so. `scale`: of the output, by default the network's; a
+    `strength` mixes with the source's own planes, or, if frames are enlarged, with the source enlarged
+    bicubically. Alpha passes through, or is enlarged so. `scale` is the output's, by default the network's; a
     larger result is downscaled, antialiased.
     """
 
@@ -111,7 +111,7 @@ class RgbClipRestorer(ClipRestorer):
     def _restored_frames(
         self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
     ) -> list[Restored]:
-        """The frames asked for; again in full precision where half of it does not hold them."""
+        """Restore the frames `keep`; again in fp32 if half precision can't hold them."""
         sources = [
             Source(frame, None if stacks is None else [stack[at] for stack in stacks])
             for at, frame in enumerate(frames)
@@ -126,7 +126,7 @@ class RgbClipRestorer(ClipRestorer):
         return restored
 
     def _rgb(self, source: Source) -> Tensor:
-        """(3, H, W) on the network's device, where all colour is converted."""
+        """Return (3, H, W) on the network's device: all colour is converted there."""
         return yuv_to_rgb(self._own_planes(source), self.pixels, self.video.colour, self.video.height)
 
     def _own_planes(self, source: Source) -> tuple[Tensor, ...]:
@@ -137,7 +137,7 @@ class RgbClipRestorer(ClipRestorer):
     def _native(
         self, sources: list[Source], rgb: Tensor, keep: Bounds, precision: str | None
     ) -> list[Restored] | None:
-        """Restored frames with samples of their own; None as soon as one has values that are no numbers."""
+        """Return restored frames with samples of their own; None as soon as one holds NaN or infinity."""
         pictures = self.restorer.frames(rgb, keep, precision=precision)
         made = (
             (sources[at], self._planes(sources[at], rgb[at], picture), picture.sum())
@@ -182,7 +182,7 @@ class RgbClipRestorer(ClipRestorer):
             picture = shrunk(picture, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
         if self.strength < 1 and scale > 1:
             picture = enlarged(rgb, scale).lerp(picture, self.strength)
-        # where no matrix is tagged players guess by the height: the output's
+        # without a tagged matrix players guess by the height: the output's
         height = picture.shape[-2]
         planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
@@ -217,7 +217,7 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
     pixels, planes = video.format, list(frame.planes)
     height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
     small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
-    if small != large:  # what players assume of so many lines, where no matrix is tagged
+    if small != large:  # the matrix that players assume for that height if none is tagged
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture

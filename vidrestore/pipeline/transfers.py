@@ -42,10 +42,10 @@ class Uploads:
     def __init__(self, device: torch.device, planes: int) -> None:
         self.device, self.planes = device, planes
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._last: tuple[int, Stacks] | None = None  # the frame where the last clip stopped, and that clip
+        self._last: tuple[int, Stacks] | None = None  # the stop of the last clip, and its samples
 
     def send(self, first: int, frames: list[Frame]) -> Sent:
-        """Begin to copy frames `first` and on; what no longer is needed of the last clip is let go."""
+        """Begin to copy frames `first` and on; free those of the last clip that are not needed any more."""
         shared = 0
         if self._last is not None and self._last[0] > first:
             shared = min(self._last[0] - first, len(self._last[1][0]))
@@ -54,7 +54,7 @@ class Uploads:
         return Sent(stacks, self.stream.record_event() if self.stream else None)
 
     def _copied(self, plane: int, fresh: list[Frame], shared: int) -> Tensor:
-        with torch.cuda.stream(self.stream):  # does nothing if there is none
+        with torch.cuda.stream(self.stream):  # does nothing without a stream
             known = self._last[1][plane][-shared:] if self._last is not None and shared else None
             if not fresh and known is not None:
                 return known

@@ -1,4 +1,4 @@
-"""Where tensors are computed, and in which number format."""
+"""Devices that compute, and their number formats."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
 from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.models.second_pass import CHUNK as TRACKS
-from vidrestore.models.second_pass import Transform, refined
+from vidrestore.models.second_pass import Transform, in_pairs, refined
 from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
@@ -73,7 +73,7 @@ PRESETS = {
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
         second=Sampling(16, "camera", 2),
-        second_colour=Sampling(16, "camera", 2),
+        second_colour=Sampling(16, "camera"),
         first_detail=1.12,
     ),
     "default": Preset(
@@ -81,7 +81,7 @@ PRESETS = {
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
         second=Sampling(10, "matched", 2),
-        second_colour=Sampling(12, "camera", 2),
+        second_colour=Sampling(16, "camera", 2),
     ),
     "best": Preset(
         first=Sampling(5, "matched"),
@@ -171,8 +171,10 @@ class DenoiseRestorer:
                 found = guide if sampling.places == "matched" else places
                 origins = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
                 brightness, transform = guide.luma_at(plane.shape), self._transform(dtype)
-                tracks, noise = origins.transpose(0, 1), max(level, SIGMA_RANGE[0])
-                estimate = refined(plane, estimate, noise, tracks, transform, brightness, self.tracks)
+                tracks, noise, chunk = origins.transpose(0, 1), max(level, SIGMA_RANGE[0]), self.tracks
+                if sampling.places == "camera":  # all move alike
+                    tracks, chunk = in_pairs(tracks), max(1, chunk // 2)
+                estimate = refined(plane, estimate, noise, tracks, transform, brightness, chunk)
             done.append(estimate)
         return done
 

@@ -1,4 +1,4 @@
-"""Which weights a task takes where the user names none, and whether those named are for it."""
+"""Choose the weights of a task if the user names none, and check those that are named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def load_for(task: str, family: str, model: str | None, device: str, preferred: 
     """The weights named `model`, else those called `preferred`, else the first of the manifest for this task
     and family.
 
-    Raises CheckpointError where there are none, or where those named are of another family or for another
+    Raises CheckpointError if there are none, or where those named are of another family or for another
     task. Weights for all tasks are for those that their network's config names.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)

@@ -22,7 +22,7 @@ LEAST_RATIO = 1.5  # of a picture's shorter side to the small one's: below, its 
 
 
 def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
-    """Lines of the small picture, as the weights called `name` want them; None where they want none.
+    """Lines of the small picture, as the weights called `name` want them; None if they want none.
 
     Raises CheckpointError for anything but a whole number above 0.
     """

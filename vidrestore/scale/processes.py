@@ -106,8 +106,8 @@ def _end(code: int | None) -> str:
 
 
 def serve(link: Connection, shard: Shard) -> None:
-    """Restore what is asked for, until nobody is there to ask."""
-    # Ctrl-C reaches all processes of a terminal; the one that asks ends the others
+    """Restore the videos and segments that come over the link, until it is closed."""
+    # Ctrl-C reaches all processes of a terminal; the first one ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     worker = Worker(shard)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: an actor for each GPU, or for every few CPUs if there is none.
+"""Workers on a Ray cluster: an actor for each GPU, or for every few CPUs of a cluster without GPUs.
 
 All machines need the same version of vidrestore and see sources, outputs and work folders under the same
 paths. Ray is not needed for anything else and loaded only here: pip install "vidrestore[ray]".
@@ -18,7 +18,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import Ended, Worker, WorkerError
 
-CPUS = 4  # of each worker, in a cluster without GPUs
+CPUS = 4  # for each worker of a cluster without GPUs
 
 
 class RayActors:

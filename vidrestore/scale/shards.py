@@ -1,9 +1,9 @@
 """Shards: processes that share nothing but a folder, each restoring the segments that no other has claimed.
 
 All plan one video together, one of them at a time: the first one there makes the plan, each takes runs of
-neighbouring segments, and whoever finds all of them finished joins the video. A shard that dies leaves its
-finished segments, and its claims until they expire. The number of a shard decides only where in the video it
-begins, so that runs are long and few clips are restored twice; all of them can do all the work.
+neighbouring segments, and the one that finds all of them finished joins the video. A shard that dies leaves
+its finished segments, and its claims until they expire. The number of a shard decides only its first segment,
+so that runs are long and few clips are restored twice; any shard can do all the work.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from vidrestore.jobs.finished import (
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
-from vidrestore.jobs.run import join, kept
+from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.sequence_output import known_by
 from vidrestore.options import RestoreOptions
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
@@ -84,8 +85,7 @@ def check_options(options: RestoreOptions) -> None:
     """Refuse what shards can't do together. Raises OptionError."""
     if options.overwrite:
         raise OptionError(
-            "`overwrite` would let a shard that comes late begin anew what the others finished; remove the "
-            "output first"
+            "`overwrite` would let a late shard start over what the others finished; remove the output first"
         )
     if options.restart:
         raise OptionError(
@@ -161,7 +161,7 @@ def claim_name(segment: Segment) -> str:
 def restore_shard(
     request: Request, shard: Shard, loader: RestorerLoader, on_event: Listener, *, wait: bool
 ) -> Summary | None:
-    """Do what a shard can for one video, and return the summary once its output is there, whoever joined it.
+    """Do what a shard can for one video, and return the summary once its output exists, joined by any shard.
 
     With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
     Raises VidRestoreError as `jobs.run.restore_request` does, OptionError if the options are not for shards.
@@ -176,7 +176,7 @@ def restore_shard(
     with open_job(request, loader) as job:
         job.begin(on_event)
         try:
-            with _inside(folder) as claims, kept(job, folder, on_event):
+            with _inside(folder) as claims, warn_if_stopped(job, folder, on_event):
                 return _Sharded(job, folder, claims, shard, on_event).run_or_find_done(wait=wait)
         finally:
             _clear_up(request, folder)
@@ -276,7 +276,7 @@ class _Sharded:
         return self._joined or self.done_by_others()
 
     def _outlive_joiner(self) -> None:
-        """Wait until whoever named the output has cleared up, or clear up in its place if it died there."""
+        """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
             while named_output(self.folder) is not None:
                 if self.claims.take("join"):
@@ -291,7 +291,7 @@ class _Sharded:
 
     def is_named(self) -> bool:
         """Return True if the output is there, whoever joined it: its record outlasts the job's."""
-        return self.folder.output.exists() and (
+        return known_by(self.folder.output).exists() and (
             self.folder.read("job") is None or named_output(self.folder) is not None
         )
 

@@ -38,7 +38,7 @@ class ShardedBatch(Batch):
         self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
-        """The first video asked for waits for all that this shard can do of any. Raises VidRestoreError as
+        """The first call does all that this shard can do of any video. Raises VidRestoreError as
         `vidrestore.restore` does.
         """
         if self._finished is None:

@@ -25,13 +25,13 @@ from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.restorers.base import Restorer, load_restorer
 from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
 
-DEATHS = 3  # of workers at the same segment, after which it is not tried again
+DEATHS = 3  # deaths of workers at one segment, after which it is not tried again
 LOOK = 0.5  # seconds between two looks at how far the workers are
 GRACE = 10.0  # seconds for workers to end once nothing is left; one whose machine is gone may never begin
 
 
 class WorkerError(VidRestoreError):
-    """Processes that were to restore parts of a video ended without having done so."""
+    """Processes that should restore parts of a video ended before they had."""
 
 
 class Worker:
@@ -77,9 +77,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Ended:
-    """A worker is finished with a video; `outcome` is what `Worker.restore` returned, or a text that says how
-    it died.
-    """
+    """A worker has ended its work on a video; `outcome` is the result of `Worker.restore`, or how it died."""
 
     worker: int
     outcome: int | VidRestoreError | str

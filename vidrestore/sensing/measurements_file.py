@@ -107,7 +107,7 @@ class Measured:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
-        """Raises KeyError, TypeError or ValueError where something is missing or wrong."""
+        """Raises KeyError, TypeError or ValueError if something is missing or wrong."""
         keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
         values = {key: parse_json(metadata[key]) for key in keys}
         planes = values.pop("planes")
@@ -150,7 +150,7 @@ class MeasurementWriter:
     """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
     an error nothing is left.
 
-    `half` stores 16-bit floats. Raises MediaError where the file can't be written, OutputExistsError where
+    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError where
     another one took its name.
     """
 
@@ -230,7 +230,7 @@ class MeasurementWriter:
 class MeasurementReader:
     """A file of measurements, read a few frames at a time. Use it as a context manager.
 
-    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError where the file is
+    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError if the file is
     no such file, of another version, or not whole.
     """
 
@@ -276,7 +276,7 @@ class MeasurementReader:
             raise MediaError(
                 f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads "
                 f"version {VERSION}; "
-                "recover with the vidrestore that wrote it, or measure the film again"
+                "recover with the vidrestore that wrote it, or measure the video again"
             )
         try:
             self.measured = Measured.from_metadata(metadata)
@@ -285,7 +285,7 @@ class MeasurementReader:
         except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise MediaError(
-                f"{self.path}: its header is damaged ({reason}); copy it again or measure the film again"
+                f"{self.path}: its header is damaged ({reason}); copy it again or measure the video again"
             ) from error
         self._check_size()
         self.pts: NDArray[np.int64] = self._read("pts")
@@ -325,7 +325,7 @@ class MeasurementReader:
         promised = self._data + max(tensor.stop for tensor in self._tensors.values())
         if found < promised:
             raise MediaError(
-                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the film "
+                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the video "
                 "again"
             )
 
@@ -344,7 +344,7 @@ class MeasurementReader:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Where one tensor lies: bytes [start, stop) of the data."""
+    """The place of one tensor: bytes [start, stop) of the data."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -22,6 +22,7 @@ from vidrestore.jobs.request import check_files
 from vidrestore.media.encoders import PIPE, choose_encoder
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.probe import SourceInfo
+from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
@@ -59,6 +60,7 @@ def recover(
     """
     chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
+    make_folder(output)
     check_files(source, output, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
@@ -71,7 +73,7 @@ def recover(
 
 def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
     """The very weights that measured: by the name in the file, or those that were `asked` for.
-    CheckpointError where they are others.
+    CheckpointError if they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
@@ -129,7 +131,7 @@ def _recover(
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(
-            f"the film has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
+            f"the video has no {left_out}: measurements hold the picture only; {reader.measured.source} had "
             "them"
         )
     for warning in warnings:

@@ -96,7 +96,7 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: dict[s
 def _check_measurements_name(output: str) -> None:
     if not output.endswith(SUFFIX):
         raise MediaError(
-            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as film{SUFFIX}"
+            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
         )
 
 

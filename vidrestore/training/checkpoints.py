@@ -22,7 +22,7 @@ from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
 def no_other(path: Path) -> Iterator[None]:
     """Keep others from the run of a checkpoint, on machines that share the folder, too.
 
-    Raises ConfigError where another process is at it, CheckpointError where the folder can't be written to.
+    Raises ConfigError if another process is at it, CheckpointError if the folder can't be written to.
     """
     beside = path.with_suffix(".lock")
     try:
@@ -43,7 +43,7 @@ def no_other(path: Path) -> Iterator[None]:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError where it can't
+    """Write a checkpoint beside the old one, then move it over that. Raises CheckpointError if it can't
     be; the old one stays.
     """
     try:

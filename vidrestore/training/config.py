@@ -32,7 +32,7 @@ PICTURE_LOSSES = ("spectrum", "psnr")
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long, how fast, and on how much at once. Raises ConfigError for values out of range."""
+    """Length, learning rate and batch of a run. Raises ConfigError for values out of range."""
 
     steps: int
     batch: int = 64
@@ -82,7 +82,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TrainingConfig(Schedule):
-    """How to train on groups. Raises ConfigError for values out of range.
+    """Training on groups. Raises ConfigError for values out of range.
 
     `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest;
     levels are then drawn evenly in their logarithm. `clip_noise`: noisy patches are clipped and rounded as a
@@ -104,7 +104,7 @@ class TrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class PairTrainingConfig(Schedule):
-    """How to train on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for
+    """Training on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for
     values out of range.
 
     `loss`: "spectrum" is that of MB-TaylorFormer V2; "psnr" is the mean logarithm of each crop's squared
@@ -128,7 +128,7 @@ class PairTrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class ClipTrainingConfig(Schedule):
-    """How to train on clips, and on flow; the defaults are for a CPU. Raises ConfigError for values out of
+    """Training on clips, and on flow; the defaults are for a CPU. Raises ConfigError for values out of
     range.
     """
 

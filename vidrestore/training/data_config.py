@@ -16,7 +16,7 @@ LARGEST_VIEW = 1080  # side of what may be cut, to be made smaller
 
 @dataclass(frozen=True)
 class FootageConfig:
-    """Where pictures come from. Raises ConfigError for values out of range.
+    """The sources of pictures. Raises ConfigError for values out of range.
 
     `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
     `stills` means no photos. `validation` names the clips among those, without their folder, that are kept

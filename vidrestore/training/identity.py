@@ -1,4 +1,4 @@
-"""What may not change between a run and its continuation; how long and how fast it learns may."""
+"""The settings that may not change between a run and its continuation; length and learning rate may."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -25,6 +25,7 @@ from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, reused
 from vidrestore.training.identity import check_same, identity_of
+from vidrestore.training.memory_watch import memory_watched
 from vidrestore.training.networks import check_sizes, complete, full_model, new_network, take_over
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, Together, processes
@@ -36,6 +37,7 @@ from vidrestore.training.training_events import (
     Interrupted,
     Listener,
     Noticed,
+    Reached,
     Stepped,
     Validated,
     noted,
@@ -84,23 +86,6 @@ def train(
         return _go(
             Run(config, output, place, together), resume, sources_of(init), tensorboard, reading, listen
         )
-
-
-@contextmanager
-def memory_watched(config: RunConfig) -> Iterator[None]:
-    """ConfigError in place of what is raised where memory runs out, on a GPU or here."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(
-            error, (MemoryError, torch.OutOfMemoryError)
-        ) and "can't allocate memory" not in str(error):
-            raise
-        told = str(error).splitlines()[0] if str(error) else "no more to be had"
-        raise ConfigError(
-            f"{config.path}: memory ran out ({told}); try a smaller training.batch, now "
-            f"{config.training.batch}"
-        ) from error
 
 
 def _go(
@@ -209,6 +194,7 @@ class Run:
         settings = self.config.training
         if self.step >= settings.steps and not self.due:
             return
+        listen(Reached("read"))
         with self.together.first_before_others():
             source, held_out = make_data(self.config, self.architecture, reading)
         source = reused(source, self.config.data, settings.seed, partial(on_device, device=self.device))
@@ -216,16 +202,17 @@ class Run:
             range(self.step, settings.steps), settings.batch, reading.workers, self.together.share
         )
         with workers_watched(), closing(made):
+            listen(Reached("batches"))
             batches = chain(list(islice(made, 1)), made)  # what takes long for the first one is not training
             try:
                 with workers_watched():
                     self._steps(batches, held_out, listen)
             # none of them comes within a step, so that the last one is whole
             except (KeyboardInterrupt, LostError, WorkerError):
-                self.save_checkpoint()
+                self._save(listen)
                 listen(Interrupted(self.step, self.checkpoint))
                 raise
-            self.save_checkpoint()
+            self._save(listen)
 
     def _steps(self, batches: Iterator[tuple[Any, ...]], held_out: Any, listen: Listener) -> None:
         """Take all that are left, judge and save in between."""
@@ -233,20 +220,28 @@ class Run:
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
+        listen(Reached("train"))
         while True:
             if self.due:  # at first, too: a run may have been interrupted while it was judged
+                listen(Reached("judge"))
                 listen(self.validate(held_out, losses))
+                listen(Reached("train"))
                 losses.clear()
             if self.step >= settings.steps:
                 break
             if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                self.save_checkpoint()
+                self._save(listen)
+                listen(Reached("train"))
                 saved = time.monotonic()
             batch, rate = next(batches), self.learning_rate
             with interrupts_held():
                 losses.append(self.update(*on_device(batch, self.device)))
                 self.seconds = time.monotonic() - began
                 listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
+
+    def _save(self, listen: Listener) -> None:
+        listen(Reached("save"))
+        self.save_checkpoint()
 
     @property
     def due(self) -> bool:

@@ -27,7 +27,7 @@ ALONE = ("features", "extraction", "reconstruction", "tail")  # settings of the 
 
 
 def new_network(config: RunConfig) -> nn.Module:
-    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError where it
+    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError if it
     describes none.
     """
     try:
@@ -83,7 +83,7 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_sizes(config: RunConfig, network: nn.Module) -> None:
-    """Raises ConfigError where the network can't take clips as [data] cuts them."""
+    """Raises ConfigError if the network can't take clips as [data] cuts them."""
     data = config.data
     if isinstance(network, MBTaylorFormer):
         _check_pictures(config, network.config)

@@ -36,7 +36,7 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
 class Objective(Protocol):
-    """How one kind of network learns: a run's settings, and what stays the same between a run and its
+    """The training of one kind of network: a run's settings, and what stays the same between a run and its
     continuation.
     """
 
@@ -66,7 +66,7 @@ class Objective(Protocol):
         ...
 
     def figures_before(self, held_out: Any) -> Figures:
-        """The same of what the network is given; empty where that is no picture to compare."""
+        """The same of what the network is given; empty if that is no picture to compare."""
         ...
 
 

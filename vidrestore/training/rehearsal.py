@@ -18,7 +18,8 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.loop import Run, memory_watched, on_device, sources_of
+from vidrestore.training.loop import Run, on_device, sources_of
+from vidrestore.training.memory_watch import memory_watched
 from vidrestore.weights import load_model
 
 

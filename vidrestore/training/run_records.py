@@ -46,7 +46,7 @@ class StepLog:
     (null where not finite).
 
     Where a run begins at a step, lines beyond it are cut off: that run will write its own. `losses` are those
-    by step. Raises CheckpointError where the log can't be written.
+    by step. Raises CheckpointError if the log can't be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +103,7 @@ class StepLog:
 class CurvePicture:
     """A listener that draws loss and held-out PSNR, from the first step on, at every validation: an SVG file.
 
-    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError where it can't be
+    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError if it can't be
     written.
     """
 

@@ -1,4 +1,4 @@
-"""How fast a run learns at each step."""
+"""The learning rate of each step."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def with_settings(
     """Tables of a file with values of `--set KEY=VALUE` in them, KEY being a name at the top or
     "section.name".
 
-    Raises OptionError where there is no "=", and for a section that isn't known.
+    Raises OptionError if there is no "=", and for a section that isn't known.
     """
     content = {name: dict(part) if isinstance(part, dict) else part for name, part in content.items()}
     for setting in settings:

@@ -19,7 +19,7 @@ def tensorboard_listener(folder: Path) -> Iterator[Listener]:
     """A listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`; what is beyond
     a resumed step is purged.
 
-    Raises OptionError where the package isn't there.
+    Raises OptionError if the package isn't there.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter

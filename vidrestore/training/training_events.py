@@ -25,6 +25,13 @@ class Began:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """A stage of a run begins: `read` data, make the first `batches`, `train`, `judge` or `save`."""
+
+    stage: str
+
+
+@dataclass(frozen=True)
 class Stepped:
     """`step` of `steps` are done: loss and length of the gradient at the last, the rate it was made at,
     seconds of training in all.
@@ -70,7 +77,7 @@ class Noticed:
     message: str
 
 
-Event = Began | Stepped | Validated | Interrupted | Noticed
+Event = Began | Reached | Stepped | Validated | Interrupted | Noticed
 Listener = Callable[[Event], None]
 
 

@@ -1,7 +1,10 @@
-"""Trained weights: what there is, loading it strictly, fetching more, bringing in other people's.
+"""Trained weights: list, load strictly, fetch and import them.
 
     model = load_model("dust-denoise")  # or a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
-    model.network, model.card           # an nn.Module in evaluation mode; what it is
+    model.network, model.card           # an nn.Module in evaluation mode; its description
+
+A name stands in the manifest of the bundled folder: `weights/` of a checkout, `vidrestore/_weights` once
+installed. Its file lies beside that or, after `weights pull`, in the cache of huggingface_hub.
 
 Importing this package loads no torch.
 """
@@ -82,8 +85,8 @@ def family_of(source: str | Path, folder: Path | None = None) -> str:
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
-    """The file of a manifest entry: beside the manifest, or in the hub's cache; None where not pulled yet.
-    Its content is not checked.
+    """Return the file of a manifest entry, beside the manifest or in the hub's cache; None if it was not
+    pulled yet. Its content is not checked.
     """
     if card.file:
         return (folder or weights_folder()) / card.file

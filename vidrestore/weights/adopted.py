@@ -1,9 +1,9 @@
-"""What a family's own module makes of a checkpoint that its authors' code wrote; `upstream.ADOPTERS` says
-which module that is.
+"""The result of adopting a checkpoint that a family's authors wrote; `upstream.ADOPTERS` names
+the module of each family.
 
 An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
 there, without what DataParallel and the like put before them; `arguments` are those of the authors'
-constructor under its own names, empty where the user gave none. It works out the config (from shapes where
+constructor under its own names, empty if the user gave none. It works out the config (from shapes where
 the arguments don't say), renames and regroups the tensors, and raises ValueError with what doesn't fit;
 whether the tensors are exactly those of the network is checked by the caller.
 """

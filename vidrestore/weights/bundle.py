@@ -32,7 +32,7 @@ def add_weights(
     manifest there; returns that.
 
     The name is the file's own unless given; what else is not given is taken from the file's metadata, which
-    `vidrestore train` writes. CheckpointError where the file doesn't load strictly, where neither says on
+    `vidrestore train` writes. CheckpointError if the file doesn't load strictly, where neither says on
     which data and by which command it was trained, and for a name that the manifest has already, unless
     `overwrite`. Nothing is written then.
     """

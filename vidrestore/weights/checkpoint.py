@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use
-# is imported.
+# is imported. A family that restores videos also has a restorer (`restorers.base.TASKS`), and one that is
+# trained has its settings (`training.config.FAMILY_SECTIONS`) and its losses (`training.objective`).
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
@@ -108,7 +109,7 @@ def save_model(
     the file.
 
     `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
-    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError where a value is not finite as
+    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError if a value is not finite as
     it would be stored.
     """
     path = Path(path)

@@ -57,7 +57,7 @@ class Card:
 
 
 def weights_folder() -> Path:
-    """Where the bundled weights lie: inside the installed package, or at the top of a checkout."""
+    """Return the folder of the bundled weights: inside the installed package, or at the top of a checkout."""
     installed = PACKAGE / "_weights"
     return installed if installed.is_dir() else PACKAGE.parent / "weights"
 
@@ -94,7 +94,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
-    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError where it can't be
+    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError if it can't be
     written.
     """
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}

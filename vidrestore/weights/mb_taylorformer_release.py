@@ -150,7 +150,7 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def _options(arguments: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Fields of our config that no tensor tells, from the authors' arguments; ValueError where one doesn't go
+    """Fields of our config that no tensor tells, from the authors' arguments; ValueError if one doesn't go
     with the tensors.
     """
     ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)

@@ -129,8 +129,8 @@ def _read_tensors(source: Path) -> dict[str, Tensor]:
 
 
 def _is_entry(name: Any, value: Any) -> bool:
-    """Whether it is a named tensor that has a value in the file for each of its places: a view may pretend to
-    any size.
+    """Return True for a named tensor that has a value in the file for each of its places: a view may pretend
+    to any size.
     """
     import torch
 

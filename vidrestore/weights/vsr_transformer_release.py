@@ -83,7 +83,7 @@ def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """A published SPyNet, as mmediting or BasicSR name its tensors. ValueError where it is neither, or
+    """A published SPyNet, as mmediting or BasicSR name its tensors. ValueError if it is neither, or
     `arguments` are given.
     """
     if arguments:

@@ -102,7 +102,9 @@ def denoiser(contestant: Contestant) -> Denoiser:
     """Yield the frames of a noisy video restored by a system."""
     if contestant.system == GIVEN:
         return lambda noisy, sigma: iter(noisy)
-    options = RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")
+    options = RestoreOptions(
+        model=contestant.source, device=contestant.device, precision="fp32", quality=contestant.quality
+    )
     assert contestant.model is not None
     if contestant.model.card.family == "mb-taylorformer":
         pictures = ImageRestorer("denoise", options)

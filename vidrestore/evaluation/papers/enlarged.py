@@ -69,7 +69,7 @@ def cut(frame: Tensor) -> Tensor:
 def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
     """(T, 3, h, w) uint8: the release's own small frames where there are some and they are not to be `made`.
 
-    Raises DatasetError where the release's are not a quarter of the clean ones.
+    Raises DatasetError if the release's are not a quarter of the clean ones.
     """
     if made or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])

@@ -38,7 +38,7 @@ WHOLE = Share()
 
 
 class Source(ABC):
-    """Where batches come from: one follows from the seed and its step alone, so a resumed run sees what it
+    """A source of batches: each follows from the seed and its step alone, so a resumed run sees what it
     would have seen.
     """
 
@@ -155,8 +155,8 @@ def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
 
 
 class _Made(Dataset[T | VidRestoreError], Generic[T]):
-    """What `make` makes, by number, or an error for the user: raised in another process it would come with
-    that one's traceback.
+    """The results of `make`, by number, or an error for the user: raised in another process it would come
+    with that one's traceback.
     """
 
     def __init__(self, make: Callable[[int], T]) -> None:

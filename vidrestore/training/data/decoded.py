@@ -48,7 +48,7 @@ class Decoded:
         """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
         process only.
 
-        Raises FileNotFoundError where another run has made room for files of its own meanwhile, or another
+        Raises FileNotFoundError if another run has made room for files of its own meanwhile, or another
         user has put a file there.
         """
         with _own(self.path) as stream:
@@ -58,7 +58,7 @@ class Decoded:
 
 
 def user_cache_folder() -> Path:
-    """Where the system has programs keep what they can make again."""
+    """Return the system's folder for files that programs can make again."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "vidrestore"
     if sys.platform == "win32":
@@ -80,15 +80,15 @@ class DecodedFiles:
             ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        """What `source` decodes to, from the folder or into it; None where there is no room for it.
+        """Return the frames of `source`, from the folder or decoded into it; None if there is no room for it.
 
-        Raises what `decode` raises, and ConfigError where the folder is the source's own or lies below it:
+        Raises what `decode` raises, and ConfigError if the folder is the source's own or lies below it:
         data folders stay as they are.
         """
         return self._decoded(self.reserved(source), source, decode)
 
     def reserved(self, source: Path) -> Path:
-        """Where in the folder `source` belongs: what is there stays while this run goes on. Raises as
+        """Return the place of `source` in the folder: what is there stays while this run goes on. Raises as
         `decoded`, but for `decode`.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
@@ -108,8 +108,8 @@ class DecodedFiles:
         decode: Callable[[Path], Planes],
         bad: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """What sources decode to, by source, as `decoded` has it; without those that can't be, of which `bad`
-        hears.
+        """Return the frames of sources, by source, as `decoded` does; without those that can't be, of which
+        `bad` hears.
         """
         found: dict[Path, Decoded | None] = {}
         places = {}

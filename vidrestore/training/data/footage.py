@@ -42,7 +42,7 @@ class Footage:
 
     `still_share` of them are pans over photos, as long as there are both clips and photos. Clips and photos
     in `decoded` are read from there, others are decoded, and the clips kept, up to `cache_bytes`. Raises
-    ConfigError where there is neither clip nor photo.
+    ConfigError if there is neither clip nor photo.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Footage:
         return still, paths[draw.integers(len(paths))]
 
     def _clip(self, draw: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
-        """A clip; in place of one that is too small for `side`, another. Raises MediaError where they all
+        """A clip; in place of one that is too small for `side`, another. Raises MediaError if they all
         seem to be.
         """
         for _ in range(TRIES):
@@ -143,8 +143,8 @@ class Footage:
         return self._stored(path) or decode_whole(path)
 
     def _stored(self, path: Path) -> Window | None:
-        """What was decoded before the run; None where nothing was, or another run has made room for its own
-        files since.
+        """Return what was decoded before the run; None if nothing was, or another run has made room for its
+        own files since.
         """
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
@@ -171,7 +171,7 @@ class Footage:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a square crop is cut, in pixels of luma."""
+    """The place of a square crop, in pixels of luma."""
 
     row: int
     column: int
@@ -272,7 +272,7 @@ def decode_clip(path: Path) -> Window:
 
 @dataclass(frozen=True)
 class Move:
-    """What a camera does over a photo, in pixels of the photo and per frame, seen from the middle of the
+    """The motion of a camera over a photo, in pixels of the photo and per frame, seen from the middle of the
     shot.
     """
 
@@ -322,9 +322,9 @@ def filmed(picture: Window, move: Move, frames: int, place: Place | None = None)
     return as_filmed(torch.stack(shots))
 
 
-def as_filmed(film: Tensor) -> Window:
+def as_filmed(video: Tensor) -> Window:
     """Frames (T, 3, H, W) of Y, U, V on the 0-255 scale as 4:2:0 in 8 bits."""
-    chroma = F.avg_pool2d(film[:, 1:], 2)
+    chroma = F.avg_pool2d(video[:, 1:], 2)
     return tuple(
-        plane.round().clamp(0, 255).to(torch.uint8) for plane in (film[:, 0], chroma[:, 0], chroma[:, 1])
+        plane.round().clamp(0, 255).to(torch.uint8) for plane in (video[:, 0], chroma[:, 0], chroma[:, 1])
     )

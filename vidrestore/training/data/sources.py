@@ -42,8 +42,8 @@ JUDGED_FRAMES = 5  # of a clip; of shorter ones, more are judged
 
 @dataclass(frozen=True)
 class Reading:
-    """How data is read; what is read follows from the configuration alone, but for clips that are left out as
-    damaged.
+    """The way of reading data; its content follows from the configuration alone, but for clips that are left
+    out as damaged.
 
     `workers` processes make batches ahead of time. `cache` is a folder for what clips and photos decode to,
     of at most `cache_bytes`; without, they are decoded when they are needed. With `skip_bad` clips and photos
@@ -117,7 +117,7 @@ def reused(
 
 
 def held_out_clip(folders: Sequence[Path], name: str) -> Path:
-    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError where none
+    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError if none
     has it.
     """
     for folder in folders:
@@ -129,7 +129,7 @@ def held_out_clip(folders: Sequence[Path], name: str) -> Path:
 def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
-    """All files of a run by their path, None where there is no room; without those that are bad, unless that
+    """All files of a run by their path, None if there is no room; without those that are bad, unless that
     is an error.
     """
     if reading.cache is None:

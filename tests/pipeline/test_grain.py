@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vidrestore.degrade.grain import with_grain
+from vidrestore.pipeline.grain import with_grain
 
 
 def grey(level: float, frames: int = 2) -> torch.Tensor:

@@ -1,0 +1,120 @@
+"""Interlaced videos that aren't marked as such, through the command line."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from sample_videos import video_frame
+
+from vidrestore.cli import main
+from vidrestore.frames import Frame
+from vidrestore.media.reader import VideoReader
+from vidrestore.restorers.base import TASKS
+
+FRAMES, SIZE = 10, (80, 96)
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def moment(time: int) -> np.ndarray:
+    """Smooth shapes that move two columns from each field to the next."""
+    rows, columns = np.mgrid[0 : SIZE[0], 0 : SIZE[1]]
+    place = columns - 2 * time
+    return np.asarray(128 + 60 * np.sin(place / 7 + rows / 9) + 30 * np.sin(place / 3), np.uint8)
+
+
+def write(path: Path, step: int, first: int) -> Path:
+    """A video whose rows from `first` on, every other one, come `step` moments late: 0 is progressive."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = SIZE[1], SIZE[0], "yuv420p"
+        chroma = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8)
+        for number in range(FRAMES):
+            luma = moment(2 * number)
+            luma[first::2] = moment(2 * number + step)[first::2]
+            container.mux(stream.encode(video_frame("yuv420p", (luma, chroma, chroma), number)))
+        container.mux(stream.encode(None))
+    return path
+
+
+def frames(path: Path) -> tuple[VideoReader, list[Frame]]:
+    with VideoReader(str(path)) as reader:
+        return reader, list(reader.frames())
+
+
+def error(frame: Frame, time: int) -> float:
+    """Mean distance from a moment, without the borders, where the filter guesses."""
+    return float(np.abs(frame.planes[0].astype(float) - moment(time))[4:-4].mean())
+
+
+@pytest.mark.parametrize(
+    "step, first, said",
+    [(1, 1, "looks so (top field first)"), (1, 0, "looks so (bottom field first)"), (0, 0, None)],
+)
+def test_combs_are_measured_and_the_warning_names_the_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, said: str | None
+) -> None:
+    assert run(write(tmp_path / "in.mkv", step, first)) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    if said is None:
+        assert not warnings
+    else:
+        (warning,) = warnings
+        assert said in warning and "add --deinterlace, or --double-rate" in warning
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_deinterlace_takes_the_combs_out_of_a_video_without_marks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    source, output = write(tmp_path / "in.mkv", 1, first), tmp_path / "out.mkv"
+    assert run(source, "--deinterlace", "-o", output, "--lossless") == 0
+    assert "warning" not in capsys.readouterr().err
+    (_, before), (_, after) = frames(source), frames(output)
+    assert [frame.pts for frame in after] == [frame.pts for frame in before]
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        assert error(new, 2 * number) < error(old, 2 * number) / 3
+
+
+def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path: Path) -> None:
+    source, output = write(tmp_path / "in.mkv", 1, 1), tmp_path / "out.mp4"
+    assert run(source, "--double-rate", "-o", output, "--lossless", "-q") == 0
+    reader, found = frames(output)
+    assert reader.info.video.rate == 50
+    seconds = [frame.pts * reader.info.video.time_base for frame in found]
+    assert seconds == [Fraction(number, 50) for number in range(2 * FRAMES)]
+    for number, frame in enumerate(found):
+        assert error(frame, number) < 3
+        assert error(frame, number) < error(frame, number + 1) / 3
+
+
+def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.mkv", 1, 1)
+    common = ("--double-rate", "--lossless", "-q")
+    assert run(source, *common, "-o", tmp_path / "whole.mkv") == 0
+    part = ("--start", "0.1", "--duration", "0.14")  # from the second field of frame 2
+    assert run(source, *common, *part, "-o", tmp_path / "part.mkv") == 0
+    (_, whole), (_, found) = frames(tmp_path / "whole.mkv"), frames(tmp_path / "part.mkv")
+    assert len(found) == 7
+    for one, other in zip(found, whole[5:12], strict=True):
+        np.testing.assert_array_equal(one.planes[0], other.planes[0])
+
+
+def test_deinterlace_of_a_progressive_video_says_that_it_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(write(tmp_path / "in.mkv", 0, 0), "--deinterlace") == 0
+    assert "no frame is interlaced, so --deinterlace changed nothing" in capsys.readouterr().err

@@ -1,0 +1,268 @@
+"""Numbered pictures in and out, through the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from sample_pictures import write_frame
+from sample_videos import video_frame, write_video
+from written_videos import Extras, rich_video
+
+from vidrestore.cli import main
+from vidrestore.media import sequence_output
+from vidrestore.restorers.base import TASKS
+
+RED = np.array([255, 0, 0])
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def write_pictures(folder: Path, count: int = 4, pix_fmt: str = "rgb24", kind: str = "png") -> Path:
+    """Pictures 0001 and on, of noise."""
+    folder.mkdir()
+    for number in range(1, count + 1):
+        frame = av.VideoFrame(64, 48, pix_fmt)
+        noise = np.random.default_rng(number)
+        for plane in frame.planes:
+            plane.update(noise.integers(0, 255, plane.buffer_size, np.uint8).tobytes())
+        write_frame(folder / f"{number:04}.{kind}", {"png": "png", "tif": "tiff"}[kind], frame)
+    return folder
+
+
+def samples(path: Path) -> tuple[str, np.ndarray]:
+    """The pixel format and samples of a picture, or of the first frame of a video."""
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+        return frame.format.name, frame.to_ndarray()
+
+
+def write_red(path: Path, frames: int = 2) -> None:
+    """A video of red in 4:2:0, limited range, BT.601: Y 81, U 90, V 240."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        planes = tuple(
+            np.full(size, level, np.uint8)
+            for size, level in (((48, 64), 81), ((24, 32), 90), ((24, 32), 240))
+        )
+        for number in range(frames):
+            container.mux(stream.encode(video_frame("yuv420p", planes, number)))
+        container.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize(
+    "pix_fmt, kind",
+    [
+        ("rgb24", "png"),
+        ("rgb48be", "png"),
+        ("rgba64be", "png"),
+        ("gray", "png"),
+        ("gray16be", "png"),
+        ("rgb48le", "tif"),
+    ],
+)
+def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(
+    tmp_path: Path, pix_fmt: str, kind: str
+) -> None:
+    source = write_pictures(tmp_path / "frames", 3, pix_fmt, kind)
+    assert run(source, "-q") == 0
+    made = sorted((tmp_path / "frames.denoised").iterdir())
+    assert [path.name for path in made] == [f"{number:04}.{kind}" for number in (1, 2, 3)]
+    for path in made:
+        (name, found), (_, expected) = samples(path), samples(source / path.name)
+        assert name == pix_fmt
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("named", ["frames/%04d.png", "frames/*.png", "frames"])
+def test_pictures_named_by_folder_pattern_or_glob_become_a_video_at_the_rate_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    write_pictures(tmp_path / "frames")
+    monkeypatch.chdir(tmp_path)
+    assert run(named, "-o", "out.mp4", "--fps", "30000/1001", "-q") == 0
+    with av.open("out.mp4") as container:
+        assert container.streams.video[0].average_rate == Fraction(30000, 1001)
+        frames = list(container.decode(video=0))
+    assert len(frames) == 4 and frames[0].format.name == "yuv420p"  # as players take it
+
+
+@pytest.mark.parametrize("suffix, near", [("png", 2), ("tiff", 2), ("jpg", 4)])
+def test_a_video_becomes_pictures_of_its_colours(tmp_path: Path, suffix: str, near: int) -> None:
+    write_red(tmp_path / "red.mkv")
+    output = tmp_path / "made" / f"red_%03d.{suffix}"
+    assert run(tmp_path / "red.mkv", "-o", output, "-q") == 0
+    assert [path.name for path in sorted(output.parent.iterdir())] == [
+        f"red_001.{suffix}",
+        f"red_002.{suffix}",
+    ]
+    with av.open(str(output.with_name(f"red_002.{suffix}"))) as container:
+        picture = next(container.decode(video=0)).reformat(format="rgb24").to_ndarray()
+    assert np.abs(picture.astype(int) - RED).max() <= near
+
+
+def test_exr_is_linear_light_in_and_out(tmp_path: Path) -> None:
+    (tmp_path / "frames").mkdir()
+    planes = tuple(np.full((48, 64), light, np.float32) for light in (0.21404, 1.0, 0.0))  # sRGB 0.5, 1, 0
+    write_frame(tmp_path / "frames" / "1.exr", "exr", video_frame("gbrpf32le", planes, 0))
+    assert run(tmp_path / "frames", "-o", tmp_path / "made/%d.png", "-q") == 0
+    name, shown = samples(tmp_path / "made" / "1.png")
+    assert name == "rgb48be"
+    green, blue, red = (65535 * value for value in (0.5, 1.0, 0.0))  # in FFmpeg's order
+    assert np.abs(shown.reshape(-1, 3).astype(float) - [red, green, blue]).max() < 3
+    assert run(tmp_path / "frames", "-o", tmp_path / "again/%d.exr", "-q") == 0
+    again, before = (samples(tmp_path / folder / "1.exr")[1] for folder in ("again", "frames"))
+    np.testing.assert_allclose(again, before, atol=1e-6)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(folder: Path) -> None:
+    path = folder / "0003.png"
+    path.write_bytes(path.read_bytes()[:400])
+
+
+def wider(folder: Path) -> None:
+    write_frame(folder / "0003.png", "png", av.VideoFrame(96, 48, "rgb24"))
+
+
+def other_kind(folder: Path) -> None:
+    write_frame(folder / "0001.tif", "tiff", av.VideoFrame(64, 48, "rgb24"))
+
+
+@pytest.mark.parametrize(
+    "harm, sentence",
+    [
+        (without("0002.png"), "frames: 0002.png is missing; add it, or take what there is by the pattern"),
+        (cut, "frames/0003.png: can't be read as a picture"),
+        (wider, "frames/0003.png: 96x48 in rgb24, but the first picture is 64x48 in rgb24"),
+        (other_kind, "frames: pictures of several kinds, .png and .tif; name one kind"),
+    ],
+)
+def test_what_is_wrong_with_pictures_is_one_line_that_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], sentence: str
+) -> None:
+    harm(write_pictures(tmp_path / "frames"))
+    assert run(tmp_path / "frames") == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore:")]
+    assert len(errors) == 1 and sentence in errors[0]
+    assert not (tmp_path / "frames.denoised").exists()
+
+
+def test_a_glob_takes_pictures_with_gaps_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pictures(tmp_path / "frames")
+    (tmp_path / "frames" / "0002.png").unlink()
+    assert run(tmp_path / "frames" / "*.png") == 0
+    assert "1 number is missing between the pictures" in capsys.readouterr().err
+    assert len(list((tmp_path / "frames.denoised").iterdir())) == 3
+
+
+def test_pictures_beside_videos_are_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_pictures(tmp_path / "mixed", 2)
+    write_video(folder / "a.mkv", 2)
+    assert run(folder, "-o", f"{tmp_path}/made/") == 0
+    assert "1 video and 2 pictures are there; only videos are restored" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["a.denoised.mkv"]
+
+
+def test_pictures_named_one_by_one_are_refused_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_pictures(tmp_path / "frames", 2)
+    assert run(*sorted(folder.iterdir())) == 2
+    assert f"by a pattern in quotes: '{folder}/*.png'" in capsys.readouterr().err
+
+
+def test_the_pictures_of_the_source_are_never_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_pictures(tmp_path / "frames", 2)
+    before = (folder / "0001.png").read_bytes()
+    assert run(folder, "-o", folder / "%04d.png", "-y") == 1
+    assert "the output is the input" in capsys.readouterr().err
+    assert (folder / "0001.png").read_bytes() == before
+
+
+def test_pictures_leave_sound_out_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rich_video(tmp_path / "in.mkv", Extras())
+    assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
+    assert "pictures hold the frames only; left out: " in (said := capsys.readouterr().err)
+    assert "audio" in said
+
+
+def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
+    assert run(source, "-o", output) == 0
+    assert run(source, "-o", output) == 0
+    assert "skipped, finished before" in capsys.readouterr().out
+    other = write_pictures(tmp_path / "others", 2)
+    assert run(other, "-o", output) == 1
+    assert "was made from another video" in capsys.readouterr().err
+    assert run(other, "-o", output, "-y") == 0
+    assert "2 older pictures with other numbers are there, too, from 0003.png on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_pictures_that_were_stopped_half_way_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], killed: bool
+) -> None:
+    source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
+
+    def stop(joined: object, frame: int, data: bytes, write: Callable[..., None]) -> None:
+        if frame == 2:
+            raise KeyboardInterrupt
+        write(joined, frame, data)
+
+    with monkeypatch.context() as patch:
+        write = sequence_output.JoinedPictures.add
+        patch.setattr(
+            sequence_output.JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write)
+        )
+        if killed:
+            patch.setattr(sequence_output.JoinedPictures, "abort", lambda self: None)
+        assert run(source, "-o", output) == 130
+    assert (tmp_path / "made" / "0002.png").exists() == killed
+    assert not (tmp_path / "made" / "0001.png").exists()
+    assert "4 frames are kept" in capsys.readouterr().err
+    assert run(source, "-o", output, "--json") == 0
+    assert '"reused": 4' in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == [
+        f"{number:04}.png" for number in (1, 2, 3, 4)
+    ]
+    np.testing.assert_array_equal(samples(tmp_path / "made" / "0003.png")[1], samples(source / "0003.png")[1])
+
+
+def test_a_rate_for_a_video_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "--fps", "30") == 2
+    assert "--fps 30 is for pictures" in capsys.readouterr().err
+
+
+def test_inspect_describes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_pictures(tmp_path / "frames", 2)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(folder)])
+    said = capsys.readouterr().out
+    assert f"{folder}: pictures\n" in said and "64x48" in said and "2 in 0.080 s" in said

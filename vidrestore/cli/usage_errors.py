@@ -1,0 +1,69 @@
+"""What is wrong with a command line, in one plain line like all other errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+# The base of what Typer raises for a wrong command line; it has no public name.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+_EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "{:g} or more"),
+    "less_than_equal": ("le", "{:g} or less"),
+    "greater_than": ("gt", "more than {:g}"),
+    "less_than": ("lt", "less than {:g}"),
+}
+
+
+def usage_line(error: Any) -> str:
+    """Return the line for a `UsageError`; empty for a group without a command, whose help was printed."""
+    name = type(error).__name__
+    if name == "NoArgsIsHelpError":
+        return ""
+    if name == "NoSuchOption":
+        known = " or ".join(error.possibilities or ())
+        return f"there is no option {error.option_name}; " + (
+            f"did you mean {known}?" if known else _see(error)
+        )
+    if name == "MissingParameter":
+        return f"{_option(error) or 'an argument'} is missing; {_see(error)}"
+    if isinstance(error, typer.BadParameter):
+        option = _option(error)
+        return f"{option}: {_problem(error)}" if option else error.message
+    text = error.format_message().rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}; {_see(error)}"
+
+
+def _option(error: Any) -> str | None:
+    """The longest name of the option that an error is about."""
+    param = getattr(error, "param", None)
+    if param is None:
+        return None
+    flags = [name for name in param.opts if name.startswith("-")]
+    return str(max(flags, key=len) if flags else param.metavar or param.name.upper())
+
+
+def _problem(error: Any) -> str:
+    """What is wrong with a value: our parser's own words, or what Typer's checks mean."""
+    details = getattr(error.__cause__, "errors", None)
+    first = details()[0] if details else {}
+    kind, got = first.get("type"), f", got {first.get('input')!r}"
+    if kind in _EXPECTED:
+        return _EXPECTED[kind] + got
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f"expected {words.format(first['ctx'][key])}{got}"
+    text = str(first.get("ctx", {}).get("error") or error.message).rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _see(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    words: list[str] = []
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    return f"see {' '.join(['vidrestore', *words])} --help"

@@ -1,0 +1,260 @@
+"""Restored frames as numbered pictures: their encoders, and the files, of which the first gets its name last.
+
+So the first picture of a sequence is there only once all the others are, and stands for all of them where one
+file is asked for: its attributes hold the mark of a finished job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
+from vidrestore.frames import PixelFormat, enlarged_size
+from vidrestore.media.encoding import Encoder, EncoderChoice, explained, opens
+from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+
+    from vidrestore.frames import Frame, Scale
+    from vidrestore.media.probe import SourceInfo, VideoInfo
+    from vidrestore.media.segment_file import SegmentFacts, StoredPacket
+    from vidrestore.options import EncoderOptions
+
+_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff", ".exr": "exr"}
+WRITTEN = tuple(_ENCODERS)
+_SETTINGS = {
+    "png": {"pred": "mixed"},
+    "mjpeg": {"qmin": "2", "qmax": "2"},  # of 2 to 31, lower is better
+    "tiff": {"compression_algo": "deflate"},
+    "exr": {"compression": "zip16"},
+}
+_DEEP = {"png": "be", "tiff": "le"}
+
+
+def choose_picture_encoder(
+    source: SourceInfo, output: str, options: EncoderOptions, scale: Scale = 1
+) -> EncoderChoice:
+    """The encoder for pictures, by the suffix of their names. Raises MediaError, or OptionError for options
+    that it hasn't.
+    """
+    name = _ENCODERS[Path(output).suffix.lower()]
+    if options.encoder not in (None, "auto", name):
+        raise OptionError(
+            f"`encoder={options.encoder}`: the encoder of pictures goes by their suffix; leave it out"
+        )
+    for field in ("crf", "preset"):
+        if getattr(options, field) is not None:
+            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; leave the option out")
+    if options.lossless and name == "mjpeg":
+        raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
+    pix_fmt = _pix_fmt(name, source.video.format, output)
+    settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
+    height, width = enlarged_size(source.video.height, source.video.width, scale)
+    if not opens(name, pix_fmt, width, height, settings):
+        given = " ".join(f"{key}={value}" for key, value in settings.items())
+        raise MediaError(f"{output}: {name} can't encode {width}x{height} {pix_fmt} with {given}")
+    return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
+
+
+def _pix_fmt(encoder: str, pixels: PixelFormat, output: str) -> str:
+    if encoder == "mjpeg":
+        if pixels.alpha:
+            raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
+        subsampling = {(1, 1): "420", (1, 0): "422"}.get(
+            (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
+        )
+        return f"yuvj{subsampling}p"  # of full range, the only one that JPEG has
+    if encoder == "exr":
+        return "gbrapf32le" if pixels.alpha else "grayf32le" if pixels.family == "gray" else "gbrpf32le"
+    deep = pixels.depth > 8
+    if pixels.family == "gray":
+        stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
+    else:
+        stem = ("rgba" if pixels.alpha else "rgb") + ("64" if pixels.alpha else "48") * deep
+        stem = stem if deep or pixels.alpha else "rgb24"
+    return stem + _DEEP[encoder] * deep
+
+
+def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Sequence[str]) -> str | None:
+    """What pictures don't hold of a source, in one sentence; `others` are kinds of its other streams."""
+    if choice.container != PICTURES:
+        return None
+    video, kinds = source.video, [*others]
+    if video.rotation or video.display_matrix:
+        kinds.append(f"the rotation by {video.rotation} degrees")
+    if video.sample_aspect_ratio not in (None, 1):
+        kinds.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
+    if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
+        kinds.append("the times of the frames, whose rate varies")
+    if choice.encoder == "mjpeg" and video.format.depth > 8:
+        kinds.append(f"{video.format.depth - 8} of {video.format.depth} bits")
+    return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
+
+
+def known_by(output: str | Path) -> Path:
+    """Return the file that stands for an output: itself, or the first picture of a sequence."""
+    if is_pattern(str(output)):
+        found = matching(str(output))
+        if found:
+            return Path(found[min(found)])
+    return Path(output)
+
+
+def check_pictures(output: str, source: str, *, overwrite: bool) -> None:
+    """Refuse numbered pictures that are the source's own, that exist (unless `overwrite`), or whose folder
+    can't be written to.
+
+    Raises OutputExistsError or MediaError.
+    """
+    suffix = Path(output).suffix.lower()
+    if suffix not in _ENCODERS:
+        raise MediaError(f"{output}: {suffix} pictures can't be written; expected {', '.join(WRITTEN)}")
+    there, folder = list(matching(output).values()), Path(output).parent
+    given = find_pictures(source)
+    own = {os.path.realpath(path) for path in given.files} if given else set()
+    if any(os.path.realpath(path) in own for path in there):
+        raise MediaError(
+            f"{output}: the output is the input {source}; give `output` another folder or name "
+            "(`overwrite` does not change this)"
+        )
+    if there and not overwrite:
+        count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
+        raise OutputExistsError(
+            f"{output}: {count} already, such as {there[0]}; add `overwrite` to replace, or give `output` "
+            "another name"
+        )
+    if not folder.is_dir():
+        raise MediaError(f"{output}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
+
+
+def make_folder(output: str) -> None:
+    """Make the folder of numbered pictures. Raises MediaError."""
+    if is_pattern(output):
+        try:
+            Path(output).parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise MediaError(f"{output}: its folder can't be made ({error.strerror})") from error
+
+
+class JoinedPictures:
+    """The pictures that segments are joined to, with the interface of `JoinedFile`.
+
+    `before_naming` is called with the path of the first picture before that gets its name, last of all. What
+    was written goes again unless all of it was.
+    """
+
+    damage: str | None = None
+
+    def __init__(
+        self,
+        output: str,
+        source: SourceInfo,
+        *,
+        overwrite: bool = False,
+        before_naming: Callable[[Path], None] = lambda path: None,
+    ) -> None:
+        self.output, self.source, self.overwrite = output, source, overwrite
+        self.before_naming = before_naming
+        self.warnings: list[str] = []
+        self.written: list[Path] = []
+        self._held: bytes | None = None  # the first picture
+        self._count = self._first = 0
+        self._partial: Partial | None = None
+
+    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
+        """The times of all frames, of which the first tells the first number: pictures of pictures keep
+        theirs.
+        """
+        given = find_pictures(self.source.path) if self.source.container == PICTURES else None
+        self._first = given.first + pts[0] if given else 1
+        remove_partials(Path(self.output))
+
+    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
+        """Pictures have no head."""
+
+    def put(self, packet: StoredPacket, first: int) -> None:
+        """The next picture, of a segment that begins with frame `first`."""
+        self.add(first + packet.place, packet.data)
+
+    def add(self, frame: int, data: bytes) -> None:
+        """Write the picture of a frame; the first is held back."""
+        self._count += 1
+        if frame == 0:
+            self._held = data
+        else:
+            self._write(frame, data)
+
+    def _write(self, frame: int, data: bytes) -> None:
+        target = Path(numbered(self.output, self._first + frame))
+        try:
+            self._partial = Partial(Path(self.output))  # one name for all, to be found again
+            self._partial.target = target
+            self._partial.file.write(data)
+            if frame == 0:
+                self._partial.sync()
+                self.before_naming(self._partial.path)
+            else:
+                self._partial.file.flush()
+            self._partial.put_in_place(overwrite=self.overwrite)
+        except OSError as error:
+            raise explained(str(target), error) from error
+        self._partial = None
+        self.written.append(target)
+
+    def finish(self) -> None:
+        """Give the first picture its name, and warn of older ones beyond the last."""
+        if self._held is None:
+            raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
+        beyond = set(matching(self.output)) - set(range(self._first, self._first + self._count))
+        self._write(0, self._held)
+        sync_folder(Path(self.output).parent)
+        if beyond:
+            self.warnings.append(
+                f"{self.output}: {len(beyond)} older pictures with other numbers are there, too, from "
+                f"{Path(numbered(self.output, min(beyond))).name} on"
+            )
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        if self._partial is not None:
+            self._partial.discard()
+        for path in self.written:
+            path.unlink(missing_ok=True)
+        self.written = []
+
+
+class PictureSink:
+    """Frames that are encoded into numbered pictures as they come."""
+
+    damage: str | None = None
+
+    def __init__(self, joined: JoinedPictures, choice: EncoderChoice, video: VideoInfo, scale: Scale) -> None:
+        self.joined, self.warnings = joined, joined.warnings
+        self.encoder = Encoder.opened(choice, video, scale)
+        self._frames = 0
+
+    def write(self, frame: Frame) -> None:
+        """Encode a frame, and write the pictures that are ready."""
+        if not self._frames:
+            self.joined.begin([frame.pts], [frame.duration], 0)
+        self._add(self.encoder.encode(frame, self._frames, 1))
+        self._frames += 1
+
+    def finish(self) -> None:
+        self._add(self.encoder.flush())
+        self.joined.finish()
+
+    def _add(self, packets: Iterator[Packet[Any]]) -> None:
+        for packet in packets:
+            assert packet.pts is not None
+            self.joined.add(packet.pts, bytes(packet))
+
+    def abort(self) -> None:
+        self.joined.abort()
