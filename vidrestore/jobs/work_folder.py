@@ -263,7 +263,7 @@ def _make_own(folder: Path, *, trust_group: bool) -> bool:
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
             "another `work_dir`"
         )
-    if not (is_own(found, folder) or (trust_group and _is_of_group(found))):
+    if not (is_own(found, folder.parent) or (trust_group and _is_of_group(found))):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
             "remove it, give `output` another name, or share it by `trust_group`"
