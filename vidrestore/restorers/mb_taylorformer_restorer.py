@@ -40,7 +40,7 @@ DEFAULTS = {
     "derain": f"{FAMILY}-t-derain",
     "desnow": f"{FAMILY}-h-desnow",
     "deblur": f"{FAMILY}-t-deblur",
-    "denoise": f"{FAMILY}-t-denoise",
+    "denoise": f"{FAMILY}-h-denoise",
 }
 OVERLAP = 32  # pixels that tiles share unless told
 # Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
