@@ -42,7 +42,7 @@ def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureF
 
 def test_the_noise_is_that_of_the_film_unless_the_weights_take_none() -> None:
     assert default_sigma(None) == default_sigma("dust-denoise") == benchmarks.NOISE
-    assert default_sigma("mb-taylorformer-t-denoise") == "auto"
+    assert default_sigma("mb-taylorformer-h-denoise") == "auto"
 
 
 def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
