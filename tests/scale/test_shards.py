@@ -271,6 +271,13 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     ]
 
 
+def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:
+    batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
+    assert batch.restore(str(film)).reused == 0
+    found = batch.restore(str(film))  # as where another shard joins what this one has restored
+    assert (found.reused, found.before) == (0, False)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

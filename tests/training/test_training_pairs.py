@@ -403,5 +403,5 @@ def test_the_command_tells_what_the_network_was_given(
             ]
         )
     assert not end.value.code
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("step 6  ") and "haze: " in last and " dB (given " in last
+    (last,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step 6  "))
+    assert "haze: " in last and " dB (given " in last

@@ -301,7 +301,8 @@ def test_the_command_trains_from_a_folder_as_released(
             ]
         )
     assert not end.value.code
-    assert f"{figure}: " in capsys.readouterr().err.splitlines()[-1]
+    judged = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert f"{figure}: " in judged[-1]
     card = read_card(tmp_path / "runs" / "tiny.safetensors")
     dataset, held_out = RUNS[kind]["data"]["dataset"], ", ".join(RUNS[kind]["data"]["validation"])
     assert card.training["data"] == f"dataset: {dataset} train; held out: {held_out}"

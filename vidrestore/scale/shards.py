@@ -9,6 +9,7 @@ so that runs are long and few clips are restored twice; any shard can do all the
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -97,11 +98,18 @@ def check_options(options: RestoreOptions) -> None:
 class ClaimedWork:
     """The segments of a planned video, of which this process restores those that no other has claimed."""
 
-    def __init__(self, work: SegmentedWork, claims: Claims, shard: Shard) -> None:
+    def __init__(
+        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[str] | None = None
+    ) -> None:
         self.work, self.claims, self.shard = work, claims, shard
-        self.own = 0  # frames that this process has restored
+        self._tally = Counter() if tally is None else tally
         self._progress: FrameProgress | None = None
         self._total = 0  # frames that were missing at first
+
+    @property
+    def own(self) -> int:
+        """Frames of the video that this process has restored."""
+        return self._tally[self.work.job.request.source]
 
     def missing(self) -> list[Segment]:
         finished = set(self.work.folder.finished())
@@ -139,7 +147,7 @@ class ClaimedWork:
             self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
             work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
-            self.own += frame_count(run)
+            self._tally[work.job.request.source] += frame_count(run)
         finally:
             for segment in run:
                 self.claims.release(claim_name(segment))
@@ -159,25 +167,34 @@ def claim_name(segment: Segment) -> str:
 
 
 def restore_shard(
-    request: Request, shard: Shard, loader: RestorerLoader, on_event: Listener, *, wait: bool
+    request: Request,
+    shard: Shard,
+    loader: RestorerLoader,
+    on_event: Listener,
+    *,
+    wait: bool,
+    tally: Counter[str] | None = None,
 ) -> Summary | None:
     """Do what a shard can for one video, and return the summary once its output exists, joined by any shard.
 
     With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
+    `tally` counts the frames that this process restores of every source, over several calls.
     Raises VidRestoreError as `jobs.run.restore_request` does, OptionError if the options are not for shards.
     """
     check_options(request.options)
     check_shared(request)
-    folder = request.work_folder()
+    folder, tally = request.work_folder(), Counter() if tally is None else tally
     if not folder.path.is_dir() and (there := left_alone(request)):
         return there
     if before := _checked(request, folder):
+        if own := tally[request.source]:
+            before = replace(before, reused=max(0, before.frames - own), before=False)
         return announced_before(request, before, on_event)
     with open_job(request, loader) as job:
         job.begin(on_event)
         try:
             with _inside(folder) as claims, warn_if_stopped(job, folder, on_event):
-                return _Sharded(job, folder, claims, shard, on_event).run_or_find_done(wait=wait)
+                return _Sharded(job, folder, claims, shard, on_event, tally).run_or_find_done(wait=wait)
         finally:
             _clear_up(request, folder)
 
@@ -234,9 +251,16 @@ class _Sharded:
     """A shard at work on one video."""
 
     def __init__(
-        self, job: Job, folder: WorkFolder, claims: Claims, shard: Shard, on_event: Listener
+        self,
+        job: Job,
+        folder: WorkFolder,
+        claims: Claims,
+        shard: Shard,
+        on_event: Listener,
+        tally: Counter[str],
     ) -> None:
         self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
+        self.tally = tally
         self.began = time.monotonic()
         self._claimed: ClaimedWork | None = None
         self._joined: Summary | None = None
@@ -286,7 +310,7 @@ class _Sharded:
 
     def _begin(self) -> None:
         work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
-        self._claimed = ClaimedWork(work, self.claims, self.shard)
+        self._claimed = ClaimedWork(work, self.claims, self.shard, self.tally)
         work.check_output()
 
     def is_named(self) -> bool:
@@ -298,7 +322,7 @@ class _Sharded:
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
         timeline, work = self.job.plan.timeline, self._claimed.work if self._claimed else None
-        own = self._claimed.own if self._claimed else 0
+        own = self.tally[self.job.request.source]
         outcome = work.outcome if work else None
         try:
             found = done_before(self.job.request)

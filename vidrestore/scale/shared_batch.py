@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -35,6 +36,7 @@ class ShardedBatch(Batch):
         check_options(options)
         for source in self.sources:
             check_shared(self.request(source))
+        self._tally = Counter[str]()  # frames of each source that this shard has restored
         self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
@@ -70,7 +72,12 @@ class ShardedBatch(Batch):
     ) -> Summary | VidRestoreError | None:
         try:
             return restore_shard(
-                self.request(source), self.shard, self.loader(source, on_event), on_event, wait=wait
+                self.request(source),
+                self.shard,
+                self.loader(source, on_event),
+                on_event,
+                wait=wait,
+                tally=self._tally,
             )
         except VidRestoreError as error:
             return error
