@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from fractions import Fraction
@@ -14,6 +15,7 @@ from sample_videos import sample_planes, video_frame, write_video
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
+from vidrestore.media import damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import open_input, probe
 from vidrestore.media.streams import check_streams, other_kinds
@@ -471,4 +473,20 @@ def test_a_quicktime_file_can_not_reach_another_file(tmp_path):
         reached = container.decode(video=0)
         assert next(reached).to_ndarray().tobytes() != wanted[0]  # the reference works where it is followed
     with pytest.raises(MediaError, match="0 frames that can be decoded"):
+        probe(str(path))
+
+
+@pytest.mark.parametrize(("short", "raised"), [(False, MediaError), (True, MemoryError)])
+def test_damage_that_asks_for_any_memory_is_damage_unless_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool, raised: type[Exception]
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory")
+
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"anything")
+    monkeypatch.setattr(av, "open", refuse)
+    if short:
+        monkeypatch.setattr(damage, "ROOM", 1 << 60)
+    with pytest.raises(raised, match="missing or damaged" if raised is MediaError else ""):
         probe(str(path))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
+ROOM = 1 << 24  # bytes that are easily had unless memory is short
 MESSAGES_KEPT = 100
 _TINY_PACKET = 8  # bytes; an MPEG-4 packet this small says "no picture here" (a not-coded VOP)
 _MP4_BOXES = (
@@ -69,6 +70,11 @@ class Damage:
                 f"{self.messages[0]}"
             )
         return "the source is damaged: " + "; ".join(parts) if parts else "no damage found"
+
+
+def check_memory() -> None:
+    """Raise MemoryError if memory is short. FFmpeg says so, too, of damage that asks for any amount."""
+    bytearray(ROOM)
 
 
 class PictureCount:

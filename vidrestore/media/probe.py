@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
+from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
 
@@ -146,9 +147,9 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         raise MediaError(
             f"{source}: the file ends before its first frame (0 frames); record or copy it again"
         ) from None
-    except MemoryError:
-        raise
-    except (av.error.FFmpegError, ValueError) as error:
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        if isinstance(error, MemoryError):
+            check_memory()
         if picture := _picture_kind(source):
             raise MediaError(
                 f"{source}: not a video file that can be read, but a still picture ({picture}); name "
@@ -156,7 +157,7 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
             ) from None
         reason = (
             "; its header is missing or damaged"
-            if isinstance(error, av.error.InvalidDataError)
+            if isinstance(error, av.error.InvalidDataError | MemoryError)
             else f" ({error})"
         )
         raise MediaError(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
+from vidrestore.media.damage import check_memory
 from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
 from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.sequences import PICTURES
@@ -180,8 +181,11 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
     try:
         _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
-        if getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):  # no room for threads
+        number = getattr(error, "errno", None)
+        if number == errno.EAGAIN:  # no room for threads
             raise MemoryError(str(error)) from error
+        if number == errno.ENOMEM:
+            check_memory()
         return str(error)
     return None
 
