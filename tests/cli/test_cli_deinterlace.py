@@ -8,25 +8,13 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import video_frame
 
-from vidrestore.cli import main
 from vidrestore.frames import Frame
 from vidrestore.media.reader import VideoReader
-from vidrestore.restorers.base import TASKS
 
 FRAMES, SIZE = 10, (80, 96)
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def moment(time: int) -> np.ndarray:

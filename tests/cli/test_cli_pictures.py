@@ -9,26 +9,15 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_pictures import write_frame
 from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
 from vidrestore.cli import main
 from vidrestore.media import sequence_output
-from vidrestore.restorers.base import TASKS
 
 RED = np.array([255, 0, 0])
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def write_pictures(folder: Path, count: int = 4, pix_fmt: str = "rgb24", kind: str = "png") -> Path:

@@ -7,31 +7,19 @@ import re
 from pathlib import Path
 
 import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from eval_command import run as run_eval
 from sample_videos import write_video
 
-from vidrestore.cli import main
 from vidrestore.evaluation.report import chosen_places
 from vidrestore.jobs.job import Summary
 from vidrestore.pipeline.plan import Scene
-from vidrestore.restorers.base import TASKS
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
 
 
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
     write_video(tmp_path / "film.mkv", 12, size=(96, 80))
     return tmp_path / "film.mkv"
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def result_of(page: Path) -> dict:

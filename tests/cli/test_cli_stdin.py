@@ -8,22 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from written_videos import Extras, packets, rich_video
 
-from vidrestore.cli import main
 from vidrestore.media.reader import VideoReader
-from vidrestore.restorers.base import TASKS
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
