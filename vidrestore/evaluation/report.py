@@ -26,6 +26,7 @@ from vidrestore.evaluation.sequence_frames import area_matrix
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
+from vidrestore.jobs.request import reader_of
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
@@ -100,16 +101,10 @@ def chosen_places(summary: Summary) -> list[int]:
     return sorted(places)[:: max(1, len(places) // SCENES)][:SCENES]
 
 
-def _source(source: str, options: RestoreOptions) -> VideoReader:
-    return VideoReader(
-        source, deinterlace=options.deinterlace, double_rate=options.double_rate, fps=options.fps
-    )
-
-
 def _looks(summary: Summary, places: Sequence[int], options: RestoreOptions) -> Iterator[Look]:
     """Yield each place with its pictures and flicker; both videos are read in step."""
     with ExitStack() as open_:
-        first = open_.enter_context(_source(summary.source, options))
+        first = open_.enter_context(reader_of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
         one = open_.enter_context(closing(first.frames(span.start, span.stop)))

@@ -78,6 +78,17 @@ class Request:
         return digest({"task": self.task} | self.values())
 
 
+def reader_of(source: str, options: RestoreOptions) -> VideoReader:
+    """Return the reader of a source, as the options want it read."""
+    return VideoReader(
+        source,
+        threads=options.threads,
+        deinterlace=options.deinterlace,
+        double_rate=options.double_rate,
+        fps=options.fps,
+    )
+
+
 @contextmanager
 def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = None) -> Iterator[Job]:
     """Open the source, check all that can be checked before work, load the model last, and yield the job.
@@ -86,14 +97,7 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
     VidRestoreError.
     """
     options, output = request.options, request.output
-    reader_of_source = VideoReader(
-        request.source,
-        threads=options.threads,
-        deinterlace=options.deinterlace,
-        double_rate=options.double_rate,
-        fps=options.fps,
-    )
-    with reader_of_source as reader:
+    with reader_of(request.source, options) as reader:
         info = reader.info
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)

@@ -58,7 +58,7 @@ class VsrRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.compile:
-            raise OptionError("compile is for networks that see single frames; leave it out")
+            raise OptionError("`compile` is for networks that restore frame by frame; remove it")
         if options.steady:
             raise OptionError(
                 "steady is for networks that see single frames; sr sees a frame's neighbours, leave it out"
