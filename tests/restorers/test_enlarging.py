@@ -15,7 +15,8 @@ from vsr_networks import compact
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_transformer_family import SIZES
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.vsr_restorer import DEFAULTS, VsrRestorer, frame_window
+from vidrestore.restorers.base import ENLARGERS
+from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
 from vidrestore.weights import read_manifest
 
 
@@ -140,8 +141,12 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(
     for options in ({}, {"input": "clean"}, {"input": "clean", "model": "mine"}):
         with pytest.raises(CheckpointError, match="enough"):
             VsrRestorer(RestoreOptions(device="cpu", **options))  # type: ignore[arg-type]
-    assert asked == [(None, DEFAULTS["compressed"]), (None, DEFAULTS["clean"]), ("mine", DEFAULTS["clean"])]
-    assert all(name in read_manifest() for name in DEFAULTS.values())
+    assert asked == [
+        (None, ENLARGERS["compressed"]),
+        (None, ENLARGERS["clean"]),
+        ("mine", ENLARGERS["clean"]),
+    ]
+    assert all(name in read_manifest() for name in ENLARGERS.values())
     with pytest.raises(OptionError, match="input must be one of compressed, clean, got 'raw'"):
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 

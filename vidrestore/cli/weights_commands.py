@@ -13,6 +13,7 @@ from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
+from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS
 
 if TYPE_CHECKING:
     from vidrestore.weights import Card
@@ -20,12 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
-DEFAULTS = {
-    # of the last two --input picks one
-    *("dust-denoise", "vsr-transformer-c-x4", "vsr-transformer-c-practical-x4"),
-    *("mb-taylorformer-t-dehaze", "mb-taylorformer-t-derain", "mb-taylorformer-h-desnow"),
-    "mb-taylorformer-t-deblur",
-}
+DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
 Names = Annotated[

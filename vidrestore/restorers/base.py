@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vidrestore.clips import Bounds
-    from vidrestore.options import RestoreOptions
+    from vidrestore.options import Input, RestoreOptions
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,18 @@ TASKS = {
     "deblur": "vidrestore.restorers.mb_taylorformer_restorer:deblurrer",
     "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
+}
+# Weights that the tasks take unless others are named; `sr` by the kind of its input.
+DENOISER = "dust-denoise"
+IMAGE_NETWORKS = {
+    "dehaze": "mb-taylorformer-t-dehaze",
+    "derain": "mb-taylorformer-t-derain",
+    "desnow": "mb-taylorformer-h-desnow",
+    "deblur": "mb-taylorformer-t-deblur",
+}
+ENLARGERS: dict[Input, str] = {
+    "compressed": "vsr-transformer-c-practical-x4",
+    "clean": "vsr-transformer-c-x4",
 }
 # Tasks that enlarge: encoders are tried at the size of the output before weights are loaded.
 SCALES = {"sr": 4}

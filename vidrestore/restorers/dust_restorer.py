@@ -22,14 +22,13 @@ from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_siz
 from vidrestore.models.places import ClipPlaces, Places
 from vidrestore.models.second_pass import CHUNK as TRACKS
 from vidrestore.models.second_pass import Transform, in_pairs, refined
-from vidrestore.restorers.base import Facts, Sample
+from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
-DEFAULT_MODEL = "dust-denoise"
 BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
 SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
 GROUPS_PER_PROCESSOR = 4.0  # of a GPU: 80 rows of a product each, as many tiles of it as there are places
@@ -105,7 +104,7 @@ class DenoiseRestorer:
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
-        model = load_model(options.model or DEFAULT_MODEL, device=str(self.device))
+        model = load_model(options.model or DENOISER, device=str(self.device))
         self.network = _denoiser(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match

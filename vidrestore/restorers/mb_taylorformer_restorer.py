@@ -17,7 +17,7 @@ from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
-from vidrestore.restorers.base import Facts
+from vidrestore.restorers.base import IMAGE_NETWORKS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -35,13 +35,7 @@ if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
 FAMILY = "mb-taylorformer"
-DEFAULTS = {
-    "dehaze": f"{FAMILY}-t-dehaze",
-    "derain": f"{FAMILY}-t-derain",
-    "desnow": f"{FAMILY}-h-desnow",
-    "deblur": f"{FAMILY}-t-deblur",
-    "denoise": f"{FAMILY}-h-denoise",
-}
+DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # of camera noise, if it is named
 OVERLAP = 32  # pixels that tiles share unless told
 # Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
 # Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.

@@ -18,7 +18,7 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
-from vidrestore.restorers.base import Facts
+from vidrestore.restorers.base import ENLARGERS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -32,10 +32,9 @@ from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
-    from vidrestore.options import Input, RestoreOptions
+    from vidrestore.options import RestoreOptions
 
 TASK, FAMILY = "sr", "vsr-transformer"
-DEFAULTS: dict[Input, str] = {"compressed": "vsr-transformer-c-practical-x4", "clean": "vsr-transformer-c-x4"}
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
@@ -64,7 +63,7 @@ class VsrRestorer:
                 "steady is for networks that see single frames; sr sees a frame's neighbours, leave it out"
             )
         self.device = torch_device(options.device)
-        model = load_for(TASK, FAMILY, options.model, str(self.device), DEFAULTS[options.input])
+        model = load_for(TASK, FAMILY, options.model, str(self.device), ENLARGERS[options.input])
         network = cast("VsrTransformer", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision
