@@ -15,7 +15,14 @@ import torch
 from vidrestore.cli import main
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, SECONDS, Side, flicker, note_flicker, sides
+from vidrestore.evaluation.quick import (
+    MEDIAN_OF_NORMAL,
+    SECONDS,
+    Measurement,
+    add_flicker,
+    flicker,
+    measure_both,
+)
 from vidrestore.models.matching import Grid, fixed_places
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import RestoreOptions
@@ -57,8 +64,8 @@ def test_of_normal_changes_it_is_their_standard_deviation() -> None:
 def test_what_moves_does_not_flicker() -> None:
     large = texture(128, 256)
     moving = [torch.from_numpy(large[8:104, 3 * time : 128 + 3 * time]).float() for time in range(6)]
-    side = Side(NoiseEstimator())
-    note_flicker([side, side], [list(moving), list(moving)])
+    side = Measurement(NoiseEstimator())
+    add_flicker([side, side], [list(moving), list(moving)])
     assert len(side.flicker) == 10 and max(side.flicker) < 0.2
     at_one_place = flicker(torch.stack(moving), fixed_places(6, Grid(96, 128, 16, 16)))
     assert min(at_one_place) > 2
@@ -67,8 +74,8 @@ def test_what_moves_does_not_flicker() -> None:
 def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
     frames = [torch.from_numpy(texture()).float() + offset for offset in (0.0, 2.0)]
     held = [list(frames), list(frames)]
-    sides = [Side(NoiseEstimator()), Side(NoiseEstimator())]
-    note_flicker(sides, held)
+    sides = [Measurement(NoiseEstimator()), Measurement(NoiseEstimator())]
+    add_flicker(sides, held)
     assert [len(planes) for planes in held] == [1, 1] and torch.equal(held[0][0], frames[1])
     assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
 
@@ -85,9 +92,9 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     given, restored = found.clips
     assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
     assert (
-        restored.shown is not None
-        and restored.shown.given.shape == (96, 128, 3)
-        and restored.shown.clean is None
+        restored.comparison is not None
+        and restored.comparison.given.shape == (96, 128, 3)
+        and restored.comparison.clean is None
     )
     assert found.against == "before"
 
@@ -125,9 +132,9 @@ def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
     draw = np.random.default_rng(6)
     first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
     write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
-    before, after = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
+    before, after = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
     assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker
-    (with_cut, _) = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
+    (with_cut, _) = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
     assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 
