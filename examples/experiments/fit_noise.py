@@ -70,16 +70,16 @@ def samples(kind: str, count: int, seed: int, clips: list[Path], photos: Path) -
     """Yield the samples of one window after the other."""
     found = [path for folder in clips for path in find_footage(folder, HELD_OUT, CLIP_SUFFIXES)]
     footage = Footage(found, find_footage(photos, (), STILL_SUFFIXES), 20, 0.1)
-    draw, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions())
+    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions())
     while count:
-        window = cut(footage.window(draw, 16), draw)
-        noisy = window and (clean_window(window, draw) if kind == "clean" else noisy_window(window, draw))
+        window = cut(footage.window(rng, 16), rng)
+        noisy = window and (clean_window(window, rng) if kind == "clean" else noisy_window(window, rng))
         if noisy and (kind != "coded" or noisy.coded) and (kind != "mixed" or not noisy.coded):
             yield [sample(noisy, plane, restorer) for plane in (0, 1)]
             count -= 1
 
 
-def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, ...] | None:
+def cut(planes: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...] | None:
     """192 x 256 pixels of 4:2:0 from a random place; None of other layouts and of smaller pictures."""
     height, width = planes[0].shape[1:]
     if (
@@ -91,8 +91,8 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
         return None
     rows, columns = min(height, 192) // 16 * 16, min(width, 256) // 16 * 16
     top, left = (
-        2 * int(draw.integers((height - rows) // 2 + 1)),
-        2 * int(draw.integers((width - columns) // 2 + 1)),
+        2 * int(rng.integers((height - rows) // 2 + 1)),
+        2 * int(rng.integers((width - columns) // 2 + 1)),
     )
     chroma = (
         plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:]
@@ -100,23 +100,23 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
     return tuple(plane.float() for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma))
 
 
-def clean_window(planes: tuple[Tensor, ...], draw: np.random.Generator) -> Noisy:
+def clean_window(planes: tuple[Tensor, ...], rng: np.random.Generator) -> Noisy:
     """As filmed, made smaller, or in few flat colours as drawn pictures are; coded by x264 or JPEG more often
     than not.
     """
-    kind = draw.random()
+    kind = rng.random()
     if kind < 0.2:
         planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
     elif kind < 0.3:
-        step, side = float(draw.choice([12, 24, 48])), int(draw.choice([1, 3, 5]))
+        step, side = float(rng.choice([12, 24, 48])), int(rng.choice([1, 3, 5]))
         planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
     elif kind < 0.5:
-        planes = tuple(plane + draw.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
+        planes = tuple(plane + rng.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
     whole = tuple(plane.round().clamp(0, 255) for plane in planes)
-    if draw.random() < 0.6:
-        return clean_as_it_is(whole, 0.5, draw)
+    if rng.random() < 0.6:
+        return clean_as_it_is(whole, 0.5, rng)
     frames = [tuple(part.numpy().astype(np.uint8) for part in frame) for frame in zip(*whole, strict=True)]
-    coded = recompress_pictures(frames, int(draw.integers(2, 10)))
+    coded = recompress_pictures(frames, int(rng.integers(2, 10)))
     seen = tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*coded, strict=True))
     return Noisy(seen, seen, (0.0,) * len(seen), True)
 

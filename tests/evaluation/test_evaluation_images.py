@@ -24,10 +24,10 @@ from vidrestore.weights import load_model, save_model
 
 def pictures(number: int, height: int = 20, width: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """A picture and the same a little darker and in noise, (3, H, W) uint8."""
-    draw = np.random.default_rng(number)
+    rng = np.random.default_rng(number)
     rows, columns = np.mgrid[:height, :width] / 5
     clean = np.stack([128 + 80 * np.sin(rows + number + channel) * np.cos(columns) for channel in range(3)])
-    degraded = clean * 0.9 + draw.normal(0, 4 + 3 * number, clean.shape)
+    degraded = clean * 0.9 + rng.normal(0, 4 + 3 * number, clean.shape)
     return degraded.clip(0, 255).astype(np.uint8), clean.astype(np.uint8)
 
 
@@ -44,9 +44,9 @@ def saved(folder: Path, task: str) -> Path:
 
 
 def test_each_task_is_judged_as_its_papers_scripts_do() -> None:
-    draw = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     clean = torch.from_numpy(pictures(1)[1])
-    restored = (clean.float() / 255 + torch.from_numpy(draw.normal(0, 0.02, clean.shape)).float()).clamp(0, 1)
+    restored = (clean.float() / 255 + torch.from_numpy(rng.normal(0, 0.02, clean.shape)).float()).clamp(0, 1)
     stored = restored.mul(255).round().to(torch.uint8)
     assert picture_metrics("dehaze", restored, clean) == rgb_metrics(restored, clean.float() / 255)
     assert picture_metrics("derain", restored, clean) == matlab_luma_metrics(stored, clean)

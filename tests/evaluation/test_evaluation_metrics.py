@@ -35,10 +35,10 @@ from vidrestore.evaluation.sequence_frames import (
 
 def pictures(height: int = 14, width: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
     """A smooth picture and the same in noise, (3, H, W) uint8."""
-    draw = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     rows, columns = np.mgrid[:height, :width] / 4
     clean = np.stack([120 + 80 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)])
-    noisy = clean + draw.normal(0, 12, clean.shape)
+    noisy = clean + rng.normal(0, 12, clean.shape)
     return tuple(
         torch.from_numpy(picture.round().clip(0, 255).astype(np.uint8)) for picture in (noisy, clean)
     )

@@ -55,11 +55,11 @@ def table(column: str, columns: tuple[str, ...], **settings: Any) -> Table:
 
 
 def write_clip(folder: Path, frames: int, size: tuple[int, int] = (18, 22)) -> FrameSequence:
-    draw = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     rows, columns = np.mgrid[: size[0], : size[1]] / 3
     for number in range(frames):
         picture = [
-            120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + draw.normal(0, 3, size)
+            120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + rng.normal(0, 3, size)
             for channel in range(3)
         ]
         write_rgb(folder / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))

@@ -55,9 +55,9 @@ def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
 
 
 def test_of_normal_changes_it_is_their_standard_deviation() -> None:
-    draw = torch.Generator().manual_seed(3)
+    rng = torch.Generator().manual_seed(3)
     # a mean of 256 pixels deviates by 1, a difference of two by 1.41
-    noise = torch.randn(2, 320, 480, generator=draw) * 16
+    noise = torch.randn(2, 320, 480, generator=rng) * 16
     assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
@@ -81,9 +81,9 @@ def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
 
 
 def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
-    draw = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
-    write_film(tmp_path / "noisy.mkv", [clean + draw.normal(0, 20, clean.shape) for _ in range(23)])
+    write_film(tmp_path / "noisy.mkv", [clean + rng.normal(0, 20, clean.shape) for _ in range(23)])
     found = evaluate("quick", videos=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
     (row,) = found.rows
     assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
@@ -129,8 +129,8 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
 
 
 def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
-    draw = np.random.default_rng(6)
-    first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
+    rng = np.random.default_rng(6)
+    first, second = 60 + rng.integers(0, 40, (96, 128)), 180 - texture() / 2
     write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
     before, after = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
     assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker

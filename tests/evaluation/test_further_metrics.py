@@ -33,7 +33,7 @@ GRAY = np.array([0.299, 0.587, 0.114])
 
 def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
     """(T, C, H, W) uint8: waves that move."""
-    draw = np.random.default_rng(8)
+    rng = np.random.default_rng(8)
     rows, columns = np.mgrid[:height, :width] / 7
     made = [
         [
@@ -43,7 +43,7 @@ def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int
         for number in range(frames)
     ]
     return torch.from_numpy(
-        (np.array(made) + draw.normal(0, noise, (frames, channels, height, width)))
+        (np.array(made) + rng.normal(0, noise, (frames, channels, height, width)))
         .round()
         .clip(0, 255)
         .astype(np.uint8)

@@ -33,26 +33,26 @@ from vidrestore.degrade.blur import (
     parts_blurred,
 )
 from vidrestore.degrade.demosaic import demosaiced
-from vidrestore.degrade.haze import drawn_depth
+from vidrestore.degrade.haze import random_depth
 from vidrestore.degrade.particles import (
     Swarm,
     capsule,
-    drawn_swarm,
     dropped,
+    random_swarm,
     room_around,
     shaped,
     soft,
     spread_all,
 )
-from vidrestore.degrade.regions import drawn_regions, feet
+from vidrestore.degrade.regions import feet, random_regions
 
 
-def draw(*seed: int) -> np.random.Generator:
+def rng(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
 def scene(frames: int = 3, height: int = 40, width: int = 56) -> Tensor:
-    return torch.from_numpy(draw(1).uniform(0.1, 0.9, (frames, 3, height, width))).float()
+    return torch.from_numpy(rng(1).uniform(0.1, 0.9, (frames, 3, height, width))).float()
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
@@ -60,20 +60,20 @@ def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name: str) -> 
     clip = scene()
     before, changed = clip.clone(), 0
     for seed in range(6):
-        one, two = (DEGRADATIONS[name](clip, draw(seed)) for _ in range(2))
+        one, two = (DEGRADATIONS[name](clip, rng(seed)) for _ in range(2))
         assert torch.equal(one, two)
         assert (one.shape, one.dtype) == (clip.shape, clip.dtype)
         assert float(one.min()) >= 0 and float(one.max()) <= 1
         changed += not torch.equal(one, clip)
     assert torch.equal(clip, before)
     assert changed >= 4  # a small frame may lie between flakes
-    assert not torch.equal(DEGRADATIONS[name](clip, draw(9)), one)
+    assert not torch.equal(DEGRADATIONS[name](clip, rng(9)), one)
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
 def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -> None:
     for clip in (torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16), scene(1, 8, 8)):
-        degraded = DEGRADATIONS[name](clip, draw(2))
+        degraded = DEGRADATIONS[name](clip, rng(2))
         assert degraded.shape == clip.shape
         assert degraded.isfinite().all()
 
@@ -92,7 +92,7 @@ def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> Non
 
 def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None:
     still = scene(1).expand(4, -1, -1, -1)
-    depths = [drawn_depth(still, draw(seed)) for seed in range(12)]
+    depths = [random_depth(still, rng(seed)) for seed in range(12)]
     for depth in depths:
         assert float(depth.min()) >= 0 and float(depth.max()) <= 1 + 1e-6
         assert all(torch.equal(frame, depth[0]) for frame in depth)
@@ -103,7 +103,7 @@ def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None
 def test_haze_is_as_dense_in_every_frame_of_a_still_scene() -> None:
     still = scene(1, 24, 24).expand(3, -1, -1, -1)
     for seed in range(12):
-        hazy = DEGRADATIONS["haze"](still, draw(seed))
+        hazy = DEGRADATIONS["haze"](still, rng(seed))
         assert float((hazy[1:] - hazy[:-1]).abs().mean()) < 0.01
 
 
@@ -111,7 +111,7 @@ def test_regions_are_parts_of_the_picture_with_feet() -> None:
     clip = torch.zeros(2, 3, 20, 30)
     clip[:, :, :12, :15], clip[:, :, :, 15:] = 1, 0.5
     for seed in range(6):
-        regions = drawn_regions(clip, draw(seed))
+        regions = random_regions(clip, rng(seed))
         assert torch.equal(regions[0], regions[1])
         count = int(regions.max()) + 1
         for region, foot in enumerate(feet(regions, count)):
@@ -171,7 +171,7 @@ def test_a_weight_is_shared_among_four_pixels() -> None:
 
 
 def test_there_are_as_many_things_as_their_density_says() -> None:
-    things = drawn_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), draw(6))
+    things = random_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), rng(6))
     assert len(things.weight) == pytest.approx(600, rel=0.1)
     assert np.median(things.step, axis=1).tolist() == pytest.approx([7, 2], abs=0.2)
 
@@ -198,7 +198,7 @@ def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
 def test_weather_brightens_and_moves(name: str) -> None:
     dark = torch.full((2, 3, 64, 64), 0.15)
     for seed in range(3):
-        one, two = DEGRADATIONS[name](dark, draw(seed))
+        one, two = DEGRADATIONS[name](dark, rng(seed))
         assert float(one.mean()) >= 0.15 - 1e-4
         assert not torch.equal(one, two)
 
@@ -231,7 +231,7 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
 
 
 def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
-    way = 0.2 * drawn_way(64, draw(3))
+    way = 0.2 * drawn_way(64, rng(3))
     kernel = kernel_of(way).double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
     assert kernel.sum() == pytest.approx(1, abs=1e-6)
@@ -240,7 +240,7 @@ def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
 
 
 def test_a_point_of_light_blurred_is_the_kernel() -> None:
-    kernel = kernel_of(0.1 * drawn_way(64, draw(5)))
+    kernel = kernel_of(0.1 * drawn_way(64, rng(5)))
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
@@ -291,7 +291,7 @@ def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
 
 def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
     display = 0.5 ** (1 / 2.2)
-    noise = torch.from_numpy(draw(1).standard_normal((1, 3, 300, 300))).float()
+    noise = torch.from_numpy(rng(1).standard_normal((1, 3, 300, 300))).float()
     shot, read = torch.tensor([2e-3, 1e-3, 3e-3]), torch.tensor([1e-4, 2e-4, 0.0])
     noisy = add_camera_noise(torch.full((1, 3, 300, 300), display), shot, read, noise)
     variance = (noisy**2.2).var((0, 2, 3))
@@ -299,7 +299,7 @@ def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
 
 
 def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None:
-    noise = smoothed(torch.from_numpy(draw(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
+    noise = smoothed(torch.from_numpy(rng(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
     # of the kernel 0.4, 1, 0.4 with itself, one further
@@ -340,22 +340,22 @@ def test_red_and_blue_follow_green_by_their_differences() -> None:
 def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone() -> None:
     flat, edges = torch.full((1, 3, 200, 200), 0.5), scene(1, 200, 200)
     cells = torch.tensor([3e-3] * 3), torch.tensor([1e-5] * 3)
-    noise = torch.from_numpy(draw(2).standard_normal(flat.shape)).float()
-    red, green, blue = (_demosaiced_noise(flat, *cells, noise, draw(1)) - flat)[0]
+    noise = torch.from_numpy(rng(2).standard_normal(flat.shape)).float()
+    red, green, blue = (_demosaiced_noise(flat, *cells, noise, rng(1)) - flat)[0]
     for one, two in ((red, green), (green, blue), (blue, red)):
         assert float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1]) > 0.4
     nothing = torch.zeros(3)
-    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, draw(1)), edges)
+    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, rng(1)), edges)
 
 
 def test_noise_is_new_in_every_frame() -> None:
     flat = torch.full((2, 3, 80, 80), 0.6)
-    one, two = DEGRADATIONS["noise"](flat, draw(3)) - flat
+    one, two = DEGRADATIONS["noise"](flat, rng(3)) - flat
     assert abs(float((one * two).mean())) < 0.1 * float(one.square().mean())
 
 
 def test_noise_of_colours_is_coarse_and_leaves_the_luma() -> None:
-    noise = drawn_chroma(torch.zeros(2, 3, 60, 60), draw(1))
+    noise = drawn_chroma(torch.zeros(2, 3, 60, 60), rng(1))
     luma = (noise * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
     assert float(luma.abs().max()) < 2e-3 < float(noise.std())
     assert float((noise[..., 1:] * noise[..., :-1]).mean()) > 0.5 * float(noise.square().mean())

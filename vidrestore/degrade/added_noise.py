@@ -70,49 +70,49 @@ def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
     return noise * (shot[:, None, None] * light + read[:, None, None]).sqrt()
 
 
-def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing
     leaves it, or smoothed.
     """
-    noisy = _sensed(clip, draw)
-    return (noisy + drawn_chroma(clip, draw)).clamp_(0, 1) if draw.random() < CHROMA_SHARE else noisy
+    noisy = _sensed(clip, rng)
+    return (noisy + drawn_chroma(clip, rng)).clamp_(0, 1) if rng.random() < CHROMA_SHARE else noisy
 
 
-def drawn_chroma(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_chroma(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T, 3, H, W) of coarse noise that leaves the luma as it is."""
     height, width = clip.shape[2:]
-    cells = height // int(draw.integers(*COARSE)) + 2, width // int(draw.integers(*COARSE)) + 2
-    coarse = torch.from_numpy(draw.standard_normal((len(clip), 2, *cells), dtype=np.float32))
+    cells = height // int(rng.integers(*COARSE)) + 2, width // int(rng.integers(*COARSE)) + 2
+    coarse = torch.from_numpy(rng.standard_normal((len(clip), 2, *cells), dtype=np.float32))
     blue, red = (
         F.interpolate(coarse, (height, width), mode="bilinear")
-        .mul_(1.5 * log_uniform(draw, CHROMA))
+        .mul_(1.5 * log_uniform(rng, CHROMA))
         .split(1, 1)
     )
     return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
 
 
-def _sensed(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def _sensed(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """The clip as a sensor and its interpolation leave it."""
-    level = log_uniform(draw, SHOT)
-    gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
-    read = (log_uniform(draw, READ) * level) ** 2
-    noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
-    kind = draw.random()
+    level = log_uniform(rng, SHOT)
+    gains = torch.tensor([rng.uniform(1, 2.2), 1.0, rng.uniform(1, 2.2)])
+    read = (log_uniform(rng, READ) * level) ** 2
+    noise = torch.from_numpy(rng.standard_normal(clip.shape, dtype=np.float32))
+    kind = rng.random()
     if kind < DEMOSAICED:
-        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, draw)
+        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, rng)
     if kind < DEMOSAICED + SMOOTHED:
-        noise = smoothed(noise, draw.uniform(0, 0.5))
+        noise = smoothed(noise, rng.uniform(0, 0.5))
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
 
 
 def _demosaiced_noise(
-    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator
+    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, rng: np.random.Generator
 ) -> Tensor:
     """Add the noise that demosaicing leaves; edges stay as they are, without demosaicing's own artefacts."""
-    rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
+    rows = torch.from_numpy(rng.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
     light = to_light(clip)
-    noisy = light + _scaled(noise + draw.uniform(*ROWS) * rows, light, shot, read)
-    ways = draw.uniform(*BEND), draw.uniform(*FOLLOW)
+    noisy = light + _scaled(noise + rng.uniform(*ROWS) * rows, light, shot, read)
+    ways = rng.uniform(*BEND), rng.uniform(*FOLLOW)
     return from_light(light + demosaiced(noisy, *ways) - demosaiced(light, *ways))
 
 

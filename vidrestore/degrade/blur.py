@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
-from vidrestore.degrade.regions import drawn_regions
+from vidrestore.degrade.regions import random_regions
 
 MOMENTS = 64  # of one exposure
 SPAN = (1.5, 32.0)  # pixels that the camera moves during one, in log steps
@@ -52,50 +52,50 @@ def motion(clip: Tensor) -> float:
     return float(2 * COARSE * (coarse[1:] - coarse[:-1]).abs().mean() / along.clamp(min=1e-3))
 
 
-def drawn_blur(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_blur(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Blur every frame along its part of one drawn path, about the path's middle; often regions apart."""
-    way, lens = scaled_way(len(clip), draw), None
-    if draw.random() < DEFOCUS_SHARE:
-        lens = disc(log_uniform(draw, DEFOCUS))
-    if draw.random() >= PART_SHARE:
+    way, lens = scaled_way(len(clip), rng), None
+    if rng.random() < DEFOCUS_SHARE:
+        lens = disc(log_uniform(rng, DEFOCUS))
+    if rng.random() >= PART_SHARE:
         return blurred(clip, kernels_of(way, len(clip), lens))
-    part = drawn_part(clip, draw)
-    if draw.random() < STILL_SHARE:
+    part = drawn_part(clip, rng)
+    if rng.random() < STILL_SHARE:
         still = kernels_of(np.zeros_like(way), len(clip), lens)
         return parts_blurred(clip, part, kernels_of(way, len(clip), lens), still)
-    nearer = way * draw.uniform(1.3, 3) if draw.random() < 0.5 else way + straight_way(len(clip), draw)
+    nearer = way * rng.uniform(1.3, 3) if rng.random() < 0.5 else way + straight_way(len(clip), rng)
     spans = [float(np.ptp(piece, axis=0).max()) for piece in np.split(nearer, len(clip))]
     nearer *= min(1.0, SPAN[1] / max(*spans, 1e-9))
     return parts_blurred(clip, part, kernels_of(nearer, len(clip), lens), kernels_of(way, len(clip), lens))
 
 
-def scaled_way(frames: int, draw: np.random.Generator) -> NDArray[np.float64]:
+def scaled_way(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """(frames * MOMENTS, 2): a drawn way whose longest exposure spans a drawn number of pixels."""
-    way = drawn_way(frames * MOMENTS, draw)
+    way = drawn_way(frames * MOMENTS, rng)
     spans = [float(np.ptp(part, axis=0).max()) for part in np.split(way, frames)]
-    way *= log_uniform(draw, SPAN) / max(*spans, 1e-9)
+    way *= log_uniform(rng, SPAN) / max(*spans, 1e-9)
     return way
 
 
-def straight_way(frames: int, draw: np.random.Generator) -> NDArray[np.float64]:
+def straight_way(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """(frames * MOMENTS, 2): evenly along a line, as most things move during an exposure."""
-    angle, length = draw.uniform(0, 2 * math.pi), log_uniform(draw, SPAN)
+    angle, length = rng.uniform(0, 2 * math.pi), log_uniform(rng, SPAN)
     along = np.linspace(0, length * frames, frames * MOMENTS)
     return np.stack([math.sin(angle) * along, math.cos(angle) * along], 1)
 
 
-def drawn_way(moments: int, draw: np.random.Generator) -> NDArray[np.float64]:
+def drawn_way(moments: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """(moments, 2) rows and columns: a walk with inertia, pulled back to its start, jerked now and then."""
     inertia, noise, pull = (
-        draw.uniform(0.7, 1),
-        10 ** draw.uniform(-2.5, -0.3),
-        draw.uniform(0, 0.05) / MOMENTS,
+        rng.uniform(0.7, 1),
+        10 ** rng.uniform(-2.5, -0.3),
+        rng.uniform(0, 0.05) / MOMENTS,
     )
-    down, right = draw.normal(0, 1, 2).tolist()
+    down, right = rng.normal(0, 1, 2).tolist()
     pushes, chances, jerks = (
-        draw.normal(0, noise, (moments, 2)).tolist(),
-        draw.random(moments).tolist(),
-        draw.normal(0, 0.5, (moments, 2)),
+        rng.normal(0, noise, (moments, 2)).tolist(),
+        rng.random(moments).tolist(),
+        rng.normal(0, 0.5, (moments, 2)),
     )
     row = column = 0.0
     way = []
@@ -111,10 +111,10 @@ def drawn_way(moments: int, draw: np.random.Generator) -> NDArray[np.float64]:
     return np.array(way)
 
 
-def drawn_part(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_part(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T, 1, H, W) in [0, 1]: some regions of the scene together."""
-    regions = drawn_regions(clip, draw)
-    chosen = torch.from_numpy(draw.random(int(regions.max()) + 1) < draw.uniform(0.15, 0.6)).float()
+    regions = random_regions(clip, rng)
+    chosen = torch.from_numpy(rng.random(int(regions.max()) + 1) < rng.uniform(0.15, 0.6)).float()
     return chosen[regions][:, None]
 
 

@@ -7,6 +7,6 @@ import math
 import numpy as np
 
 
-def log_uniform(draw: np.random.Generator, bounds: tuple[float, float]) -> float:
+def log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
     """Between two bounds above 0, even in its logarithm."""
-    return math.exp(draw.uniform(math.log(bounds[0]), math.log(bounds[1])))
+    return math.exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1])))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
-from vidrestore.degrade.regions import blended, drawn_regions, feet
+from vidrestore.degrade.regions import blended, feet, random_regions
 
 DENSITY = (0.3, 6.0)  # optical depth of the farthest thing
 AIRLIGHT = (0.6, 1.0)  # about RESIDE's
@@ -43,108 +43,108 @@ def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
     return airlight + (clip - airlight) * transmission
 
 
-def drawn_haze(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_haze(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Haze of drawn depth, density and airlight; all but the same in every frame."""
-    depth = drawn_depth(clip, draw)
-    depth = depth - depth.amin() + draw.uniform(0, NEAREST)
-    if draw.random() < UNEVEN_SHARE:
-        depth = depth * (1 + UNEVEN * draw.uniform(-1, 1) * _rolling(clip.shape[2], clip.shape[3], draw))
-    growth = 1 + np.cumsum(draw.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
+    depth = random_depth(clip, rng)
+    depth = depth - depth.amin() + rng.uniform(0, NEAREST)
+    if rng.random() < UNEVEN_SHARE:
+        depth = depth * (1 + UNEVEN * rng.uniform(-1, 1) * _rolling(clip.shape[2], clip.shape[3], rng))
+    growth = 1 + np.cumsum(rng.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
     density = torch.from_numpy(
-        log_uniform(draw, DENSITY) * (1 + draw.normal(0, TINT, (1, 3, 1, 1))) * growth
+        log_uniform(rng, DENSITY) * (1 + rng.normal(0, TINT, (1, 3, 1, 1))) * growth
     ).float()
-    transmission, airlight = torch.exp(-density * depth), drawn_airlight(clip, draw)
-    if draw.random() < LIGHT_SHARE:
-        exposure = np.exp(draw.normal(0, EXPOSED)) if draw.random() < EXPOSED_SHARE else 1.0
+    transmission, airlight = torch.exp(-density * depth), drawn_airlight(clip, rng)
+    if rng.random() < LIGHT_SHARE:
+        exposure = np.exp(rng.normal(0, EXPOSED)) if rng.random() < EXPOSED_SHARE else 1.0
         return from_light(exposure * add_haze(to_light(clip), transmission, to_light(airlight)))
     return add_haze(clip, transmission, airlight).clamp(0, 1)
 
 
-def drawn_airlight(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def drawn_airlight(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(3, H or 1, W) in [0, 1]: nearly grey, or of a colour that one sees; brighter here or there."""
-    colour = 1 + draw.normal(0, TINT, 3)
-    if draw.random() < COLOURED_SHARE:
-        colour += draw.normal(0, COLOURED) * np.array([1.0, 0.1, -1.0])
-    even = torch.from_numpy(draw.uniform(*AIRLIGHT) * colour).float()[:, None, None]
-    slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)
+    colour = 1 + rng.normal(0, TINT, 3)
+    if rng.random() < COLOURED_SHARE:
+        colour += rng.normal(0, COLOURED) * np.array([1.0, 0.1, -1.0])
+    even = torch.from_numpy(rng.uniform(*AIRLIGHT) * colour).float()[:, None, None]
+    slope = rng.uniform(-TOWARDS_SUN, TOWARDS_SUN)
     uneven = 1 + slope * torch.linspace(-1, 1, clip.shape[3])
-    if draw.random() < UNEVEN_SHARE:
-        uneven = uneven * (1 + 2 * TOWARDS_SUN * (_rolling(clip.shape[2], clip.shape[3], draw)[0, 0] - 0.5))
+    if rng.random() < UNEVEN_SHARE:
+        uneven = uneven * (1 + 2 * TOWARDS_SUN * (_rolling(clip.shape[2], clip.shape[3], rng)[0, 0] - 0.5))
     return (even * uneven).clamp(0, 1)
 
 
-def drawn_depth(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def random_depth(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T or 1, 1, H, W) depth in [0, 1]: farther towards the top, rolling, and in steps between things.
 
     The clip may be a crop of a larger frame, so it spans a drawn part of the depths, often nearly all. Things
     keep theirs from frame to frame.
     """
     height, width = clip.shape[2:]
-    standing = draw.random() < STANDING_SHARE
+    standing = rng.random() < STANDING_SHARE
     # one of them usually prevails
-    shares = draw.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])
-    parts = [_ramp(height, width, draw), _ground(height, width, draw), _rolling(height, width, draw)]
-    parts += [] if standing else [_by_brightness(clip, draw)]
+    shares = rng.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])
+    parts = [_ramp(height, width, rng), _ground(height, width, rng), _rolling(height, width, rng)]
+    parts += [] if standing else [_by_brightness(clip, rng)]
     depth = sum(
         (float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(1, 1, 1, 1)
     )
     if standing:
-        depth = _standing(depth, clip, draw)
-    near, far = np.sort(draw.beta(0.4, 0.4, 2))
+        depth = _standing(depth, clip, rng)
+    near, far = np.sort(rng.beta(0.4, 0.4, 2))
     lowest, highest = depth.amin(), depth.amax()
     scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
 
 
-def _standing(depth: Tensor, clip: Tensor, draw: np.random.Generator) -> Tensor:
+def _standing(depth: Tensor, clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T, 1, H, W): depth (1, 1, H, W) on which regions of the clip stand, as far as their feet; some lie."""
-    regions = drawn_regions(clip, draw)
+    regions = random_regions(clip, rng)
     count = int(regions.max()) + 1
     lines = depth[0, 0].mean(1)
     lowest = feet(regions, count)
     upright = torch.tensor([float(lines[round(foot * (len(lines) - 1))]) for foot in lowest])
-    upright *= torch.from_numpy(np.exp(draw.normal(0, 0.15, count))).float()
-    share = torch.from_numpy(draw.random(count) < draw.uniform(0.4, 1)).float()
+    upright *= torch.from_numpy(np.exp(rng.normal(0, 0.15, count))).float()
+    share = torch.from_numpy(rng.random(count) < rng.uniform(0.4, 1)).float()
     sky = int(
         regions[len(regions) // 2, : max(1, regions.shape[1] // 8)]
         .flatten()
         .bincount(minlength=count)
         .argmax()
     )
-    if draw.random() < SKY_SHARE and lowest[sky] < SKY_FOOT:
-        upright[sky], share[sky] = float(depth.amax()) * draw.uniform(1, 1.5), 1.0
+    if rng.random() < SKY_SHARE and lowest[sky] < SKY_FOOT:
+        upright[sky], share[sky] = float(depth.amax()) * rng.uniform(1, 1.5), 1.0
     return blended((share * upright)[regions][:, None] + (1 - share)[regions][:, None] * depth)
 
 
-def _ramp(height: int, width: int, draw: np.random.Generator) -> Tensor:
+def _ramp(height: int, width: int, rng: np.random.Generator) -> Tensor:
     """(1, 1, H, W): from the bottom to the top, tilted a little."""
     rows, columns = torch.meshgrid(
         torch.linspace(1, 0, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
     )
-    return (rows + draw.normal(0, 0.2) * columns).clamp(0, 1)[None, None] ** draw.uniform(0.5, 3)
+    return (rows + rng.normal(0, 0.2) * columns).clamp(0, 1)[None, None] ** rng.uniform(0.5, 3)
 
 
-def _ground(height: int, width: int, draw: np.random.Generator) -> Tensor:
+def _ground(height: int, width: int, rng: np.random.Generator) -> Tensor:
     """(1, 1, H, W): a plane that runs to a horizon, as a camera above it sees it, and what stands behind it
     all at one depth.
     """
     rows, columns = torch.meshgrid(
         torch.linspace(0, 1, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
     )
-    below = rows - draw.uniform(-0.3, 0.7) + draw.normal(0, 0.1) * columns
-    return (draw.uniform(0.02, 0.4) / below.clamp(min=1e-3)).clamp(max=1)[None, None]
+    below = rows - rng.uniform(-0.3, 0.7) + rng.normal(0, 0.1) * columns
+    return (rng.uniform(0.02, 0.4) / below.clamp(min=1e-3)).clamp(max=1)[None, None]
 
 
-def _rolling(height: int, width: int, draw: np.random.Generator) -> Tensor:
+def _rolling(height: int, width: int, rng: np.random.Generator) -> Tensor:
     """(1, 1, H, W): random hills."""
-    grid = torch.from_numpy(draw.uniform(0, 1, (1, 1, *draw.integers(2, 6, 2)))).float()
+    grid = torch.from_numpy(rng.uniform(0, 1, (1, 1, *rng.integers(2, 6, 2)))).float()
     return F.interpolate(grid, size=(height, width), mode="bicubic", align_corners=True).clamp(0, 1)
 
 
-def _by_brightness(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def _by_brightness(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T, 1, H, W): a random function of the local luma, so that edges of objects are edges of depth."""
     luma = (clip * torch.tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
-    radius = int(draw.integers(1, 4))
+    radius = int(rng.integers(1, 4))
     smooth = F.avg_pool2d(F.pad(luma, [radius] * 4, mode="replicate"), 2 * radius + 1, stride=1)
-    knots = draw.uniform(0, 1, 6)
+    knots = rng.uniform(0, 1, 6)
     return torch.from_numpy(np.interp(smooth.numpy(), np.linspace(0, 1, 6), knots)).float()

@@ -45,16 +45,16 @@ class Swarm:
         return torch.from_numpy(np.stack(maps))[:, None]
 
 
-def drawn_swarm(
-    room: Room, density: float, step: Array, way: Array, draw: np.random.Generator, spread: float = 0.1
+def random_swarm(
+    room: Room, density: float, step: Array, way: Array, rng: np.random.Generator, spread: float = 0.1
 ) -> Swarm:
     """`density` things per pixel that differ by `spread` in step and way; their weight is about 1."""
-    count = draw.poisson(density * room[0] * room[1])
-    start = draw.uniform(0, 1, (2, count)) * np.array(room)[:, None]
-    size = 1 + spread * draw.normal(0, 2, count)
-    aside = draw.normal(0, spread, (2, count))
+    count = rng.poisson(density * room[0] * room[1])
+    start = rng.uniform(0, 1, (2, count)) * np.array(room)[:, None]
+    size = 1 + spread * rng.normal(0, 2, count)
+    aside = rng.normal(0, spread, (2, count))
     steps, ways = (size * part[:, None] + aside * np.hypot(*part) for part in (step, way))
-    return Swarm(start, steps, ways, draw.lognormal(0, 0.4, count))
+    return Swarm(start, steps, ways, rng.lognormal(0, 0.4, count))
 
 
 def dropped(places: Array, weight: Array, room: Room) -> NDArray[np.float32]:

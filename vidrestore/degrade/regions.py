@@ -20,12 +20,12 @@ LIKE = (0.06, 0.2)  # how far apart such colours are, at most
 COLOUR = (0.4, 3.0)
 
 
-def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
+def random_regions(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """(T, H, W) int64: the number of each pixel's region, from 0, at most COUNT[1] - 1."""
     frames, _, height, width = clip.shape
-    count = int(draw.integers(*COUNT, endpoint=True))
-    colour = log_uniform(draw, COLOUR)
-    places = draw.uniform(0, 1, (2, count))
+    count = int(rng.integers(*COUNT, endpoint=True))
+    colour = log_uniform(rng, COLOUR)
+    places = rng.uniform(0, 1, (2, count))
     rows, columns = (
         torch.from_numpy(place * side).long() for place, side in zip(places, (height, width), strict=True)
     )
@@ -37,7 +37,7 @@ def drawn_regions(clip: Tensor, draw: np.random.Generator) -> Tensor:
     nearness += (torch.linspace(0, 1, height)[:, None] * seeds[3])[:, None]
     nearness += torch.linspace(0, 1, width)[:, None] * seeds[4] - seeds.square().sum(0) / 2
     apart = torch.cdist(seeds[:3].T / colour, seeds[:3].T / colour)
-    first = (apart < draw.uniform(*LIKE)).int().argmax(1)  # of those of like colours
+    first = (apart < rng.uniform(*LIKE)).int().argmax(1)  # of those of like colours
     return first[torch.from_numpy(nearness.numpy().argmax(-1))]
 
 

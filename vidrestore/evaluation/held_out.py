@@ -15,7 +15,7 @@ from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.data_config import SetConfig
 from vidrestore.training.objective import objective_of
-from vidrestore.training.training_events import noted
+from vidrestore.training.training_events import rounded_metrics
 from vidrestore.weights import Model, weights_folder
 from vidrestore.weights.manifest import Card
 
@@ -105,13 +105,13 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network.config)
     try:
-        figures = {
-            "psnr": objective.figures(model.network, held_out),
-            "before": objective.figures_before(held_out),
+        metrics = {
+            "psnr": objective.metrics(model.network, held_out),
+            "before": objective.metrics_before(held_out),
         }
     except ValueError as error:  # the network can't take frames of this size
         raise ConfigError(f"{model.card.name}: can't be measured as {config.path} says: {error}") from error
-    return objective.measured({part: noted(values) for part, values in figures.items()})
+    return objective.card_metrics({part: rounded_metrics(values) for part, values in metrics.items()})
 
 
 def agree(measured: Values, expected: Values) -> bool:

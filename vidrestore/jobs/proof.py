@@ -130,9 +130,9 @@ def described(device: torch.device) -> str:
 @cache
 def made_up() -> NDArray[np.float32]:
     """(T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
-    draw, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
+    rng, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
     frames = [0.5 + 0.3 * _texture(rows, columns, number) for number in range(FRAMES)]
-    noisy = np.stack(frames) + draw.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
+    noisy = np.stack(frames) + rng.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
     return noisy.clip(0, 1).astype(np.float32)
 
 

@@ -13,11 +13,11 @@ from vidrestore.models.places import ClipPlaces, Places
 
 def moving(frames: int = 6, height: int = 40, width: int = 56) -> Tensor:
     """A noisy texture that moves by two pixels down and three to the left in each frame."""
-    draw = torch.Generator().manual_seed(9)
-    large = torch.randn(1, 1, 24, 32, generator=draw)
+    rng = torch.Generator().manual_seed(9)
+    large = torch.randn(1, 1, 24, 32, generator=rng)
     large = 128 + 50 * torch.nn.functional.interpolate(large, scale_factor=4.0, mode="bicubic")[0, 0]
     views = [large[20 + 2 * at :, 30 - 3 * at :][:height, :width] for at in range(frames)]
-    return torch.stack(views) + 5 * torch.randn(frames, height, width, generator=draw)
+    return torch.stack(views) + 5 * torch.randn(frames, height, width, generator=rng)
 
 
 @pytest.mark.parametrize("places", ["fixed", "camera", "matched"])
