@@ -31,7 +31,7 @@ from noise_mix import Noisy, clean_as_it_is, noisy_window
 from torch import Tensor, nn
 
 from vidrestore.media.recompress import recompress_pictures
-from vidrestore.models.places import ClipPlaces
+from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.noise.features import Array, plane_features
 from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, regression_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
@@ -156,11 +156,11 @@ def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, 
 def tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> dict[float, float]:
     """DUST's errors for shares of a sigma."""
     seen, clean, guide = noisy.seen[plane][5:15], noisy.clean[plane][5:15], noisy.seen[0][5:15]
-    places = ClipPlaces(guide, 16, follow=True)
+    positions = ClipPositions(guide, 16, follow=True)
     errors = {}
     with torch.inference_mode():
         for share in TRIED:
-            restored = restorer.restored_plane(seen, share * base, places, "auto") if share else seen
+            restored = restorer.restored_plane(seen, share * base, positions, "auto") if share else seen
             errors[share * base] = float((restored.clamp(0, 255) - clean).square().mean())
     return errors
 
@@ -177,10 +177,10 @@ def losses(sample: Sample) -> tuple[Array, Array]:
         errors = (TEXTURE * sigmas) ** 2
     decibels = 10 * np.log10(errors + UNSEEN)
     order = np.arange(len(TYPICAL)).clip(max=len(sigmas) - 1)
-    places = np.log(sigmas + OFFSET)[order]
+    positions = np.log(sigmas + OFFSET)[order]
     beyond = np.arange(len(TYPICAL)) - order  # the last line goes on
-    slope = (decibels[-1] - decibels[-2]) / (places[-1] - np.log(sigmas[-2] + OFFSET))
-    return places + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
+    slope = (decibels[-1] - decibels[-2]) / (positions[-1] - np.log(sigmas[-2] + OFFSET))
+    return positions + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
 
 
 def fit(path: Path, sources: list[Path]) -> None:
@@ -198,10 +198,10 @@ def fit(path: Path, sources: list[Path]) -> None:
     mean, spread = given.mean(0), given.std(0) + 1e-3
     inputs = torch.tensor((given - mean) / spread).float()
     tables = np.array([losses(each) for _, each in rows])
-    places, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
+    positions, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
     weights = torch.tensor([weight_of(each) for _, each in rows])
     targets = Targets(
-        torch.tensor(given[:, -2]).float(), places, lost, torch.tensor(strength).float(), weights
+        torch.tensor(given[:, -2]).float(), positions, lost, torch.tensor(strength).float(), weights
     )
     networks = [fitted(inputs, targets, seed) for seed in range(NETWORKS)]
     first, second, last = zip(
@@ -231,7 +231,7 @@ class Targets:
     """Of every row: logarithms of the formula's sigma and of the root mean square, the losses, the weight."""
 
     formula: Tensor
-    places: Tensor
+    positions: Tensor
     lost: Tensor
     rms: Tensor
     weights: Tensor
@@ -239,14 +239,14 @@ class Targets:
     def loss(self, found: Tensor, chosen: Tensor) -> Tensor:
         """Mean dB lost, and a little for a wrong root mean square."""
         sigma, rms = (found + self.formula[chosen, None]).unbind(1)
-        places, lost = self.places[chosen], self.lost[chosen]
-        none = places[:, 0]  # no noise; below, a slight pull back is all
+        positions, lost = self.positions[chosen], self.lost[chosen]
+        none = positions[:, 0]  # no noise; below, a slight pull back is all
         inside = torch.maximum(sigma, none)
-        above = torch.searchsorted(places, inside.detach()[:, None].contiguous()).clamp(
-            1, places.shape[1] - 1
+        above = torch.searchsorted(positions, inside.detach()[:, None].contiguous()).clamp(
+            1, positions.shape[1] - 1
         )
         (x0, x1), (y0, y1) = (
-            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (places, lost)
+            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (positions, lost)
         )
         decibels = y0 + (y1 - y0) * (inside - x0) / (x1 - x0) + PULL * (inside - sigma)
         off = F.smooth_l1_loss(rms, self.rms[chosen], beta=0.2, reduction="none")

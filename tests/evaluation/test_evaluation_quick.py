@@ -23,7 +23,7 @@ from vidrestore.evaluation.quick import (
     flicker,
     measure_both,
 )
-from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import RestoreOptions
 from vidrestore.weights import locate, read_manifest
@@ -48,8 +48,8 @@ def write_film(path: Path, frames: list[np.ndarray]) -> None:
 def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
     still = torch.from_numpy(texture()).float()
     pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
-    places = fixed_places(4, Grid(96, 128, 16, 16))
-    assert flicker(pulsing, places) == pytest.approx(
+    positions = fixed_positions(4, Grid(96, 128, 16, 16))
+    assert flicker(pulsing, positions) == pytest.approx(
         [3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4
     )
 
@@ -58,7 +58,7 @@ def test_of_normal_changes_it_is_their_standard_deviation() -> None:
     rng = torch.Generator().manual_seed(3)
     # a mean of 256 pixels deviates by 1, a difference of two by 1.41
     noise = torch.randn(2, 320, 480, generator=rng) * 16
-    assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
+    assert flicker(noise, fixed_positions(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
 def test_what_moves_does_not_flicker() -> None:
@@ -67,7 +67,7 @@ def test_what_moves_does_not_flicker() -> None:
     side = Measurement(NoiseEstimator())
     add_flicker([side, side], [list(moving), list(moving)])
     assert len(side.flicker) == 10 and max(side.flicker) < 0.2
-    at_one_place = flicker(torch.stack(moving), fixed_places(6, Grid(96, 128, 16, 16)))
+    at_one_place = flicker(torch.stack(moving), fixed_positions(6, Grid(96, 128, 16, 16)))
     assert min(at_one_place) > 2
 
 

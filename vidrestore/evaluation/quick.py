@@ -36,7 +36,7 @@ from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.matching import Grid, gather, matched_places
+from vidrestore.models.matching import Grid, gather, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import DROPPABLE, EncoderOptions, RestoreOptions
 from vidrestore.weights import load_model
@@ -189,18 +189,18 @@ def add_flicker(both: Sequence[Measurement], buffers: Sequence[list[Tensor]]) ->
     """Add the flicker of the buffered frames after the first; keep only the last frame in the buffers."""
     if len(buffers[0]) > 1 and min(buffers[0][0].shape) >= PATCH:
         source = torch.stack(buffers[0])
-        places = matched_places(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
+        positions = matched_positions(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
         for side, planes in zip(both, buffers, strict=True):
-            side.flicker += flicker(torch.stack(planes), places)
+            side.flicker += flicker(torch.stack(planes), positions)
     for planes in buffers:
         del planes[:-1]
 
 
-def flicker(plane: Tensor, places: Tensor) -> list[float]:
+def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """Return the flicker of each frame after the first of a plane (T, H, W), at the patch positions (T, S,
     2).
     """
-    changes = gather(plane, places, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
+    changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 

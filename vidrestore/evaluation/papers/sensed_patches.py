@@ -30,7 +30,7 @@ from vidrestore.evaluation.systems import GIVEN, System, seed_of
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
-from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.models.matching import Grid, fixed_positions
 
 FRAMES = 200  # most of a video
 CLIP = 20
@@ -182,7 +182,7 @@ def restored_video(
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
         origins = origins_of(
-            fixed_places(len(clip), Grid(height, width, patch, stride), clip.device), height, width
+            fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device), height, width
         )
         restored[fresh:stop] = restore_patches(clip, origins, patch, work)[fresh - first :].cpu()
     return restored

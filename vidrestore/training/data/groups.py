@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
-from vidrestore.models.matching import Grid, fixed_places, gather, matched_places
+from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
 from vidrestore.training.data_config import DataConfig
@@ -139,9 +139,9 @@ def _random_groups(
 ) -> Tensor:
     """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
-    places = matched_places(guide, grid) if matched else fixed_places(len(plane), grid)
-    chosen = rng.permutation(places.shape[1])[:count]
-    return gather(plane, places[:, torch.from_numpy(chosen)], patch)
+    positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
+    chosen = rng.permutation(positions.shape[1])[:count]
+    return gather(plane, positions[:, torch.from_numpy(chosen)], patch)
 
 
 def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
