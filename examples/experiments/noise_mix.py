@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.added_noise import drawn_noise
+from vidrestore.degrade.added_noise import random_noise
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.media.recompress import recompress
 
@@ -128,7 +128,7 @@ def _camera(clean: Planes, rng: np.random.Generator) -> Planes:
     )
     u, v = (F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0] for plane in (u, v))
     rgb = torch.stack([y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u], 1).clamp(0, 1)
-    noise = drawn_noise(rgb, rng) - rgb
+    noise = random_noise(rgb, rng) - rgb
     luma = noise[:, 0] * 0.299 + noise[:, 1] * 0.587 + noise[:, 2] * 0.114
     chroma = [
         F.avg_pool2d((noise[:, channel] - luma) / span, 2) for channel, span in ((2, 1.772), (0, 1.402))

@@ -18,33 +18,33 @@ from vidrestore.degrade import (
     add_haze,
     add_rain,
     add_snow,
+    average_light,
     imresize,
-    mean_light,
 )
-from vidrestore.degrade.added_noise import _demosaiced_noise, drawn_chroma, smoothed
+from vidrestore.degrade.added_noise import _demosaiced_noise, random_chroma, smoothed
 from vidrestore.degrade.blur import (
+    average_exposures,
     blurred,
-    disc,
-    drawn_way,
-    kernel_of,
-    kernels_of,
-    means_of_light,
+    blurred_layers,
+    disc_kernel,
     motion,
-    parts_blurred,
+    path_kernel,
+    path_kernels,
+    random_path,
 )
 from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.haze import random_depth
 from vidrestore.degrade.particles import (
     Swarm,
+    canvas_size,
     capsule,
-    dropped,
+    gaussian_spectrum,
     random_swarm,
-    room_around,
-    shaped,
-    soft,
-    spread_all,
+    render,
+    shape_spectrum,
+    splat,
 )
-from vidrestore.degrade.regions import feet, random_regions
+from vidrestore.degrade.regions import lowest_rows, random_regions
 
 
 def rng(*seed: int) -> np.random.Generator:
@@ -114,7 +114,7 @@ def test_regions_are_parts_of_the_picture_with_feet() -> None:
         regions = random_regions(clip, rng(seed))
         assert torch.equal(regions[0], regions[1])
         count = int(regions.max()) + 1
-        for region, foot in enumerate(feet(regions, count)):
+        for region, foot in enumerate(lowest_rows(regions, count)):
             rows = (regions[1] == region).nonzero()[:, 0]
             assert round(foot * 19) == (int(rows.max()) if len(rows) else 0)
 
@@ -166,7 +166,7 @@ def test_a_trace_has_its_weight_on_every_pixel_that_it_passes() -> None:
 
 
 def test_a_weight_is_shared_among_four_pixels() -> None:
-    image = dropped(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
+    image = splat(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
     assert image[2:4, 3:5].tolist() == [[3, 3], [1, 1]] and image.sum() == 8
 
 
@@ -177,19 +177,19 @@ def test_there_are_as_many_things_as_their_density_says() -> None:
 
 
 def test_a_point_becomes_its_shape_where_it_is() -> None:
-    room = room_around((20, 30))
+    room = canvas_size((20, 30))
     points, shape = torch.zeros(1, 1, *room), torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
     points[0, 0, 8, 12] = 2
     expected = torch.zeros(room)
     expected[6:11, 10:15] = 4 * shape
-    torch.testing.assert_close(spread_all([(points, shaped(shape, room))] * 2, room)[0, 0], expected)
+    torch.testing.assert_close(render([(points, shape_spectrum(shape, room))] * 2, room)[0, 0], expected)
 
 
 def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
     room = (32, 32)
     line = torch.zeros(1, 1, *room)
     line[..., 16] = 1
-    across = spread_all([(line, soft(2.0, room))], room)[0, 0, 5]
+    across = render([(line, gaussian_spectrum(2.0, room))], room)[0, 0, 5]
     expected = torch.exp(-((torch.arange(32.0) - 16) ** 2) / (2 * 2.0**2))
     torch.testing.assert_close(across, expected, atol=1e-3, rtol=0)
 
@@ -219,11 +219,11 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
 
 def test_the_mean_of_frames_is_of_their_light() -> None:
     frames = torch.tensor([0.0, 1.0, 1.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
-    torch.testing.assert_close(mean_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
+    torch.testing.assert_close(average_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
 
 
 def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
-    kernel = kernel_of(np.stack([np.zeros(9), np.arange(9.0)], 1))
+    kernel = path_kernel(np.stack([np.zeros(9), np.arange(9.0)], 1))
     middle = len(kernel) // 2
     expected = torch.zeros_like(kernel)
     expected[middle, middle - 4 : middle + 5] = 1 / 9
@@ -231,8 +231,8 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
 
 
 def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
-    way = 0.2 * drawn_way(64, rng(3))
-    kernel = kernel_of(way).double().numpy()
+    way = 0.2 * random_path(64, rng(3))
+    kernel = path_kernel(way).double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
     assert kernel.sum() == pytest.approx(1, abs=1e-6)
     mean = (way - way[32]).mean(0)
@@ -240,7 +240,7 @@ def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
 
 
 def test_a_point_of_light_blurred_is_the_kernel() -> None:
-    kernel = kernel_of(0.1 * drawn_way(64, rng(5)))
+    kernel = path_kernel(0.1 * random_path(64, rng(5)))
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
@@ -251,32 +251,32 @@ def test_a_point_of_light_blurred_is_the_kernel() -> None:
 
 def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> None:
     way = np.stack([np.zeros(20), np.arange(20.0)], 1)
-    kernels = kernels_of(way, 2)
+    kernels = path_kernels(way, 2)
     assert torch.equal(kernels[0], kernels[1])
     rows, columns = kernels[0].nonzero().float().T
     assert set(rows.tolist()) == {len(kernels[0]) // 2}
     assert abs(float(columns.mean()) - len(kernels[0]) // 2) <= 0.5
-    through = kernels_of(way, 2, disc(1.2))
+    through = path_kernels(way, 2, disc_kernel(1.2))
     torch.testing.assert_close(through.sum((1, 2)), torch.ones(2))
 
 
 def test_a_part_that_moves_leaves_what_is_far_from_it() -> None:
     clip, part = scene(2), torch.zeros(2, 1, 40, 56)
     part[..., :8] = 1
-    line = kernels_of(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
-    still = kernels_of(np.zeros((12, 2)), 2)
-    seen = parts_blurred(clip, part, line, still)
+    line = path_kernels(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
+    still = path_kernels(np.zeros((12, 2)), 2)
+    seen = blurred_layers(clip, part, line, still)
     torch.testing.assert_close(seen[..., 24:], clip[..., 24:], atol=1e-3, rtol=0)
     torch.testing.assert_close(seen[..., :3], blurred(clip * part, line)[..., :3], atol=1e-3, rtol=0)
-    same = parts_blurred(clip, part, still, still)
+    same = blurred_layers(clip, part, still, still)
     torch.testing.assert_close(same, clip, atol=1e-3, rtol=0)
 
 
 def test_windows_of_frames_become_the_mean_of_their_light() -> None:
     clip = scene(6)
-    means = means_of_light(clip, 3)
+    means = average_exposures(clip, 3)
     assert len(means) == 2
-    torch.testing.assert_close(means[1:], mean_light(clip[3:]))
+    torch.testing.assert_close(means[1:], average_light(clip[3:]))
 
 
 def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
@@ -355,7 +355,7 @@ def test_noise_is_new_in_every_frame() -> None:
 
 
 def test_noise_of_colours_is_coarse_and_leaves_the_luma() -> None:
-    noise = drawn_chroma(torch.zeros(2, 3, 60, 60), rng(1))
+    noise = random_chroma(torch.zeros(2, 3, 60, 60), rng(1))
     luma = (noise * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
     assert float(luma.abs().max()) < 2e-3 < float(noise.std())
     assert float((noise[..., 1:] * noise[..., :-1]).mean()) > 0.5 * float(noise.square().mean())

@@ -20,7 +20,7 @@ from training_runs import Told, write_config
 
 from vidrestore.cli import main
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.degrade import DEGRADATIONS, mean_light
+from vidrestore.degrade import DEGRADATIONS, average_light
 from vidrestore.errors import CheckpointError, ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
@@ -148,7 +148,7 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(
         (frames,) = scenes.given
         lengths.add(len(frames))
         torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
-        torch.testing.assert_close(degraded, mean_light(frames)[0], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(degraded, average_light(frames)[0], atol=1 / 255, rtol=0)
     assert lengths == {3, 5, 7}
 
 

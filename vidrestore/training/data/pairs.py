@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade import means_of_light, motion
+from vidrestore.degrade import average_exposures, motion
 from vidrestore.errors import ConfigError
 from vidrestore.training.config import TASK_OF
 from vidrestore.training.data.batches import WHOLE, Share, Source
@@ -121,7 +121,7 @@ def random_clips(
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
     clip = turned(footage.rgb_crop(rng, side, frames * exposure, widest), rng)
     clean = clip[exposure // 2 :: exposure]
-    means = means_of_light(clip, exposure) if exposure > 1 and motion(clip) < MOST_MOTION else None
+    means = average_exposures(clip, exposure) if exposure > 1 and motion(clip) < MOST_MOTION else None
     return quantised(degrade_clip(clean, name, shares, rng, means)), quantised(clean)
 
 
