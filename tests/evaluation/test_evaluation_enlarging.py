@@ -75,7 +75,7 @@ def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path
 
 def test_rgb_and_luma_are_judged_of_the_same_frames(tmp_path: Path) -> None:
     clip = write_frames(tmp_path / "00001", 3, (32, 40))
-    rgb, luma = figures(clip, ["RGB", "Y"], judged=(1,))
+    rgb, luma = figures(clip, ["RGB", "Y"], measured_frames=(1,))
     assert (rgb.column, luma.column) == ("RGB", "Y")
     assert len(rgb.frames["psnr"]) == len(luma.frames["psnr"]) == 1
     small = small_frames(clip, torch.from_numpy(np.stack([picture(1, 32, 40)])), made=True)

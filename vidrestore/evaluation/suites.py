@@ -75,10 +75,10 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
         if table.settings.get("made")
         else "of the release, else made here bicubically"
     )
-    judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
+    measured = sorted({index + 1 for sequences in sets for index in sequences.measured_frames})
     restored = (
-        f"of each clip only frame {', '.join(map(str, judged))} is restored and measured"
-        if judged
+        f"of each clip only frame {', '.join(map(str, measured))} is restored and measured"
+        if measured
         else "all frames are restored"
     )
     channels = ", ".join(table.settings["channels"])
@@ -148,7 +148,9 @@ def evaluate_table(
     _check_metrics_fit(table, protocol.pictures, metrics)
     found = {part.name: _find_set(table, part, data) for part in parts if part.dataset}
     _check_distinct(found)
-    _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), metrics)
+    _check_metrics_fit(
+        table, any(getattr(sequences, "measured_frames", ()) for sequences in found.values()), metrics
+    )
     systems = find_systems(
         table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
     )
@@ -243,7 +245,7 @@ def _measured(
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
     here = [system for system in systems if system.only in ("", part.name)]
-    more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
+    more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
     more |= {"metrics": metrics} if metrics else {}
     total, last = len(found), ""
     names: dict[str, None] = {}

@@ -42,18 +42,18 @@ def measure(
     systems: Sequence[System],
     shown_count: int,
     metrics: Sequence[str] = (),
-    judged: tuple[int, ...] = (),
+    measured_frames: tuple[int, ...] = (),
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system and channel on every clip.
 
-    `judged` are the indices of the frames to enlarge and measure, all of them if empty. `metrics` are
-    measured in addition to PSNR and SSIM, the same for each channel.
+    `measured_frames` are the indices of the frames to enlarge and measure, all of them if empty. `metrics`
+    are measured in addition to PSNR and SSIM, the same for each channel.
     """
     enlargers = [enlarger(system) for system in systems]
     for number, sequence in enumerate(sequences):
         clean = stacked(map(crop, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))
-        at = judged or tuple(range(len(clean)))
+        at = measured_frames or tuple(range(len(clean)))
         for system, enlarge in zip(systems, enlargers, strict=True):
             further = FurtherMetrics(metrics, clean.shape)
             yield from _measure_clip(
