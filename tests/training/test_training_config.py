@@ -292,9 +292,7 @@ def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path: P
         ('x = {y = """\n""" , ', ' = 1} # "'),
     ):
         path.write_text(before + " . ".join([part] * 20_000) + after)
-        with pytest.raises(
-            ConfigError, match="tiny.toml: .* has more than 16 parts; use a shorter key"
-        ):
+        with pytest.raises(ConfigError, match="tiny.toml: .* has more than 16 parts; use a shorter key"):
             read_config(path)
     path.write_text("x = " + "[" * 100_000)
     with pytest.raises(ConfigError, match="tiny.toml: not valid TOML"):
