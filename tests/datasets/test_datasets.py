@@ -58,7 +58,7 @@ def test_what_is_not_there_is_described(tmp_path: Path) -> None:
         "and 2 more; expected"
         " train/Rain13K/input and train/Rain13K/target, pictures of equal names; unpack the release there "
         "as it is, or name the folder that"
-        " it is in"
+        " holds it"
     )
 
 
