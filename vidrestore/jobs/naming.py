@@ -101,6 +101,8 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             f"{len(sources)} pictures were named one by one, perhaps by the shell; name them as one video "
             f"by their folder, or by a pattern in quotes: '{whole}'"
         )
+    if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(sources[1]):
+        raise OptionError(f"{sources[1]}: no such file; if it is to be written, use `output={sources[1]}`")
     left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
@@ -108,6 +110,12 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             for path, below in _expand(source, recursive):
                 found.setdefault(path, below)
     return found
+
+
+def _is_new(name: str) -> bool:
+    """Return True for the name of a file that could be written, and isn't there."""
+    suffix = Path(name).suffix.lower()
+    return (suffix in MUXERS or suffix in WRITTEN) and not os.path.exists(name) and not glob.has_magic(name)
 
 
 def beside_videos(sources: Sequence[str]) -> dict[str, str]:
