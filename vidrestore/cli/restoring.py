@@ -35,7 +35,7 @@ class RunOptions:
 
     sources: list[str] | None = option(
         None,
-        "Videos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
+        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or -: stdin.",
         INPUT,
         metavar="IN...",
         argument=True,
