@@ -44,8 +44,10 @@ class Gpu:
     bandwidth: float
 
 
-# Without sparsity. NVIDIA H100 Tensor Core GPU datasheet (SXM); NVIDIA A100 Tensor Core GPU datasheet (80 GB
-# SXM); NVIDIA Ada GPU architecture whitepaper, appendix A (GeForce RTX 4090, sums in fp32).
+# Without sparsity. NVIDIA H100 Tensor Core GPU datasheet (SXM). NVIDIA A100 Tensor Core GPU datasheet
+# (nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf, 80 GB SXM; 40 GB have 1.555 TB/s). NVIDIA Ada GPU
+# architecture whitepaper, appendix A (GeForce RTX 4090, sums in fp32). Held against tables at
+# glennklockwood.com/garden/processors (H100, A100) and waredb.com/processor/nvidia-geforce-rtx-4090.
 GPUS = (Gpu("H100", 989.4e12, 3.35e12), Gpu("A100", 312e12, 2.039e12), Gpu("RTX 4090", 165.2e12, 1.008e12))
 
 

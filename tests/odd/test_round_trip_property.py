@@ -102,6 +102,7 @@ def check_round_trip(film: tuple[str, Film]) -> None:
         summary = vidrestore.restore(source, output, task="<identity>", encoder=EncoderOptions(lossless=True))
         assert (summary.frames, summary.damage) == (len(content.times), None)
         assert frames(output) == frames(source)
+        assert end(output) == end(source) or end(source) <= frames(source)[-1][0]
         assert tags_differ(source, output) is None
         assert beside(output) == beside(source)
 
@@ -110,6 +111,14 @@ def frames(path: Path) -> list[tuple[Fraction, list[bytes]]]:
     with VideoReader(str(path), threads=1) as reader:
         base = reader.info.video.time_base
         return [(frame.pts * base, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+
+
+def end(path: Path) -> Fraction:
+    """The time at which the picture ends, in seconds; 0 for Matroska, which says it of the whole file."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        whole = path.suffix == ".mkv"
+        return Fraction(0) if whole else (stream.start_time + stream.duration) * stream.time_base
 
 
 def beside(path: Path) -> list[Any]:

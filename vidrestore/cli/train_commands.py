@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")
+        Path,
+        typer.Option(
+            "--config", metavar="FILE", help="TOML file that describes the run; see examples/train."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for weights and checkpoints.")
     ] = Path("runs"),
     resume: Annotated[
         bool,
@@ -32,35 +35,46 @@ def train(
     init: Annotated[
         list[str] | None,
         typer.Option(
-            "--init", help="Start from these weights: a name, or a .safetensors file; again for other parts."
+            "--init",
+            metavar="NAME|FILE",
+            help="Start from these weights; may be given again for other parts.",
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")
+        str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
     ] = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000."
+            "--set", metavar="KEY=VALUE", help="In place of what FILE says: --set training.steps=1000."
         ),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Processes that make batches ahead of time; 0: none.")
+        int,
+        typer.Option(
+            "--workers", min=0, metavar="N", help="Processes that make batches ahead of time; 0: none."
+        ),
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache."
+            "--cache",
+            metavar="DIR",
+            help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.",
         ),
     ] = None,
     cache_gb: Annotated[
         float | None,
         typer.Option(
-            "--cache-gb", min=0, show_default="20", help="Size of that folder at most; 0: decode in memory."
+            "--cache-gb",
+            min=0,
+            metavar="GB",
+            show_default="20",
+            help="Size of that folder at most; 0: decode in memory.",
         ),
     ] = None,
     skip_bad: Annotated[
@@ -73,7 +87,7 @@ def train(
         bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
     ] = False,
 ) -> None:
-    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights.
+    """Train a network as a file describes, on a CPU or GPU, and write its weights.
 
     Ctrl-C saves a checkpoint, from which --resume goes on.
 

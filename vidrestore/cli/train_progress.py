@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vidrestore.cli.keywords import as_options
-from vidrestore.cli.terminal import escaped, say
+from vidrestore.cli.terminal import escaped, fitted, say
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -96,7 +96,8 @@ def training_bar(console: Console) -> Iterator[Listener]:
                 bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
             )
         elif line := describe(event):
-            console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
+            line = fitted(escaped(line), console.width)
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
         yield emit
