@@ -104,7 +104,8 @@ def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path: Path, pla
     write(tmp_path, f"{place}ValidationNoisyBlocksSrgb.mat")
     message = error("sidd", tmp_path, "validation")
     assert message.startswith(
-        f"{tmp_path}/{place}ValidationNoisyBlocksSrgb.mat: holds pictures in a MATLAB file, which is not supported"
+        f"{tmp_path}/{place}ValidationNoisyBlocksSrgb.mat: holds pictures in a MATLAB file, which is not "
+        "supported"
     )
     assert "write its blocks as PNG" in message and "val/SIDD/input_crops" in message
 

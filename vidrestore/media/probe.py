@@ -1,5 +1,5 @@
-"""The content of a video file: opened safely, described completely, the first frames decoded where the header
-doesn't say.
+"""Open a video file safely and describe it completely, decoding a few frames for properties missing in the
+header.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
 # what a picture file starts with
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
-# of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+# of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
-MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are many
-_PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
+MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
+_PROBED_FRAMES = 4  # enough to find a field flag quickly
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """One stream of any kind; `kind` is video, audio, subtitle, attachment or data; `codec` is FFmpeg's name
-    or "unknown".
+    """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
+    "unknown".
     """
 
     index: int
@@ -67,17 +67,17 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """The video stream that is restored.
+    """The video stream to restore.
 
     `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
-    delivered as yuv420p). `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one;
-    `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
-    `display_matrix` the nine integers it comes from (it may mirror as well). `mastering_display` is red x y,
-    green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL. `side_data` names
-    what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent VP8
-    or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding is
-    not that of showing (B-frames). `unmarked_order` is "tff" or "bff" where the stream says that it is
-    interlaced, and which field comes first, but its frames don't.
+    delivered as yuv420p). `rate` is the average frame rate, `base_rate` FFmpeg's guess of the finest constant
+    one; `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
+    `display_matrix` are the nine integers that it comes from (it may mirror as well). `mastering_display` is
+    red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
+    `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
+    a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
+    order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
+    interlaced, but its frames aren't.
     """
 
     index: int
@@ -107,14 +107,14 @@ class VideoInfo:
 
     @property
     def end(self) -> int | None:
-        """The pts at which the stream itself says that it ends; None where it does not say."""
+        """The pts at which the stream ends by its own duration; None if unknown."""
         return None if self.start is None or self.duration is None else self.start + self.duration
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A source as a whole; `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in
-    seconds, `size` in bytes.
+    """A whole source. `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in seconds,
+    `size` in bytes.
     """
 
     path: str
@@ -128,10 +128,10 @@ class SourceInfo:
 
 
 def open_input(source: str, options: Mapping[str, str] | None = None) -> InputContainer:
-    """Open a file for reading, so that nothing but this one file can be read: a `file:` URL, the file
-    protocol, known containers only.
+    """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
+    containers.
 
-    Raises MediaError where there is no such file, or where it is a folder, empty, or no video container.
+    Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
     import av
 
@@ -166,15 +166,17 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         ) from error
     _check_tags(source, container)
     if container.format.name == "avi":
-        # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame
-        # late; the reader derives them.
+        # AVI has decoding times only. PyAV asks FFmpeg to generate presentation times, which are a frame
+        # late; the reader derives them instead.
         made_up: Any = av.container.Flags.gen_pts.value
         container.flags &= ~made_up
     return container
 
 
 def _check_tags(source: str, container: InputContainer) -> None:
-    """Each tag is compared with all others whenever a file is opened or written: 20,000 took 20 s."""
+    """Raise MediaError for too many tags: each is compared with all others when a file is opened; 20,000 took
+    20 s.
+    """
     tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
     tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
     if tags > MOST_TAGS:
@@ -206,8 +208,8 @@ def _picture_kind(source: str) -> str | None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """The first video stream that is no attached picture (cover art); MediaError where there is none or no
-    decoder for it.
+    """Return the first video stream that isn't an attached picture (cover art). Raises MediaError without one
+    or its decoder.
     """
     streams = [stream for stream in container.streams.video if not _is_picture(stream)]
     source = container.name.removeprefix("file:")
@@ -224,11 +226,10 @@ def video_stream(container: InputContainer) -> VideoStream:
 
 
 def probe(source: str) -> SourceInfo:
-    """Describe a video file; decodes its first frames for what a header may not say (rotation, fields,
-    colour, pixel format).
+    """Describe a video file, decoding its first frames for rotation, fields, colour and pixel format.
 
-    Raises MediaError where the file can't be read, has no video or no frames, or its pixel format is not
-    supported.
+    Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
+    format.
     """
     with open_input(source) as container:
         stream = video_stream(container)
@@ -262,9 +263,7 @@ def check_size(source: str, stream: VideoStream) -> None:
 
 
 def decoder_options() -> dict[str, str]:
-    """For a decoder that isn't open yet: no larger pictures, and check sums are looked at where a codec has
-    them.
-    """
+    """Return options for a decoder: a limit on picture sizes, and verification of checksums."""
     return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 
 
@@ -373,8 +372,8 @@ _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV does
 
 
 def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing
-    ("31 is not a valid Type").
+    """Return side data by kind. PyAV reads none of a frame if it has no name for one kind ("31 is not a valid
+    Type"), so that is removed first.
     """
     unnamed: list[str] = []
     named: dict[str, bytes] = {}
@@ -392,7 +391,7 @@ def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]
 
 
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
-    """A frame that went through FFmpeg's filters, (name, options) each."""
+    """Pass a frame through FFmpeg's filters, (name, options) each."""
     from av.filter import Graph
 
     graph = Graph()
@@ -421,6 +420,7 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
 
 
 def _mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
+    """Return the mastering display as ten fractions; None if it is missing or incomplete."""
     if data is None:
         return None
     *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
@@ -446,7 +446,9 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    """PyAV 18 has no attribute for it; FFmpeg's `showinfo` filter tells it in the log ("cl:left")."""
+    """Return the chroma location from the log of FFmpeg's `showinfo` filter ("cl:left"); PyAV 18 has no
+    attribute for it.
+    """
     from av import logging as ffmpeg
 
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:

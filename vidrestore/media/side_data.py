@@ -1,4 +1,4 @@
-"""Side data of frames that is lost when they are encoded again, in words."""
+"""Name the side data of frames that re-encoding loses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vidrestore.media.probe import VideoInfo
 
-# FFmpeg's names of side data -> ours. Not here: what the writer carries over itself, an encoder's note on its
-# settings, film grain that the decoder has already drawn, the time codes that every MPEG-2 stream has.
+# FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
+# settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.
 _LOST = {
     "A53_CC": "closed captions",
     "DYNAMIC_HDR_PLUS": "HDR10+",
@@ -28,8 +28,8 @@ _LOST = {
 
 
 def lost_side_data(video: VideoInfo) -> str | None:
-    """A sentence that names what of the first frames' side data no encoder will write; None if there is
-    nothing of the kind.
+    """Return a sentence naming side data of the first frames that no encoder writes; None if there is
+    none.
     """
     lost = sorted({_LOST[name] for name in video.side_data if name in _LOST})
     return f"the video carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
