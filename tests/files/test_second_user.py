@@ -144,7 +144,7 @@ def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_agai
     right, wrong = (torch.full((1, 2, 2), value, dtype=torch.uint8) for value in (1, 9))
     files = DecodedFiles(cache)
     cache.chmod(0o777)
-    path = files.reserved(source)
+    path = files.reserve(source)
     header = json.dumps({"shapes": [[1, 2, 2]], "sha256": hashlib.sha256(bytes([9] * 4)).hexdigest()})
     (shared / "planted").write_bytes(header.encode().ljust(HEADER) + bytes([9] * 4))
     (shared / "planted").chmod(0o644)

@@ -1,4 +1,4 @@
-"""`vidrestore run`: several tasks in one command, each with options of its own."""
+"""`vidrestore run`: several tasks in one command, each with its own options."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) ->
 
 
 def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:
-    """The steps with their options. Raises OptionError."""
+    """Return the steps with their options. Raises OptionError."""
     from vidrestore.jobs.steps import Step, check_steps
     from vidrestore.restorers.base import TASKS
 
@@ -173,7 +173,7 @@ def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_step(step: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the options that a step has for itself: how to parse each, and its type."""
+    """Yield the options of a single step: name, parser and type of each."""
     hints = get_type_hints(RestoreOptions)
     for field in fields(RestoreOptions):
         found = field.metadata.get("declared")
@@ -198,7 +198,7 @@ def _value(name: str, value: Any, parse: Callable[[str], Any] | None, hint: Any)
 
 
 def toml_lines(names: list[str], given: Settings) -> Iterator[str]:
-    """Yield what `--config` reads."""
+    """Yield the lines of a file for `--config`."""
     yield f"steps = [{', '.join(_quoted(name) for name in names)}]"
     for step, options in given.items():
         yield ""

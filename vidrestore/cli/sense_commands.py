@@ -1,6 +1,4 @@
-"""`vidrestore sense` and `vidrestore recover`: a video as a few measurements of each patch, and the video
-again.
-"""
+"""`vidrestore sense` and `vidrestore recover`: measure a video by compressed sensing, and recover it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,6 @@ Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, help=OVERWRITE.help)]
 
 
 def one_use_of_stdout(json: bool, output: str | None) -> None:
-    """Refuse events and frames on one pipe."""
+    """Raise BadParameter if both events and frames would go to stdout."""
     if json and output == "-":
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
