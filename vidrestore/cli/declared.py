@@ -20,10 +20,18 @@ import typer
 
 from vidrestore.cli.completion import COMPLETIONS
 from vidrestore.errors import OptionError
-from vidrestore.options import Declared
+from vidrestore.options import OUTPUT, OVERWRITE, Declared
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
+
+# options that several commands share
+JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT)
+QUIET = Declared("Print nothing but errors.", OUTPUT, ("--quiet", "-q"))
+
+Json = Annotated[bool, typer.Option("--json", help=JSON.help)]
+Quiet = Annotated[bool, typer.Option(*QUIET.flags, help=QUIET.help)]
+Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, help=OVERWRITE.help)]
 
 
 def with_options(task: str | None = None, only: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -140,3 +148,9 @@ def _switch_value(found: Declared, values: Values) -> str | None:
     if len(given) > 1:
         raise OptionError(f"{' and '.join(given)} exclude each other; leave one out")
     return given[0].removeprefix("--") if given else None
+
+
+def one_use_of_stdout(json: bool, output: str | None) -> None:
+    """Raise BadParameter if both events and frames would go to stdout."""
+    if json and output == "-":
+        raise typer.BadParameter("--json and -o - both need stdout; leave one out")

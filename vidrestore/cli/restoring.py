@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from vidrestore import parsing
+from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import counted_words, length_of_time, listening
 from vidrestore.cli.several_inputs import numbered, run_each
-from vidrestore.cli.shared_options import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from vidrestore.cli.declared import with_options
+from vidrestore.cli.declared import one_use_of_stdout, with_options
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.restoring import RunOptions
 from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import one_use_of_stdout
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed

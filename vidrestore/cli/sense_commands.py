@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from vidrestore.cli.declared import with_options
+from vidrestore.cli.declared import Json, Quiet, one_use_of_stdout, with_options
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import Json, Quiet, one_use_of_stdout
 from vidrestore.options import RecoverOptions, SenseOptions
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vidrestore.cli.declared import Json, Overwrite, Quiet
 from vidrestore.cli.help import CommandHelp, GroupHelp
-from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS

@@ -31,6 +31,7 @@ from vidrestore.media.encoder_table import (
 from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
 from vidrestore.media.formats import layout_of
 from vidrestore.media.hdr import hdr_settings
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequence_output import WRITTEN, choose_picture_encoder
 from vidrestore.media.sequences import PICTURES, is_pattern
 from vidrestore.media.y4m_output import colour_space
@@ -39,7 +40,6 @@ from vidrestore.options import EncoderOptions
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
 
-PIPE = "-"
 # Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0

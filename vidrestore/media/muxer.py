@@ -16,10 +16,11 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
-from vidrestore.media.encoders import PIPE, SUFFIXES
+from vidrestore.media.encoders import SUFFIXES
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 

@@ -7,6 +7,8 @@ from typing import BinaryIO
 
 from vidrestore.errors import MediaError
 
+PIPE = "-"  # the name of standard input as a source, and of standard output as an output
+
 
 def standard_input() -> BinaryIO:
     """Return standard input. Raises MediaError if it is closed."""

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
+from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -42,7 +43,6 @@ _CHROMA_LOCATIONS = {
 }
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
-_PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
 # what a picture file starts with
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 # of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
@@ -318,8 +318,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         raise MediaError(f"{source}: {error}") from error
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
-    side_data = _side_data(first, stream)
-    others = [name for frame in frames[1:] for name in _side_data(frame, stream)]
+    side_data = read_side_data(first, stream)
+    others = [name for frame in frames[1:] for name in read_side_data(frame, stream)]
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -332,7 +332,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         base_rate=stream.base_rate or None,
         sample_aspect_ratio=stream.sample_aspect_ratio or None,
         rotation=first.rotation,
-        display_matrix=_matrix(side_data),
+        display_matrix=matrix_in(side_data),
         colour=_colour_tags(stream, first),
         interlaced=marked or order is not None,
         frames=stream.frames or None,
@@ -340,7 +340,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         duration=_duration(stream, start, container),
         bit_rate=stream.bit_rate,
         profile=stream.profile,
-        mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
+        mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"])
         if "CONTENT_LIGHT_LEVEL" in side_data
         else None,
@@ -350,57 +350,6 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         reordered=bool(context.has_b_frames),
         unmarked_order=None if marked else order,
     )
-
-
-def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
-    """Return how a frame is to be turned or mirrored when it is shown; None for as it is."""
-    return _matrix(_named_side_data(frame, stream))
-
-
-def _matrix(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
-    return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
-
-
-def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    found = _named_side_data(frame, stream)
-    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one, and most say nothing
-        found.pop("PANSCAN", None)
-    return found
-
-
-_UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
-
-
-def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """Return side data by kind. PyAV reads none of a frame if it has no name for one kind ("31 is not a valid
-    Type"), so that is removed first.
-    """
-    unnamed: list[str] = []
-    named: dict[str, bytes] = {}
-    while True:
-        try:
-            container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            return named | {data.type.name: bytes(data) for data in container}
-        except ValueError as error:
-            kind = str(error).split()[0]
-            if kind in unnamed or not kind.isdigit():
-                raise
-            unnamed.append(kind)
-            named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
-            frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
-
-
-def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
-    """Pass a frame through FFmpeg's filters, (name, options) each."""
-    from av.filter import Graph
-
-    graph = Graph()
-    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    graph.link_nodes(
-        source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")
-    ).configure()
-    graph.push(frame)
-    return cast("VideoFrame", graph.pull())
 
 
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
@@ -417,16 +366,6 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
         return None
     end = int(found.group(1)) * 3600 + int(found.group(2)) * 60 + Fraction(found.group(3))
     return round(end / stream.time_base) - (start or 0)
-
-
-def _mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
-    """Return the mastering display as ten fractions; None if it is missing or incomplete."""
-    if data is None:
-        return None
-    *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
-    if not (has_primaries and has_luminance) or not all(numbers[1::2]):
-        return None
-    return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:

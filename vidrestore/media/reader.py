@@ -17,10 +17,9 @@ from vidrestore.media.conversion import from_linear
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
-from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.pipes import standard_input
+from vidrestore.media.pipes import PIPE, standard_input
 from vidrestore.media.probe import SourceInfo, VideoInfo, probe
 from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
-from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
+from vidrestore.media.encoders import SUFFIXES, container_of
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import APART, Cut, seconds

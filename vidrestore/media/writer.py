@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.frames import Frame, Scale
-from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.pipes import standard_output
+from vidrestore.media.pipes import PIPE, standard_output
 from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures, names_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
