@@ -15,15 +15,9 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
-from vidrestore.media.encoder_table import ENCODERS, TABLE, Encoder
-from vidrestore.media.encoders import (
-    MUXERS,
-    SUFFIXES,
-    bits_per_pixel,
-    choose_encoder,
-    container_of,
-    usual_crf,
-)
+from vidrestore.media.containers import MUXERS, SUFFIXES, container_of
+from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderRow
+from vidrestore.media.encoders import bits_per_pixel, choose_encoder, usual_crf
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import StreamInfo
@@ -368,7 +362,7 @@ def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.device], ids=lambda row: row.name)
-def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: Encoder) -> None:
+def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: EncoderRow) -> None:
     source, output = described(width=320, height=240), f"a{SUFFIXES[row.containers[0]]}"
     try:
         choose_encoder(source, output, EncoderOptions(encoder=row.name))

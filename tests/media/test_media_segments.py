@@ -28,9 +28,9 @@ from written_videos import (
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
-from vidrestore.media.encoder_table import ENCODERS
-from vidrestore.media.encoders import SUFFIXES
-from vidrestore.media.encoding import Encoder, EncoderChoice
+from vidrestore.media.containers import SUFFIXES
+from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
+from vidrestore.media.encoding import Encoder
 from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.probe import SourceInfo

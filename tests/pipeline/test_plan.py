@@ -13,7 +13,7 @@ from scenes_of_noise import film
 from vidrestore.clips import clip_bounds, longest_clip
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.pipeline.plan import Clip, Plan, SourceIdentity, Timeline, planned_clips, planned_range
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Scale, enlarged_size
-from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import VideoInfo
 
 # Bits per pixel of what comes out, the least there could be and what is likely; without loss as shares of the

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
-from vidrestore.media.encoders import MUXERS
+from vidrestore.media.containers import MUXERS, PICTURE_ENCODERS
 from vidrestore.media.pipes import PIPE, standard_input
-from vidrestore.media.sequence_output import WRITTEN
 from vidrestore.media.sequences import Pictures, find_pictures, is_picture
 from vidrestore.options import RestoreOptions
 
@@ -115,7 +114,11 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
 def _is_new(name: str) -> bool:
     """Return True for the name of a file that could be written, and isn't there."""
     suffix = Path(name).suffix.lower()
-    return (suffix in MUXERS or suffix in WRITTEN) and not os.path.exists(name) and not glob.has_magic(name)
+    return (
+        (suffix in MUXERS or suffix in PICTURE_ENCODERS)
+        and not os.path.exists(name)
+        and not glob.has_magic(name)
+    )
 
 
 def beside_videos(sources: Sequence[str]) -> dict[str, str]:
@@ -286,7 +289,7 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, severa
     """
     source = Path(pictures.source)
     if source.is_file():
-        written = source.suffix if source.suffix.lower() in WRITTEN else ".png"
+        written = source.suffix if source.suffix.lower() in PICTURE_ENCODERS else ".png"
         name = f"{source.stem}.{suffix}{written}"
         return str(source.with_name(name) if output is None else Path(output, name))
     folder = source if source.is_dir() else source.parent
@@ -296,7 +299,7 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, severa
         name = f"{folder.name}.{PREVIEW}.mp4"
         return str(folder.with_name(name) if output is None else Path(output, name))
     pattern = Path(pictures.pattern)
-    if pattern.suffix.lower() not in WRITTEN:
+    if pattern.suffix.lower() not in PICTURE_ENCODERS:
         pattern = pattern.with_suffix(".png")
     if output is None:
         return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)

@@ -14,14 +14,15 @@ from vidrestore.errors import OptionError, PlanError
 from vidrestore.files.atomic import check_output
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.media.containers import container_of, names_pictures
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
-from vidrestore.media.encoders import choose_encoder, container_of
-from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.sequence_output import check_pictures, losses, names_pictures
+from vidrestore.media.sequence_output import check_pictures, losses
 from vidrestore.media.sequences import is_pattern
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.span import Span

@@ -16,7 +16,7 @@ from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat
 from vidrestore.media.formats import layout_of
 
 if TYPE_CHECKING:
-    from vidrestore.media.encoding import EncoderChoice
+    from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import VideoInfo
 
 # code points of ITU-T H.273

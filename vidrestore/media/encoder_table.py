@@ -1,4 +1,6 @@
-"""The table of encoders: codec, containers and pixel formats of each."""
+"""The table of encoders: codec, containers and pixel formats of each; and the choice of one with its
+settings.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# constant, because the number of threads changes the bits, and a command must give the same file everywhere
+THREADS = 4
+
 
 @dataclass(frozen=True)
-class Encoder:
-    """One row of the table: an encoder, its pixel formats (our name -> the name that it is fed), and its
-    limits.
-    """
+class EncoderRow:
+    """An encoder, its pixel formats (our name -> the name that it is fed), and its limits."""
 
     name: str
     codec: str
@@ -35,6 +38,23 @@ class Encoder:
         import av
 
         return self.name in av.codecs_available
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """An encoder with everything needed to open it, as plain values that can be stored in a plan.
+
+    `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
+    the encoder's options.
+    """
+
+    encoder: str
+    pix_fmt: str
+    container: str
+    options: Mapping[str, str]
+    codec_tag: str | None = None
+    threads: int = THREADS
+    lossless: bool = False
 
 
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
@@ -82,7 +102,7 @@ LOSSY = {
     "maxrate",
     "cq-level",
 }
-ISO = ("mp4", "mov")
+ISO = ("mp4", "mov")  # containers of the ISO base media file format
 HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
 FFV1_FORMATS = (
     _yuv("420 422 444", (8, 9, 10, 12, 14, 16))
@@ -100,14 +120,14 @@ FFV1_FORMATS = (
 NV12, P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
 
 
-def _hardware() -> Iterator[Encoder]:
+def _hardware() -> Iterator[EncoderRow]:
     """Yield encoders of graphics processors, with constant quality on a scale like crf's."""
     for codec in ("h264", "hevc", "av1"):
         deep = {} if codec == "h264" else P010
         containers = ("mp4", "mov", "matroska") if codec != "av1" else ("mp4", "matroska")
         common: dict[str, Any] = {"codec": codec, "containers": containers, "odd_chroma": False}
         common |= {"smallest": (160, 160), "tags": HEVC_TAGS if codec == "hevc" else {}}
-        yield Encoder(
+        yield EncoderRow(
             f"{codec}_nvenc",
             formats=_yuv("420 444" if codec != "av1" else "420", (8,)) | deep,
             lossy={"rc": "vbr", "b": "0"},
@@ -118,7 +138,7 @@ def _hardware() -> Iterator[Encoder]:
             device="NVIDIA graphics card with an encoder",
             **common,
         )
-        yield Encoder(
+        yield EncoderRow(
             f"{codec}_qsv",
             formats=NV12 | deep,
             crf=51,
@@ -128,7 +148,7 @@ def _hardware() -> Iterator[Encoder]:
             device="Intel graphics (Quick Sync)",
             **common,
         )
-        yield Encoder(
+        yield EncoderRow(
             f"{codec}_amf",
             formats=NV12 | deep,
             lossy={"rc": "qvbr"},
@@ -138,7 +158,7 @@ def _hardware() -> Iterator[Encoder]:
             **common,
         )
         if codec != "av1":
-            yield Encoder(
+            yield EncoderRow(
                 f"{codec}_videotoolbox",
                 formats=NV12 | deep,
                 lossy={"allow_sw": "0"},
@@ -148,7 +168,7 @@ def _hardware() -> Iterator[Encoder]:
 
 
 TABLE = (
-    Encoder(
+    EncoderRow(
         "libx264",
         "h264",
         ("mp4", "mov", "matroska"),
@@ -160,7 +180,7 @@ TABLE = (
         odd_chroma=False,
         smallest=(2, 2),
     ),
-    Encoder(
+    EncoderRow(
         "libx264rgb",
         "h264",
         ("mp4", "mov", "matroska"),
@@ -171,7 +191,7 @@ TABLE = (
         presets=X26X_PRESETS,
         smallest=(2, 2),
     ),
-    Encoder(
+    EncoderRow(
         "libx265",
         "hevc",
         ("mp4", "mov", "matroska"),
@@ -187,7 +207,7 @@ TABLE = (
         ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
         tags=HEVC_TAGS,
     ),
-    Encoder(
+    EncoderRow(
         "libsvtav1",
         "av1",
         ("mp4", "matroska", "webm"),
@@ -199,7 +219,7 @@ TABLE = (
         presets=_numbers(-1, 13),
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
     ),
-    Encoder(
+    EncoderRow(
         "libvpx-vp9",
         "vp9",
         ("mp4", "matroska", "webm"),
@@ -210,8 +230,8 @@ TABLE = (
         preset="cpu-used",
         presets=_numbers(-16, 16),
     ),
-    Encoder("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
-    Encoder(
+    EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
+    EncoderRow(
         "ffv1",
         "ffv1",
         ("matroska", "mp4"),

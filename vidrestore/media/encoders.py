@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat, Scale, enlarged_size
+from vidrestore.media.containers import SUFFIXES, container_of
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
@@ -26,13 +27,14 @@ from vidrestore.media.encoder_table import (
     LOSSY,
     PREFERENCE,
     TABLE,
-    Encoder,
+    THREADS,
+    EncoderChoice,
+    EncoderRow,
 )
-from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
+from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import layout_of
 from vidrestore.media.hdr import hdr_settings
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequence_output import WRITTEN, choose_picture_encoder
+from vidrestore.media.sequence_output import choose_picture_encoder
 from vidrestore.media.sequences import PICTURES, is_pattern
 from vidrestore.media.y4m_output import colour_space
 from vidrestore.options import EncoderOptions
@@ -46,8 +48,6 @@ LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "mjpeg": 0.3}
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
-MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
-SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 
 def choose_encoder(
@@ -90,28 +90,6 @@ def is_one_picture(source: SourceInfo) -> bool:
     return source.container == PICTURES and source.video.frames == 1
 
 
-def container_of(output: str) -> str:
-    """Return FFmpeg's name of an output's container by its suffix; "-" is a y4m pipe. Raises MediaError for
-    any other suffix.
-    """
-    if output == PIPE:
-        return "yuv4mpegpipe"
-    suffix = Path(output).suffix.lower()
-    if is_pattern(output) or suffix in WRITTEN:
-        return PICTURES
-    if suffix not in MUXERS:
-        found = (
-            f"the suffix {suffix!r} is not one that can be written"
-            if suffix
-            else "the name has no suffix to say the container"
-        )
-        raise MediaError(
-            f"{output}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
-            "as %04d.png"
-        )
-    return MUXERS[suffix]
-
-
 def _playable(source: SourceInfo, container: str, options: EncoderOptions, scale: Scale) -> SourceInfo:
     """Describe pictures (R, G, B or gray) as a video that players support: 4:2:0 or 4:4:4.
 
@@ -132,7 +110,7 @@ def _is_named(options: EncoderOptions) -> bool:
     return options.encoder not in (None, "auto")
 
 
-def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
+def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> EncoderRow:
     name = str(options.encoder)
     if name not in ENCODERS:
         raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
@@ -142,7 +120,7 @@ def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale:
     return ENCODERS[name]
 
 
-def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
+def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> EncoderRow:
     for row in _candidates(video, container, options.lossless):
         if obstacle(row, video, container, options.lossless, scale) is None:
             return row
@@ -151,7 +129,7 @@ def _default_row(video: VideoInfo, container: str, options: EncoderOptions, scal
     raise MediaError(f"{where}; {_way_out(video, container, options.lossless, scale)}")
 
 
-def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[Encoder]:
+def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[EncoderRow]:
     if lossless:
         names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
     else:
@@ -166,7 +144,9 @@ def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[En
     yield from (ENCODERS[name] for name in names)
 
 
-def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: Scale = 1) -> str | None:
+def obstacle(
+    row: EncoderRow, video: VideoInfo, container: str, lossless: bool, scale: Scale = 1
+) -> str | None:
     """Return the reason why an encoder can't keep these pixels in this container, in words; None if it
     can.
     """
@@ -219,7 +199,7 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: Scale) -> 
 
 
 def _choice(
-    row: Encoder, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
+    row: EncoderRow, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
 ) -> EncoderChoice:
     video = source.video
     threads = options.threads or THREADS
@@ -256,7 +236,7 @@ def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: i
     return {"level": "1"}
 
 
-def _quality(row: Encoder, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
+def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
     settings: dict[str, str] = {}
     if options.preset is not None:
         if row.preset is None:

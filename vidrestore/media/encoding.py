@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +16,7 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
 from vidrestore.media.conversion import as_encoded, converted
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import layout_of
 
 if TYPE_CHECKING:
@@ -36,26 +36,6 @@ _PACKED = frozenset(
 _SEMIPLANAR = {"nv12": 0, "p010le": 6}  # format: left shift of its samples in bits
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
-
-# constant, because the number of threads changes the bits, and a command must give the same file everywhere
-THREADS = 4
-
-
-@dataclass(frozen=True)
-class EncoderChoice:
-    """An encoder with everything needed to open it, as plain values that can be stored in a plan.
-
-    `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
-    the encoder's options.
-    """
-
-    encoder: str
-    pix_fmt: str
-    container: str
-    options: Mapping[str, str]
-    codec_tag: str | None = None
-    threads: int = THREADS
-    lossless: bool = False
 
 
 class Encoder:

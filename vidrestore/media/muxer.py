@@ -16,7 +16,8 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
-from vidrestore.media.encoders import SUFFIXES
+from vidrestore.media.containers import SUFFIXES
+from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
 
-    from vidrestore.media.encoding import EncoderChoice
+    from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1
@@ -124,7 +125,7 @@ class Muxer:
         self.tick = Fraction(self.stream.time_base)
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
-        if self.choice.container not in streams.ISO:
+        if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = streams.foreign_keys(metadata)
         flags = "+faststart"
@@ -263,7 +264,7 @@ class Muxer:
         """
         if self.held is None:
             return
-        if self.choice.container in streams.ISO and self.held.dts is not None:
+        if self.choice.container in ISO and self.held.dts is not None:
             whole = (self.times.end - self.times.first) * self.tick / self.time_base
             self.held.duration = max(1, round(whole) - (self.held.dts - self.first_dts))
         self._mux(self.held)
@@ -277,7 +278,7 @@ class Muxer:
             self.damage = self.copier.damage
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
-        if ratio not in (None, 0, 1) and self.choice.container not in streams.ISO:
+        if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             height, width = enlarged_size(self.video.height, self.video.width, self.scale)
             write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 

@@ -37,7 +37,7 @@ from vidrestore.media.muxer import nearest_tick, same_tick
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    from vidrestore.media.encoding import EncoderChoice
+    from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files.atomic import Partial, check_output, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, enlarged_size
-from vidrestore.media.encoding import Encoder, EncoderChoice, explained, opens
+from vidrestore.media.containers import PICTURE_ENCODERS
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoding import Encoder, explained, opens
 from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from vidrestore.media.segment_file import SegmentFacts, StoredPacket
     from vidrestore.options import EncoderOptions
 
-_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff", ".exr": "exr"}
-WRITTEN = tuple(_ENCODERS)
 _SETTINGS = {
     "png": {"pred": "mixed"},
     "mjpeg": {"qmin": "2", "qmax": "2"},  # of 2 to 31, lower is better
@@ -42,7 +42,7 @@ def choose_picture_encoder(
     """The encoder for pictures, by the suffix of their names. Raises MediaError, or OptionError for options
     that it hasn't.
     """
-    name = _ENCODERS[Path(output).suffix.lower()]
+    name = PICTURE_ENCODERS[Path(output).suffix.lower()]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
             f"`encoder={options.encoder}`: the encoder of pictures goes by their suffix; leave it out"
@@ -96,11 +96,6 @@ def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Seque
     return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
 
 
-def names_pictures(output: str) -> bool:
-    """Return True for an output of pictures: a pattern, or a name with their suffix."""
-    return is_pattern(output) or Path(output).suffix.lower() in WRITTEN
-
-
 def known_by(output: str | Path) -> Path:
     """Return the file that stands for an output: itself, or the first picture of a sequence."""
     if is_pattern(str(output)):
@@ -120,8 +115,10 @@ def check_pictures(output: str, source: str, *, overwrite: bool) -> None:
         check_output(output, source, overwrite=overwrite)
         return
     suffix = Path(output).suffix.lower()
-    if suffix not in _ENCODERS:
-        raise MediaError(f"{output}: {suffix} pictures can't be written; expected {', '.join(WRITTEN)}")
+    if suffix not in PICTURE_ENCODERS:
+        raise MediaError(
+            f"{output}: {suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
+        )
     there, folder = list(matching(output).values()), Path(output).parent
     given = find_pictures(source)
     own = {os.path.realpath(path) for path in given.files} if given else set()

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
+from vidrestore.media.containers import SUFFIXES, container_of
 from vidrestore.media.damage import check_memory
-from vidrestore.media.encoders import SUFFIXES, container_of
+from vidrestore.media.encoder_table import ISO
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.sequences import PICTURES
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, StreamInfo
 
 Samples = dict[int, list["Packet[Any]"]]
-ISO = ("mp4", "mov")
 _SAMPLED_PACKETS = 500
 DROP_WORDS = {
     "audio": "audio",

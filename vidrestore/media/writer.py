@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.frames import Frame, Scale
+from vidrestore.media.containers import names_pictures
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pipes import PIPE, standard_output
-from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures, names_pictures
+from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
@@ -22,7 +23,7 @@ from vidrestore.media.y4m_output import Y4mOutput
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    from vidrestore.media.encoding import EncoderChoice
+    from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
 
 
