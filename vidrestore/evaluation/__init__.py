@@ -67,23 +67,7 @@ def evaluate(
         raise OptionError(
             f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
         )
-    if suite not in (None, *suite_names()):
-        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
-    if suite not in table_names() and (systems or sets):
-        raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
-    if suite not in table_names() and metrics:
-        raise OptionError(
-            f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
-        )
-    if videos and suite != "quick":
-        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
-    if seconds is not None and suite != "quick":
-        raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
-    if folder is not None and suite == "quick":
-        raise OptionError(
-            "`data` is for the other suites; name videos for `suite=quick`: "
-            "`vidrestore eval --suite quick video.mp4`"
-        )
+    _check_suite(suite, bool(systems or sets), metrics, bool(videos), seconds, folder)
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, device, on_progress)
     if suite == "quick":
@@ -98,3 +82,31 @@ def evaluate(
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, device, on_progress)
     return evaluate_table(suite, folder, weights, systems, sets, metrics, device, on_progress)
+
+
+def _check_suite(
+    suite: str | None,
+    rows_chosen: bool,
+    metrics: Sequence[str],
+    videos: bool,
+    seconds: float | None,
+    folder: Path | None,
+) -> None:
+    """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
+    if suite not in (None, *suite_names()):
+        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
+    if suite not in table_names() and rows_chosen:
+        raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
+    if suite not in table_names() and metrics:
+        raise OptionError(
+            f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
+        )
+    if videos and suite != "quick":
+        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
+    if seconds is not None and suite != "quick":
+        raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
+    if folder is not None and suite == "quick":
+        raise OptionError(
+            "`data` is for the other suites; name videos for `suite=quick`: "
+            "`vidrestore eval --suite quick video.mp4`"
+        )
