@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
+from vidrestore.training.checkpoints import check_alike, no_other, read_checkpoint, write_checkpoint
 from vidrestore.training.config import RunConfig, written_config
 from vidrestore.training.data.batches import WorkerError, workers_watched
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, reused
@@ -377,10 +377,12 @@ class Run:
             if "plateau" in state:  # not in checkpoints of before there was one
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
+            if self.best:
+                check_alike(self.best.weights, self.average.state_dict())
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
             # not in checkpoints of before it was kept
             self.init = [str(source) for source in sources_of(state.get("init"))]
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than [model] describes; choose another `output`"
             ) from error
