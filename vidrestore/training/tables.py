@@ -39,9 +39,24 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
             f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts, and no configuration has such a key"
         )
     try:
-        return tomllib.loads(text)
+        return _loaded(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid TOML ({error})") from error
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    found = tomllib.loads(text)
+    _check_whole(found)
+    return found
+
+
+def _check_whole(value: Any) -> None:
+    """ValueError for a whole number that TOML does not have; Python would neither print nor convert it."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_whole(inner)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a whole number of more than 64 bits")
 
 
 def with_settings(
@@ -150,8 +165,8 @@ def _meant(typed: Typed, kind: Any) -> Any:
             if part.strip()
         ]
     try:
-        found: Any = tomllib.loads(f"value = {typed}")["value"]
-    except tomllib.TOMLDecodeError:
+        found: Any = _loaded(f"value = {typed}")["value"]
+    except (ValueError, RecursionError):
         return str(typed)
     # a string may look like a number
     return found if kind is not str or isinstance(found, str) else str(typed)
