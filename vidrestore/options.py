@@ -203,7 +203,7 @@ class RestoreOptions:
     )
     deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
     double_rate: bool = option(False, "The same, a frame for each field: 25 become 50 a second.", INPUT)
-    strict: bool = option(False, "Refuse what encoding would lose: captions, HDR10+, ...", INPUT)
+    strict: bool = option(False, "Refuse to lose captions, HDR10+ or the like.", INPUT)
     drop: frozenset[str] = option(
         frozenset(),
         f"Don't copy: {', '.join(DROPPABLE)}.",

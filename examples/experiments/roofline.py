@@ -103,15 +103,15 @@ def cost_per_pixel(card: Card) -> Cost:
     restorer = load_restorer(card.task, RestoreOptions(model=card.name, device="cpu", precision="fp32"))
     if hasattr(restorer, "coarse_lines"):
         restorer.coarse_lines = None  # a small picture, whose size doesn't go with that of the video
-    draw = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     with Products() as products:
         if restorer.sees == "planes":
             shapes = [(GROUP, SIDE, SIDE), *[(GROUP, SIDE // 2, SIDE // 2)] * 2]
-            planes = tuple(128 + SIGMA * torch.randn(shape, generator=draw) for shape in shapes)
+            planes = tuple(128 + SIGMA * torch.randn(shape, generator=rng) for shape in shapes)
             restorer.restore(planes, (SIGMA,) * len(planes))
             frames = GROUP - restorer.facts.overlap
         else:
-            for _ in restorer.frames(torch.rand(FRAMES, 3, SIDE, SIDE, generator=draw), (0, FRAMES)):
+            for _ in restorer.frames(torch.rand(FRAMES, 3, SIDE, SIDE, generator=rng), (0, FRAMES)):
                 pass
             frames = FRAMES
     return products.cost.times(1 / (frames * SIDE**2))

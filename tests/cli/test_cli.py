@@ -196,7 +196,7 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
         "denoise",
         "0" * 64,
         3_147_776,
-        {"sigma": [1, 75]},
+        {"sigma": [1.0, 75.0]},
         file="dust-denoise.safetensors",
     )
     away = Card(
@@ -213,10 +213,17 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
     monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
     assert run("weights", "list") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "task     name            parameters           size    speed  place",
-        "denoise  dust-denoise *  sigma 1-75           3.1 MB  fast   bundled",
-        "recover  dust-cs20       rate 0.2, mode gray  0.0 MB  fast   to pull",
+        "task     name            parameters  size    speed  place",
+        "denoise  dust-denoise *  sigma 1-75  3.1 MB  fast   bundled",
+        "recover  dust-cs20       rate 0.2    0.0 MB  fast   to pull",
+        "",
+        "* is taken unless --model names another; sr takes one of two, by --input",
     ]
+
+
+def test_the_list_of_weights_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("weights", "list") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_what_tasks_take_unless_told_is_bundled() -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +22,9 @@ from sample_videos import write_video
 from with_identity import WITH_IDENTITY, frames_of
 from written_videos import Extras, rich_video
 
-from vidrestore.cli import main
-from vidrestore.events import SCHEMA_VERSION
+from vidrestore.cli import main, restoring
+from vidrestore.errors import OptionError
+from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
 from vidrestore.frames import ColourTags, Frame, PixelFormat
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
@@ -50,6 +52,21 @@ def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as end:
         main(["denoise", *map(str, arguments)])
     return int(end.value.code or 0)
+
+
+def test_the_first_stage_is_shown_before_anything_heavy_is_imported(
+    film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Event] = []
+
+    def fails(*given: object) -> None:
+        raise OptionError("the inputs were looked at")
+
+    monkeypatch.setattr(restoring, "listening", lambda *given: nullcontext(told.append))
+    monkeypatch.setattr(restoring, "_batch", fails)
+    assert run(film) == 2
+    assert [type(event) for event in told] == [Progressed, Failed]
+    assert told[0] == Progressed(str(film), 0, stage="load")
 
 
 def test_the_output_is_named_after_the_input_and_the_summary_says_so(

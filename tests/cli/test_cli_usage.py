@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vidrestore.cli import main
@@ -22,6 +24,7 @@ from vidrestore.cli import main
         ("weights import", "SOURCE is missing; see vidrestore weights import --help"),
         ("denoise a.mp4 --crf", "option '--crf' requires an argument; see vidrestore --help"),
         ("polish a.mp4", "no such command 'polish'; see vidrestore --help"),
+        ("denoize a.mp4", "no such command 'denoize'; did you mean denoise or desnow or dehaze?"),
         (
             "denoise a.mp4 --preview 1s --dry-run",
             "--preview writes a file and --dry-run none; leave one out",
@@ -35,6 +38,28 @@ def test_a_wrong_command_line_is_one_plain_line(
         main(arguments.split())
     said = capsys.readouterr()
     assert (end.value.code, said.out, said.err) == (2, "", f"vidrestore: {line}\n")
+
+
+def test_a_file_in_the_place_of_the_command_is_told_where_to_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.mp4").touch()
+    with pytest.raises(SystemExit):
+        main([f"{tmp_path}/in.mp4", "denoise"])
+    way_out = f"name the command first, such as vidrestore denoise {tmp_path}/in.mp4"
+    assert capsys.readouterr().err == f"vidrestore: {tmp_path}/in.mp4 is no command; {way_out}\n"
+
+
+def test_an_output_without_its_option_is_told_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.mp4").touch()
+    with pytest.raises(SystemExit) as end:
+        main(["denoise", f"{tmp_path}/in.mp4", "out.mp4"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        "vidrestore: out.mp4: no such file; if it is to be written, use -o out.mp4\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [[], ["weights"]])

@@ -13,7 +13,7 @@ from sample_videos import write_video
 import vidrestore.cli
 from vidrestore.cli import main
 from vidrestore.cli.progress import PlainLines, print_json
-from vidrestore.cli.terminal import escaped
+from vidrestore.cli.terminal import escaped, fitted
 from vidrestore.events import Warned
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
@@ -32,6 +32,19 @@ FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u0
 )
 def test_control_and_direction_characters_are_escaped_and_letters_are_not(line: str, shown: str) -> None:
     assert escaped(line) == shown
+
+
+@pytest.mark.parametrize(
+    "columns, shown",
+    [
+        (80, "a.mp4: warning: set it with --sigma or -o x"),
+        (0, "a.mp4: warning: set it with --sigma or -o x"),  # no terminal
+        (24, "a.mp4: warning: set it\n  with --sigma or -o x"),
+        (6, "a.mp4:\n  warning:\n  set\n  it\n  with\n  --sigma\n  or\n  -o x"),
+    ],
+)
+def test_a_terminal_breaks_lines_between_words_and_leaves_names_whole(columns: int, shown: str) -> None:
+    assert fitted("a.mp4: warning: set it with --sigma or -o x", columns) == shown
 
 
 def test_a_title_cannot_forge_a_line_or_move_the_cursor(

@@ -40,13 +40,13 @@ def video_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> V
 
 def frames_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> list[Frame]:
     """A texture that moves, with noise."""
-    draw, frames = np.random.default_rng(7), []
+    rng, frames = np.random.default_rng(7), []
     for number in range(FRAMES):
         planes = []
         for plane in range(pixels.plane_count):
             rows, columns = np.ogrid[tuple(map(slice, pixels.plane_size(plane, height, width)))]
             texture = 128 + 60 * np.sin((rows + 2 * number) / 5) * np.cos((columns - number) / 7)
-            noisy = pixels.unit * (texture + draw.normal(0, 8, texture.shape))
+            noisy = pixels.unit * (texture + rng.normal(0, 8, texture.shape))
             samples = np.rint(noisy).clip(0, 2**pixels.depth - 1)
             planes.append(samples.astype(np.uint8 if pixels.depth == 8 else np.uint16))
         frames.append(Frame(tuple(planes), number, 1))

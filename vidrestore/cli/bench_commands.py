@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +12,7 @@ import typer
 from vidrestore import parsing
 from vidrestore.cli import completion
 from vidrestore.cli.declared import with_options
-from vidrestore.cli.terminal import show, show_json
+from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.options import EncoderOptions, RestoreOptions
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def bench(
         sigma=default_sigma(asked.model) if sigma is None else sigma,
         encoder=EncoderOptions(lossless=lossless),
     )
+    if not json:
+        say("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
     found = bench(source, task=task, options=chosen, size=size, frames=frames)
     if json:
         show_json(found.to_dict())

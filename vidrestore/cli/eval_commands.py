@@ -27,6 +27,7 @@ def evaluate(
         str | None,
         typer.Option(
             "--suite",
+            metavar="NAME",
             help="bundled: all that ships, on held-out clips; quick: any video; or a paper's table, as "
             "vsr-table3.",
         ),
@@ -40,7 +41,10 @@ def evaluate(
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Training configuration whose held-out clips are taken.")
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Training configuration whose held-out clips are taken."
+        ),
     ] = None,
     weights: Annotated[
         list[str] | None,
@@ -50,7 +54,9 @@ def evaluate(
             help="Weights, of one test set or all; may be given again.",
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder of the test data.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Folder of the test data.")
+    ] = None,
     systems: Annotated[
         str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")
     ] = "",
@@ -63,7 +69,9 @@ def evaluate(
     ] = "",
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, show_default="10", help="How much of each video --suite quick looks at."),
+        typer.Option(
+            min=0.1, metavar="N", show_default="10", help="How much of each video --suite quick looks at."
+        ),
     ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
@@ -74,9 +82,9 @@ def evaluate(
         typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves."),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")
+        str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
     ] = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
 ) -> None:
     """Measure weights by a fixed protocol and compare with what was published.
 
@@ -112,7 +120,7 @@ def evaluate(
                 seconds=seconds,
                 device=device,
                 threads=threads,
-                tell=told,
+                on_progress=told,
             )
     finally:
         told.done()
@@ -123,7 +131,7 @@ def evaluate(
         raise VidRestoreError("; ".join(failed))
     if found.differing:
         raise VidRestoreError(
-            f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s"
+            f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
         )
 
 

@@ -42,11 +42,11 @@ class GroupHelp(TyperGroup):
                 panels.setdefault(panel if isinstance(panel, str) else COMMANDS, []).append(
                     (name, _summary(command.help or ""))
                 )
-        print_page(_usage(self, ctx), self.help or "", panels | _panels(self.get_params(ctx)))
+        print_page(_usage(self, ctx), self.help or "", panels, _panels(self.get_params(ctx)))
 
 
-def print_page(usage: str, text: str, panels: dict[str, list[Row]]) -> None:
-    """Print usage, description, and one block per panel; all blocks share their first column."""
+def print_page(usage: str, text: str, *groups: dict[str, list[Row]]) -> None:
+    """Print usage, description, and one block per panel; the blocks of a group share their first column."""
     from rich.console import Console
     from rich.text import Text
 
@@ -56,13 +56,14 @@ def print_page(usage: str, text: str, panels: dict[str, list[Row]]) -> None:
     for paragraph in text.strip().split("\n\n"):
         console.print()
         _print_paragraph(console, paragraph)
-    typed = max((len(row[0]) for rows in panels.values() for row in rows), default=0)
-    column = min(typed, console.width // 3)
-    for panel, rows in panels.items():
-        console.print(Text(f"\n{panel}:", "bold"))
-        for row in rows:
-            for line in _lines(row, column, console):
-                console.print(line)
+    for panels in groups:
+        typed = max((len(row[0]) for rows in panels.values() for row in rows), default=0)
+        column = min(typed, console.width // 3)
+        for panel, rows in panels.items():
+            console.print(Text(f"\n{panel}:", "bold"))
+            for row in rows:
+                for line in _lines(row, column, console):
+                    console.print(line)
 
 
 def _print_paragraph(console: Console, paragraph: str) -> None:

@@ -85,7 +85,8 @@ def lines(found: Inspection) -> Iterator[str]:
 
 def _stream(stream: StreamInfo) -> str:
     kind = "cover" if stream.attached_picture else stream.kind
-    words = (kind, stream.codec, stream.language, f'"{stream.title}"' if stream.title else None)
+    language = stream.language if stream.language != "und" else None  # undetermined
+    words = (kind, stream.codec, language, f'"{stream.title}"' if stream.title else None)
     return " ".join(word for word in words if word)
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.cli.keywords import in_options
-from vidrestore.cli.terminal import escaped, say, say_json
+from vidrestore.cli.terminal import escaped, fitted, say, say_json
 from vidrestore.events import (
     BEFORE_START,
     Event,
@@ -190,7 +190,9 @@ class BarListener:
         if isinstance(event, (Finished, Failed)):
             self._remove_bar()
         if line := describe(event):
-            self.progress.console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
+            console = self.progress.console
+            line = fitted(escaped(line), console.width)
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
         stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)

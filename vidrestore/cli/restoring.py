@@ -19,7 +19,7 @@ from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.cli.shared_options import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
-from vidrestore.events import DAMAGED_SOURCE, Failed, Warned
+from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
 from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RunOptions:
 
     sources: list[str] | None = option(
         None,
-        "Videos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
+        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or -: stdin.",
         INPUT,
         metavar="IN...",
         argument=True,
@@ -105,16 +105,17 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
     """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of ""
     where there are several.
     """
-    from vidrestore.jobs.naming import listed_sources
-
     given = run.sources or []
+    only = given[0] if len(given) == 1 and not run.from_list else ""
+    on_event(Progressed(only, 0, stage="load"))
+    from vidrestore.jobs.naming import listed_sources  # with torch, which takes seconds
+
     try:
         sources = [*given, *(listed_sources(run.from_list) if run.from_list else ())]
         batch = _batch(sources, task, run, options())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
     except VidRestoreError as error:
-        only = given[0] if len(given) == 1 and not run.from_list else ""
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
     on_event = numbered(on_event, batch.sources)

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -18,8 +18,12 @@ from vidrestore.cli.several_inputs import run_each
 from vidrestore.cli.shared_options import one_use_of_stdout
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
+from vidrestore.events import Listener, Progressed
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import QUALITY, RestoreOptions
+
+if TYPE_CHECKING:
+    from vidrestore.jobs.steps import Step
 
 COMMON = {
     "sources",
@@ -94,12 +98,29 @@ def run(
     if print_config:
         show(*toml_lines(names, given))
         return
-    _run(run, names, given, options)
+    sources = run.sources or []
+    if len(sources) != 1:
+        raise OptionError("run takes one input; expected one video, or - for y4m on stdin")
+    with stops_cleanly(), listening(run.json, run.quiet) as on_event:
+        on_event(Progressed(sources[0], 0, stage="load"))
+        chain = _chain(names, given, options)
+        code = _run(sources[0], chain, run, on_event)
+    raise typer.Exit(code)
 
 
-def _run(run: RunOptions, names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> None:
+def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:
     from vidrestore.jobs.naming import output_for, suffix_of
-    from vidrestore.jobs.steps import Step, check_steps, restore_steps
+    from vidrestore.jobs.steps import restore_steps
+
+    suffix = ".".join(suffix_of(step.task, step.options) for step in chain)
+    output = output_for(source, run.output, suffix)
+    one_use_of_stdout(run.json, output)
+    return run_each([source], lambda each: restore_steps(each, output, chain, on_event).exit_code, on_event)
+
+
+def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:
+    """The steps with their options. Raises OptionError."""
+    from vidrestore.jobs.steps import Step, check_steps
     from vidrestore.restorers.base import TASKS
 
     for name in {*names, *given}:
@@ -112,18 +133,7 @@ def _run(run: RunOptions, names: list[str], given: Settings, options: Callable[[
             )
     chain = [Step(name, replace(options(), **parsed(name, given.get(name, {})))) for name in names]
     check_steps(chain)
-    sources = run.sources or []
-    if len(sources) != 1:
-        raise OptionError("run takes one input; expected one video, or - for y4m on stdin")
-    source = sources[0]
-    suffix = ".".join(suffix_of(step.task, step.options) for step in chain)
-    output = output_for(source, run.output, suffix)
-    one_use_of_stdout(run.json, output)
-    with stops_cleanly(), listening(run.json, run.quiet) as on_event:
-        code = run_each(
-            [source], lambda each: restore_steps(each, output, chain, on_event).exit_code, on_event
-        )
-    raise typer.Exit(code)
+    return chain
 
 
 def _configured(path: str | None) -> tuple[list[str], Settings]:

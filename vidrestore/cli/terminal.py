@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -38,10 +39,11 @@ def show_json(values: Mapping[str, Any]) -> None:
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, at once, escaped. If nobody reads any more, or a disk is full, work goes on: it is said
-    once on stderr.
+    """Print a line, at once, escaped; a terminal breaks it between words. If nobody reads any more, or a disk
+    is full, work goes on: it is said once on stderr.
     """
-    _print(escaped(line), stream or sys.stdout)
+    stream = stream or sys.stdout
+    _print(fitted(escaped(line), _columns(stream)), stream)
 
 
 def say_json(line: str) -> None:
@@ -60,6 +62,26 @@ def _json_line(line: str) -> str:
 def say_over(line: str) -> None:
     """Print a line on the terminal behind stderr, over the one that is there."""
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
+
+
+def fitted(line: str, columns: int) -> str:
+    """Return a line broken between words where it is longer than `columns`, if that is known; names that are
+    longer stay whole.
+    """
+    if not 0 < columns < len(line):
+        return line
+    broken = textwrap.wrap(
+        line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(broken)
+
+
+def _columns(stream: TextIO) -> int:
+    """The width of the terminal behind a stream, 0 if there is none or it doesn't know."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def _print(line: str, stream: TextIO) -> None:

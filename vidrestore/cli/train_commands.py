@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        Path, typer.Option("--config", help="TOML file that describes the run; see examples/train.")
+        Path,
+        typer.Option(
+            "--config", metavar="FILE", help="TOML file that describes the run; see examples/train."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for weights and checkpoints.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for weights and checkpoints.")
     ] = Path("runs"),
     resume: Annotated[
         bool,
@@ -32,35 +35,46 @@ def train(
     init: Annotated[
         list[str] | None,
         typer.Option(
-            "--init", help="Start from these weights: a name, or a .safetensors file; again for other parts."
+            "--init",
+            metavar="NAME|FILE",
+            help="Start from these weights; may be given again for other parts.",
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")
+        str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
     ] = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="In place of what CONFIG says: --set training.steps=1000."
+            "--set", metavar="KEY=VALUE", help="In place of what FILE says: --set training.steps=1000."
         ),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Processes that make batches ahead of time; 0: none.")
+        int,
+        typer.Option(
+            "--workers", min=0, metavar="N", help="Processes that make batches ahead of time; 0: none."
+        ),
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", help="Folder for decoded clips and photos; without, vidrestore's in the user's cache."
+            "--cache",
+            metavar="DIR",
+            help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.",
         ),
     ] = None,
     cache_gb: Annotated[
         float | None,
         typer.Option(
-            "--cache-gb", min=0, show_default="20", help="Size of that folder at most; 0: decode in memory."
+            "--cache-gb",
+            min=0,
+            metavar="GB",
+            show_default="20",
+            help="Size of that folder at most; 0: decode in memory.",
         ),
     ] = None,
     skip_bad: Annotated[
@@ -73,7 +87,7 @@ def train(
         bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
     ] = False,
 ) -> None:
-    """Train a network as CONFIG describes, on a CPU or GPU, and write its weights.
+    """Train a network as a file describes, on a CPU or GPU, and write its weights.
 
     Ctrl-C saves a checkpoint, from which --resume goes on.
 
@@ -88,11 +102,11 @@ def train(
 
     from vidrestore.cli.train_progress import listening
     from vidrestore.options import check_threads
-    from vidrestore.training.config import read_config, written_config
+    from vidrestore.training.config import config_toml, read_config
     from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
     from vidrestore.training.data.sources import Reading
     from vidrestore.training.loop import train as run
-    from vidrestore.training.networks import complete
+    from vidrestore.training.networks import with_full_model
     from vidrestore.training.parallel import is_first
 
     check_threads(threads)
@@ -103,12 +117,12 @@ def train(
     folder = (cache or user_cache_folder()) if cache_bytes else None
     reading = Reading(folder, cache_bytes, skip_bad, workers)
     if print_config:
-        show(*written_config(complete(recipe)).splitlines())
+        show(*config_toml(with_full_model(recipe)).splitlines())
     elif dry_run:
         with stops_cleanly():
             _rehearse(recipe, init, device, reading)
     else:
-        with stops_cleanly(), listening() as listen:
+        with stops_cleanly(), listening() as on_event:
             path = run(
                 recipe,
                 output,
@@ -117,7 +131,7 @@ def train(
                 device=device,
                 tensorboard=tensorboard,
                 reading=reading,
-                listen=listen,
+                on_event=on_event,
             )
         if is_first():
             show(str(path))
@@ -128,7 +142,7 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
 
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
-        show(f"{done.seconds:7.2f} s  {done.what}")
+        show(f"{done.seconds:7.2f} s  {done.description}")
     show(
         f"at most {memory_used()}; nothing was kept"
         + (f" but decoded videos in {reading.cache}" if reading.cache else "")

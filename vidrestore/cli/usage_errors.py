@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import typer
@@ -9,6 +11,7 @@ import typer
 # The base of what Typer raises for a wrong command line; it has no public name.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+_UNKNOWN = re.compile(r"No such command '([^']*)'")
 _EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
 _BOUNDS = {
     "greater_than_equal": ("ge", "{:g} or more"),
@@ -34,7 +37,17 @@ def usage_line(error: Any) -> str:
         option = _option(error)
         return f"{option}: {_problem(error)}" if option else error.message
     text = error.format_message().rstrip(".")
+    if unknown := _UNKNOWN.match(text):
+        return _unknown_command(error, unknown[1], re.findall("'([^']*)'", text[unknown.end() :]))
     return f"{text[:1].lower()}{text[1:]}; {_see(error)}"
+
+
+def _unknown_command(error: Any, word: str, near: list[str]) -> str:
+    """The line for a word that is no command: near ones, or the place of a file."""
+    if os.path.exists(word):
+        return f"{word} is no command; name the command first, such as vidrestore denoise {word}"
+    text = f"no such command {word!r}; "
+    return text + (f"did you mean {' or '.join(near)}?" if near else _see(error))
 
 
 def _option(error: Any) -> str | None:

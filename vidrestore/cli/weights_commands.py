@@ -22,6 +22,7 @@ app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weig
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
 DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
+ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
 SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
 Names = Annotated[
@@ -54,6 +55,7 @@ def list_weights(as_json: Json = False) -> None:
         return
     rows = [_row(card, place) for card, place in sorted(cards, key=lambda each: _order(each[0]))]
     _print_table([("task", "name", "parameters", "size", "speed", "place"), *rows])
+    show("", "* is taken unless --model names another; sr takes one of two, by --input")
 
 
 def _order(card: Card) -> tuple[int, str]:
@@ -103,7 +105,9 @@ def pull(
 @app.command("import", cls=CommandHelp)
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.safetensors).")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.safetensors).")
+    ],
     family: Annotated[str, typer.Option(help="mb-taylorformer, vsr-transformer or spynet.")],
     task: Annotated[
         str | None, typer.Option(help="What the weights are for, where the family doesn't say.")
@@ -196,10 +200,10 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 
 def _short(values: Mapping[str, Any]) -> str:
-    """{"sigma": [1, 75], "rate": 0.2} -> "sigma 1-75, rate 0.2"."""
+    """{"sigma": [1.0, 75.0]} -> "sigma 1-75"; what no option asks for is left out."""
+    ranges = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
     return ", ".join(
-        f"{key} {'-'.join(map(str, value)) if isinstance(value, list) else value}"
-        for key, value in values.items()
+        f"{key} {'-'.join(f'{each:g}' for each in ranges[key])}" for key in ASKED_FOR if key in ranges
     )
 
 

@@ -99,8 +99,10 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
         whole = os.path.join(os.path.dirname(sources[0]), f"*{Path(sources[0]).suffix}")
         raise OptionError(
             f"{len(sources)} pictures were named one by one, perhaps by the shell; name them as one video "
-            f"by their folder, or by a pattern in quotes: '{whole}'"
+            f"by their folder, or by a pattern in quotes: '{whole}'; photos go one at a time"
         )
+    if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(sources[1]):
+        raise OptionError(f"{sources[1]}: no such file; if it is to be written, use `output={sources[1]}`")
     left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
@@ -108,6 +110,12 @@ def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[s
             for path, below in _expand(source, recursive):
                 found.setdefault(path, below)
     return found
+
+
+def _is_new(name: str) -> bool:
+    """Return True for the name of a file that could be written, and isn't there."""
+    suffix = Path(name).suffix.lower()
+    return (suffix in MUXERS or suffix in WRITTEN) and not os.path.exists(name) and not glob.has_magic(name)
 
 
 def beside_videos(sources: Sequence[str]) -> dict[str, str]:
@@ -274,9 +282,13 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:
     """Pictures become pictures of the same names, in the folder `output` or one beside their own; their
-    preview is a video.
+    preview is a video. A photo becomes one beside it, as videos do.
     """
     source = Path(pictures.source)
+    if source.is_file():
+        written = source.suffix if source.suffix.lower() in WRITTEN else ".png"
+        name = f"{source.stem}.{suffix}{written}"
+        return str(source.with_name(name) if output is None else Path(output, name))
     folder = source if source.is_dir() else source.parent
     if folder.name in ("", ".."):  # the working folder, or a root
         folder = Path("pictures")

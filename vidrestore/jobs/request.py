@@ -20,7 +20,7 @@ from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.sequence_output import check_pictures, losses
+from vidrestore.media.sequence_output import check_pictures, losses, names_pictures
 from vidrestore.media.sequences import is_pattern
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.span import Span
@@ -146,7 +146,7 @@ def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | No
     """Refuse an output that can't be written, or a rate that it doesn't take."""
     container_of(output)
     if output != PIPE:
-        check = check_pictures if is_pattern(output) else check_output
+        check = check_pictures if names_pictures(output) else check_output
         check(output, source, overwrite=overwrite)
         if cfr is not None:
             raise OptionError(

@@ -63,6 +63,9 @@ def choose_encoder(
     container = container_of(output)
     if container == "yuv4mpegpipe":
         return _pipe_choice(source.video, options)
+    if container == PICTURES and not is_pattern(output) and not is_one_picture(source):
+        suffix = Path(output).suffix
+        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in %04d{suffix}")
     if container == PICTURES:
         return choose_picture_encoder(source, output, options, scale)
     if source.container == PICTURES:
@@ -83,6 +86,11 @@ def choose_encoder(
     return choice
 
 
+def is_one_picture(source: SourceInfo) -> bool:
+    """Return True for a photo, or a folder of one."""
+    return source.container == PICTURES and source.video.frames == 1
+
+
 def container_of(output: str) -> str:
     """FFmpeg's name of the container that an output's suffix asks for; "-" is a y4m pipe. MediaError for any
     other suffix.
@@ -90,10 +98,8 @@ def container_of(output: str) -> str:
     if output == PIPE:
         return "yuv4mpegpipe"
     suffix = Path(output).suffix.lower()
-    if is_pattern(output):
+    if is_pattern(output) or suffix in WRITTEN:
         return PICTURES
-    if suffix in WRITTEN:
-        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in %04d{suffix}")
     if suffix not in MUXERS:
         found = (
             f"the suffix {suffix!r} is not one that can be written"

@@ -333,9 +333,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         base_rate=stream.base_rate or None,
         sample_aspect_ratio=stream.sample_aspect_ratio or None,
         rotation=first.rotation,
-        display_matrix=struct.unpack("=9i", side_data["DISPLAYMATRIX"])
-        if "DISPLAYMATRIX" in side_data
-        else None,
+        display_matrix=_matrix(side_data),
         colour=_colour_tags(stream, first),
         interlaced=marked or order is not None,
         frames=stream.frames or None,
@@ -355,6 +353,15 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     )
 
 
+def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
+    """Return how a frame is to be turned or mirrored when it is shown; None for as it is."""
+    return _matrix(_named_side_data(frame, stream))
+
+
+def _matrix(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
+    return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
+
+
 def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     found = _named_side_data(frame, stream)
     if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one, and most say nothing
@@ -362,24 +369,29 @@ def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     return found
 
 
+_UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
+
+
 def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing
     ("31 is not a valid Type").
     """
     unnamed: list[str] = []
+    named: dict[str, bytes] = {}
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            return {data.type.name: bytes(data) for data in container}
+            return named | {data.type.name: bytes(data) for data in container}
         except ValueError as error:
             kind = str(error).split()[0]
             if kind in unnamed or not kind.isdigit():
                 raise
             unnamed.append(kind)
-            frame = _filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
+            named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
+            frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
 
 
-def _filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
+def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     """A frame that went through FFmpeg's filters, (name, options) each."""
     from av.filter import Graph
 
@@ -439,6 +451,6 @@ def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
 
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.
-        _filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))
+        filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))
     found = re.search(r"\bcl:(\w+)", "".join(text for _, name, text in messages if name == "showinfo"))
     return _CHROMA_LOCATIONS.get(found.group(1), 0) if found else 0

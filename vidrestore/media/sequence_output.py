@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder
+from vidrestore.files.atomic import Partial, check_output, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, enlarged_size
 from vidrestore.media.encoding import Encoder, EncoderChoice, explained, opens
 from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
@@ -96,6 +96,11 @@ def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Seque
     return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
 
 
+def names_pictures(output: str) -> bool:
+    """Return True for an output of pictures: a pattern, or a name with their suffix."""
+    return is_pattern(output) or Path(output).suffix.lower() in WRITTEN
+
+
 def known_by(output: str | Path) -> Path:
     """Return the file that stands for an output: itself, or the first picture of a sequence."""
     if is_pattern(str(output)):
@@ -107,10 +112,13 @@ def known_by(output: str | Path) -> Path:
 
 def check_pictures(output: str, source: str, *, overwrite: bool) -> None:
     """Refuse numbered pictures that are the source's own, that exist (unless `overwrite`), or whose folder
-    can't be written to.
+    can't be written to; one picture as any file.
 
     Raises OutputExistsError or MediaError.
     """
+    if not is_pattern(output):
+        check_output(output, source, overwrite=overwrite)
+        return
     suffix = Path(output).suffix.lower()
     if suffix not in _ENCODERS:
         raise MediaError(f"{output}: {suffix} pictures can't be written; expected {', '.join(WRITTEN)}")

@@ -1,6 +1,8 @@
-"""Numbered pictures as a video: a folder of them, a pattern such as "seq_%04d.png", or a glob.
+"""Numbered pictures as a video: a folder of them, a pattern such as "seq_%04d.png", or a glob. A photo is
+a video of one frame.
 
-Each picture is opened by itself, as safely as videos are, and is one frame. What can't be read, has another
+Each picture is opened by itself, as safely as videos are, and is one frame, turned as its orientation (EXIF)
+wants it shown. What can't be read, has another
 size than the first, or is missing in the numbering is an error that names the picture.
 """
 
@@ -20,11 +22,20 @@ from typing import TYPE_CHECKING
 from vidrestore.errors import MediaError
 from vidrestore.media.conversion import SRGB
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, decoder_options, describe_video
+from vidrestore.media.probe import (
+    SourceInfo,
+    StreamInfo,
+    check_size,
+    decoder_options,
+    describe_video,
+    display_matrix,
+    filtered,
+)
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
 
 PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
@@ -39,6 +50,7 @@ DEMUXERS = {
 KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
 # of which the decoder stops at an error only if asked to; TIFF's then refuses sound files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
+_UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
@@ -76,8 +88,10 @@ def numbered(pattern: str, number: int) -> str:
 
 
 def matching(pattern: str) -> dict[int, str]:
-    """Return the pictures of a pattern that exist, by their numbers, rising."""
+    """Return the pictures of a pattern that exist, by their numbers, rising; or the one of a plain name."""
     path = Path(pattern)
+    if not _PLACE.search(path.name):
+        return {1: pattern} if path.is_file() else {}
     before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
     found = {}
     for name in _names(path.parent):
@@ -97,7 +111,8 @@ def find_pictures(source: str) -> Pictures | None:
     if os.path.isdir(source):
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
     if os.path.exists(source):
-        return None
+        is_one = Path(source).suffix.lower() in KINDS
+        return Pictures(source, (source,), Path(source).name) if is_one else None
     if is_pattern(source):
         found = matching(source)
         if not found:
@@ -180,10 +195,15 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         stored = container.streams.video[0]
         check_size(pictures.files[0], stored)
         video = describe_video(pictures.files[0], stored, [_first(container, pictures.files[0])], PICTURES)
+    if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
+        video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
-    if Path(pictures.files[0]).suffix.lower() == ".exr":  # as the reader delivers them
+    suffix = Path(pictures.files[0]).suffix.lower()
+    if suffix in (".tif", ".tiff"):  # all their tags are EXIF, the size, too
+        video = replace(video, side_data=video.side_data - {"EXIF"})
+    if suffix == ".exr":  # as the reader delivers them
         video = replace(video, colour=replace(video.colour, transfer=SRGB))
     stream = StreamInfo(video.index, "video", video.codec)
     return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
@@ -244,4 +264,29 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
     frame = next(container.decode(video=0), None)
     if frame is None or frame.is_corrupt:
         raise MediaError(f"{path}: holds no whole picture; replace it")
-    return frame
+    if frame.format.name == "gbrap" and Path(path).suffix.lower() in (".jpg", ".jpeg"):
+        raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
+    if wider := _UNPACKED.get(frame.format.name):
+        frame = frame.reformat(format=wider)
+    return _upright(container.streams.video[0], frame)
+
+
+def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
+    """A picture as it is to be shown: its pixels are moved, because few kinds of pictures and videos can hold
+    the mark.
+
+    The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
+    """
+    from av.sidedata.sidedata import Type
+
+    matrix = display_matrix(frame, stream)
+    if matrix is None:
+        return frame
+    a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
+    filters = [("sidedata", f"mode=delete:type={Type.DISPLAYMATRIX.value}")]
+    if is_turned := abs(a) < abs(c):
+        whole = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
+        filters += [("format", f"pix_fmts={whole}"), ("transpose", "dir=cclock_flip")]
+    across, down = (c, b) if is_turned else (a, d)
+    filters += [("hflip", "")] * (across < 0) + [("vflip", "")] * (down < 0)
+    return filtered(stream, frame, *filters)

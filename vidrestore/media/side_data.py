@@ -17,6 +17,7 @@ _LOST = {
     "DOVI_METADATA": "Dolby Vision",
     "AMBIENT_VIEWING_ENVIRONMENT": "the ambient viewing environment",
     "ICC_PROFILE": "an ICC profile",
+    "EXIF": "notes of the camera (EXIF)",
     "STEREO3D": "the stereo 3D layout",
     "SPHERICAL": "the spherical projection",
     "AFD": "the active format description",

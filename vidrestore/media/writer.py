@@ -17,8 +17,7 @@ from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pipes import standard_output
-from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures
-from vidrestore.media.sequences import is_pattern
+from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures, names_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
@@ -100,7 +99,7 @@ class VideoWriter:
         self._sink: _Sink
         if output == PIPE:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
-        elif is_pattern(output):
+        elif names_pictures(output):
             check_pictures(output, source.path, overwrite=overwrite)
             pictures = JoinedPictures(output, source, overwrite=overwrite)
             self._sink = PictureSink(pictures, encoder, source.video, scale)

@@ -1,0 +1,138 @@
+"""One picture in, one picture out, the right way up."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from denoise_command import identity, run  # noqa: F401
+from numpy.typing import NDArray
+from sample_pictures import write_frame
+from sample_videos import write_video
+
+ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
+
+
+def write_photo(path: Path, pix_fmt: str | None = None, orientation: int | None = None) -> Path:
+    """A picture of 64x48 in which no two corners are alike."""
+    y, x = np.mgrid[:48, :64]
+    rgb = np.stack([4 * x, 5 * y, 255 - 2 * x - 2 * y], axis=-1).astype(np.uint8)
+    encoder, usual = ENCODERS[path.suffix]
+    write_frame(path, encoder, av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=pix_fmt or usual))
+    if orientation:
+        data = path.read_bytes()
+        # TIFF's header, and one entry: tag 274, a short, once
+        exif = b"Exif\0\0II*\0" + struct.pack("<IHHHIIi", 8, 1, 274, 3, 1, orientation, 0)
+        path.write_bytes(data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:])
+    return path
+
+
+def pixels(path: Path) -> NDArray[np.uint8]:
+    """(height, width, 3) R, G, B of a picture, as it is stored."""
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+        assert frame.rotation == 0
+        return frame.to_ndarray(format="rgb24")
+
+
+@pytest.mark.parametrize("suffix", ENCODERS)
+def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    photo = write_photo(tmp_path / f"photo{suffix}")
+    assert run(photo) == 0
+    made = tmp_path / f"photo.denoised{suffix}"
+    near = 4 if suffix == ".jpg" else 0
+    assert np.abs(pixels(made).astype(int) - pixels(photo)).max() <= near
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"photo.denoised{suffix}", f"photo{suffix}"]
+    assert run(photo) == 0
+    assert "skipped, finished before" in capsys.readouterr().out
+
+
+def test_a_photo_goes_where_the_output_says(tmp_path: Path) -> None:
+    photo = write_photo(tmp_path / "photo.png")
+    for output, made in (("clean.tiff", "clean.tiff"), ("out/", "out/photo.denoised.png")):
+        assert run(photo, "-o", f"{tmp_path}/{output}", "-q") == 0
+        np.testing.assert_array_equal(pixels(tmp_path / made), pixels(photo))
+
+
+def test_an_existing_photo_is_replaced_only_if_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo, other = write_photo(tmp_path / "photo.png"), write_photo(tmp_path / "other.png", "gray")
+    assert run(photo, "-o", other) == 1
+    assert "already exists" in capsys.readouterr().err
+    assert run(photo, "-o", other, "-y") == 0
+    np.testing.assert_array_equal(pixels(other), pixels(photo))
+    assert run(photo, "-o", photo, "-y") == 1
+    assert "the output is the input" in capsys.readouterr().err
+
+
+def test_a_video_does_not_become_one_photo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "-o", tmp_path / "a.png") == 1
+    assert (
+        "a.png: one picture, but a video has many; name them all, as in %04d.png" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_the_preview_of_a_photo_shows_it_twice(tmp_path: Path) -> None:
+    assert run(write_photo(tmp_path / "photo.png"), "--preview", "2s", "-q") == 0
+    assert pixels(tmp_path / "photo.preview.png").shape == (48, 128, 3)
+
+
+# What EXIF says of the first row and column, done by numpy.
+UPRIGHT: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored.swapaxes(0, 1), 2),
+    8: lambda stored: np.rot90(stored, 1),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_a_turned_photo_comes_out_upright(tmp_path: Path, orientation: int) -> None:
+    plain, turned = write_photo(tmp_path / "a.jpg"), write_photo(tmp_path / "b.jpg", orientation=orientation)
+    for photo in (plain, turned):
+        assert run(photo, "-o", photo.with_suffix(".png"), "-q") == 0
+    expected = UPRIGHT[orientation](pixels(tmp_path / "a.png"))
+    np.testing.assert_array_equal(pixels(tmp_path / "b.png"), expected)
+
+
+def test_turned_pictures_become_an_upright_video(tmp_path: Path) -> None:
+    (tmp_path / "frames").mkdir()
+    for number in (1, 2):
+        write_photo(tmp_path / "frames" / f"{number}.jpg", "yuvj422p", orientation=6)
+    assert run(tmp_path / "frames", "-o", tmp_path / "out.mkv", "-q") == 0
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        frame = next(container.decode(video=0))
+    assert (frame.width, frame.height, frame.rotation) == (48, 64, 0)
+    left, right = frame.to_ndarray(format="rgb24")[:, [4, -4], 1].mean(axis=0)
+    assert left > right + 100  # the green of the lower rows, turned clockwise
+
+
+def test_notes_of_the_camera_are_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(write_photo(tmp_path / "photo.jpg", orientation=1)) == 0
+    assert "notes of the camera (EXIF), which encoding it again leaves out" in capsys.readouterr().err
+    assert run(write_photo(tmp_path / "plain.jpg")) == 0
+    assert "EXIF" not in capsys.readouterr().err
+
+
+def test_a_palette_becomes_the_colours_it_stands_for(tmp_path: Path) -> None:
+    indices = np.arange(48 * 64, dtype=np.uint8).reshape(48, 64)
+    levels = np.arange(256, dtype=np.uint8)
+    colours = np.stack([np.full(256, 255, np.uint8), levels, levels, levels], axis=-1)  # alpha first
+    write_frame(tmp_path / "a.png", "png", av.VideoFrame.from_ndarray((indices, colours), "pal8"))
+    assert run(tmp_path / "a.png", "-q") == 0
+    np.testing.assert_array_equal(pixels(tmp_path / "a.denoised.png"), np.stack([indices] * 3, axis=-1))
