@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from vidrestore.cli.shared_options import one_use_of_stdout
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed
+from vidrestore.files.checked_toml import checked_toml
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import QUALITY, RestoreOptions
 
@@ -141,7 +141,7 @@ def _configured(path: str | None) -> tuple[list[str], Settings]:
     if path is None:
         return [], {}
     try:
-        found = tomllib.loads(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
+        found = checked_toml(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error
