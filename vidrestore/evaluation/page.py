@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from itertools import groupby
+from itertools import compress, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ LARGEST = (480, 720)  # rows and columns of a picture: the middle of larger ones
 COMPARISONS, CHARTS = 24, 24  # on one page, at most
 MOST_ERROR = 32.0  # grey levels: yellow in an error map
 LEAST_WIDTH = 640  # pixels on the page: smaller pictures are shown larger
+NAMES = ("system", "weights", "on")
 UNITS = {
     "psnr": "PSNR, dB",
     "ssim": "SSIM",
@@ -72,24 +73,37 @@ def _head(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    heads = "".join(
-        f"<th>{escape(UNITS.get(metric, metric))}</th><th>{escape(result.against)}</th>"
-        for metric in result.metrics
+    heads = [*NAMES]
+    for metric in result.metrics:
+        heads += [UNITS.get(metric, metric), result.against]
+    heads.append("verdict")
+    rows = [_cells(result, row) for row in result.rows]
+    filled = [any(cells[at][1] for cells in rows) for at in range(len(heads))]
+    if result.suite == "report":  # the title names them
+        filled[: len(NAMES)] = [False] * len(NAMES)
+    head = "".join(f"<th>{escape(each)}</th>" for each in compress(heads, filled))
+    body = "".join(
+        f"<tr{_kind(row)}>"
+        + "".join(f"<td{kind}>{text}</td>" for kind, text in compress(cells, filled))
+        + "</tr>"
+        for row, cells in zip(result.rows, rows, strict=True)
     )
-    rows = "".join(_row(result, row) for row in result.rows)
-    names = "<th>system</th><th>weights</th><th>on</th>"
-    head = f"<thead><tr>{names}{heads}<th>verdict</th></tr></thead>"
-    return f'<table id="figures">{head}<tbody>{rows}</tbody></table>'
+    table = f'<table id="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
 
 
-def _row(result: Result, row: Row) -> str:
-    cells = [f"<td>{escape(text)}</td>" for text in (row.system, row.weights, row.on)]
+def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
+    """Attributes and text of a row's cells; columns that all rows leave empty are not shown."""
+    cells = [("", escape(text)) for text in (row.system, row.weights, row.on)]
     for metric in result.metrics:
         for side, values in (("measured", row.measured), ("reference", row.reference)):
             value = json.dumps(plain(values[metric])) if metric in values else ""
-            cells.append(f'<td class="number" data-metric="{escape(metric)}" data-side="{side}">{value}</td>')
-    kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
-    return f"<tr{kind}>{''.join(cells)}<td>{escape(row.verdict)}</td></tr>"
+            cells.append((f' class="number" data-metric="{escape(metric)}" data-side="{side}"', value))
+    return [*cells, ("", escape(row.verdict))]
+
+
+def _kind(row: Row) -> str:
+    return f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
 
 
 def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
@@ -98,12 +112,18 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
     if seen:
         left_out = f" The first {COMPARISONS} of {len(seen)}." if len(seen) > COMPARISONS else ""
         yield (
-            f"<h2>Pictures</h2><p>Drag: before on the left, after on the right.{left_out} Large pictures "
-            "are cut to their middle.</p>"
+            f"<h2>Pictures</h2><p>Drag: {_sides(result)}.{left_out} Large pictures are cut to their middle."
+            "</p>"
         )
     for clip in seen[:COMPARISONS]:
         assert clip.shown is not None
         yield _comparison(result, clip, clip.shown, pictures)
+
+
+def _sides(result: Result) -> str:
+    if result.suite == "reference":
+        return "the reference on the left, the video on the right"
+    return "before on the left, after on the right"
 
 
 def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[str, str]) -> str:
@@ -111,13 +131,15 @@ def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[
     names = {"given": _kept(before, pictures), "restored": _kept(after, pictures)}
     others = []
     if shown.clean is None:
-        others.append((_kept(error_map(after, before, MOST_ERROR), pictures), "what was changed"))
+        caption = "the difference" if result.suite == "reference" else "what was changed"
+        others.append((_kept(error_map(after, before, MOST_ERROR), pictures), caption))
     else:
         clean = _middle(shown.clean)
         others.append((_kept(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
             others.append((_kept(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
-    title = f"{_system(result, clip)}: {', '.join([*_where(result, clip), f'frame {shown.frame}'])}"
+    places = [place for place in _where(result, clip) if place != clip.system]
+    title = f"{_system(result, clip)}: {', '.join([*places, f'frame {shown.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
     slider = (
         f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" '
@@ -129,7 +151,7 @@ def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[
         f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>'
         for key, name in others
     )
-    scale = f"<p>Errors: purple 0, yellow {MOST_ERROR:g} grey levels and more.</p>"
+    scale = f"<p>Purple: 0, yellow: {MOST_ERROR:g} grey levels and more.</p>"
     return (
         f'<section class="comparison"><h3>{escape(title)}</h3>{slider}<div '
         f'class="others">{figures}</div>{scale}</section>'
@@ -180,9 +202,10 @@ def _charts(result: Result) -> Iterator[str]:
         left_out = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
         yield f"<h2>Frame by frame</h2><p>{left_out}</p>"
     for metric, clips in charts[:CHARTS]:
-        title = ", ".join(_where(result, clips[0]))
+        unit = UNITS.get(metric, metric)
+        title = ", ".join([*_where(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
-        yield f"<section><h3>{escape(title)}</h3>{chart(title, UNITS.get(metric, metric), curves)}</section>"
+        yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"
 
 
 def _place(clip: ClipFigures) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ from vidrestore.evaluation.sequence_frames import area_matrix
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
-from vidrestore.jobs.request import reader_of
+from vidrestore.jobs.request import IMMATERIAL, reader_of
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
@@ -89,7 +89,8 @@ def _clips(look: Look, task: str) -> Iterator[ClipFigures]:
     if look.whole:
         yield ClipFigures(task, "", "", "the whole frame, smaller", {}, "", look.whole)
     yield ClipFigures(GIVEN, "", "", at, {"flicker": tuple(before)} if before else {})
-    yield ClipFigures(task, "", "", at, {"flicker": tuple(after)} if after else {}, "", shown)
+    yield ClipFigures(task, "", "", at, {"flicker": tuple(after)} if after else {})
+    yield ClipFigures(task, "", "", "", {}, "", shown)
 
 
 def chosen_places(summary: Summary) -> list[int]:
@@ -168,7 +169,7 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     given = {
         each.name: getattr(options, each.name)
         for each in fields(options)
-        if getattr(options, each.name) != getattr(default, each.name)
+        if each.name not in IMMATERIAL and getattr(options, each.name) != getattr(default, each.name)
     }
     words = ", ".join(f"{name} {_plain(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"

@@ -19,7 +19,13 @@ Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
 VERSION = 1  # of the JSON
-DECIMALS = {"psnr": 3, "ssim": 5}  # of metrics by the first part of their name; others keep four
+DECIMALS = {
+    "psnr": 3,
+    "ssim": 5,
+    "noise": 2,
+    "flicker": 2,
+    "bitrate": 1,
+}  # of metrics by the first part of their name; others keep four
 
 
 @dataclass(frozen=True)
