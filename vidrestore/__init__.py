@@ -43,7 +43,7 @@ _MODULES = {"weights"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, and only then: `import vidrestore` stays quick."""
+    """Import a public name when it is first used, so that `import vidrestore` stays fast."""
     from importlib import import_module
 
     if name in _MODULES:

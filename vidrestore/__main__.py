@@ -1,4 +1,4 @@
-"""`python -m vidrestore` is the command `vidrestore`."""
+"""Run the command `vidrestore` as `python -m vidrestore`."""
 
 from vidrestore.cli import main
 

@@ -1,4 +1,4 @@
-"""Curves as SVG: figures frame by frame that stand in a page, and whole pictures."""
+"""Draw curves as SVG: charts by frame for the HTML page, and whole files of several plots."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from html import escape
 
 from vidrestore.events import plain
 
-Curve = tuple[Sequence[float], Sequence[float]]  # places, and the values there
+Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
 WIDTH, HEIGHT = 640, 180
-ROW = HEIGHT + 24  # of a picture of several plots
+ROW = HEIGHT + 24  # height of a plot with its title
 STYLE = (
     "text { font: 12px sans-serif; fill: #333 } .grid { stroke: #ccc } polyline { fill: none; "
     "stroke-width: 1.5 }"
 )
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24  # pixels around the curves
-# P. Tol's, told apart by everyone
+# P. Tol's palette, distinguishable also by colour-blind readers
 COLOURS = (
     "#4477aa",
     "#ee6677",
@@ -30,7 +30,7 @@ COLOURS = (
 
 
 def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
-    """Return a plot with one curve per name over the frames, and a legend, for a page."""
+    """Return a plot of one curve per name over the frames, with a legend, for the HTML page."""
     frames = max(map(len, curves.values()))
     return plot(
         title,
@@ -46,13 +46,14 @@ def plot(
     unit: str,
     curves: Mapping[str, Curve],
     ends: tuple[float, float],
-    what: str,
+    axis: str,
     attributes: str = "",
 ) -> str:
-    """An `<svg>` with one curve per name, places and values, from the first to the last place of `what`.
+    """Return an `<svg>` with one curve per name, from the first to the last position of `ends`, labelled
+    `axis`.
 
-    Values are in `data-values`, too, null where they aren't finite: infinite ones are drawn at the border.
-    `attributes` go into the tag.
+    Values are also in `data-values`, null if they aren't finite; infinite ones are drawn at the border.
+    `attributes` are added to the tag.
     """
     values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]
     low, high = _bounds(min(values), max(values))
@@ -67,7 +68,7 @@ def plot(
         parts.append(
             f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{low + share * (high - low):.4g}</text>'
         )
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{what}{ends[0]:g}</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{axis}{ends[0]:g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
     parts.append(
         f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
@@ -88,10 +89,10 @@ def plot(
 
 
 def picture(
-    title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], what: str
+    title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], axis: str
 ) -> str:
-    """A whole SVG file: plots (title, unit, curves) below each other over the same places, each with its
-    names in their colours.
+    """Return an SVG file with plots (title, unit, curves) below each other over the same positions, with
+    legends.
     """
     height = len(plots) * ROW
     head = (
@@ -110,12 +111,12 @@ def picture(
         )
         parts.append(f'<text x="{LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>')
         place = f' x="0" y="{row * ROW + ROW - HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-        parts.append(plot(name, unit, curves, ends, what, place))
+        parts.append(plot(name, unit, curves, ends, axis, place))
     return "\n".join(parts) + "\n</svg>\n"
 
 
 def legend(names: Sequence[str]) -> str:
-    """Return the legend: the colour of each name."""
+    """Return the colour of each name as an HTML list."""
     entries = (
         f'<li><span style="background:{COLOURS[index % len(COLOURS)]}"></span>{escape(name)}</li>'
         for index, name in enumerate(names)
@@ -124,7 +125,7 @@ def legend(names: Sequence[str]) -> str:
 
 
 def _bounds(low: float, high: float) -> tuple[float, float]:
-    """A little beyond the values, so that a constant curve has a scale too."""
+    """Widen the range of the values a little, so that a constant curve has a scale too."""
     margin = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
     return low - margin, high + margin
 

@@ -1,9 +1,9 @@
-"""Time cut into overlapping clips and joined again.
+"""Cut a video into overlapping clips, and join the restored clips.
 
-A clip is `length` consecutive frames of one scene, named by its bounds [first, stop). Neighbours share
-frames, over which the join fades linearly from one to the other. Every frame is made by at most two clips,
-and which two follows from the bounds alone: a range of clips restored on its own therefore gives exactly the
-frames that the whole run gives there (`owned_span`, `needed_clips`).
+A clip is `length` consecutive frames of one scene, identified by its bounds [first, stop). Neighbours share
+frames, over which the join cross-fades from one to the other. Every frame comes from at most two clips, which
+depend on the bounds alone: a range of clips restored on its own therefore gives exactly the same frames as in
+the whole run (`owned_span`, `needed_clips`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Planes: TypeAlias = tuple[Tensor, ...]  # one frame
 
 
 def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> list[Bounds]:
-    """Bounds of the clips that cover frames [0, count), none across a cut (the index of the first frame of a
-    new scene).
+    """Return the bounds of the clips that cover frames [0, count) without crossing a cut (the first frame of
+    a new scene).
 
-    Neighbours in a scene share `overlap` frames. The last clip of a scene takes what is left: up to two
-    fifths more than `length`, and otherwise at least about half of it. (Reaching back to full length instead
-    restores scenes of two or three clips a third more often than needed.) A scene shorter than `length` is
-    one short clip. Raises ValueError where overlap is not in [0, length) or cuts don't rise within (0,
-    count).
+    Neighbours in a scene share `overlap` frames. The last clip of a scene takes the remaining frames: up to
+    two fifths more than `length`, and otherwise at least about half of it. (Reaching back to full length
+    instead restores scenes of two or three clips a third more often than needed.) A scene shorter than
+    `length` is one short clip. Raises ValueError unless overlap is in [0, length) and cuts increase within
+    (0, count).
     """
     _check_overlap(length, overlap)
     edges = [0, *cuts, count] if count else []
     if any(first >= stop for first, stop in pairwise(edges)):
-        raise ValueError(f"cuts must rise and lie in (0, {count}), got {list(cuts)}")
+        raise ValueError(f"cuts must increase within (0, {count}), got {list(cuts)}")
     return [
         bounds for first, stop in pairwise(edges) for bounds in _scene_bounds(first, stop, length, overlap)
     ]
@@ -48,7 +48,9 @@ def _scene_bounds(first: int, stop: int, length: int, overlap: int) -> list[Boun
 
 
 def longest_clip(length: int) -> int:
-    """Frames of the longest clip there can be: the last one of a scene may take in a short rest."""
+    """Return the number of frames of the longest possible clip, since the last of a scene may take a short
+    rest.
+    """
     return length + length * 2 // 5
 
 
@@ -58,16 +60,16 @@ def _check_overlap(length: int, overlap: int) -> None:
 
 
 def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
-    """The frames [first, stop) that a clip owns: its own that no earlier clip has. The spans of all clips
-    tile the video.
+    """Return the frames [first, stop) of a clip that no earlier clip has. The spans of all clips tile the
+    video.
     """
     first, stop = bounds[clip]
     return (max(first, bounds[clip - 1][1]) if clip else first), stop
 
 
 def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
-    """The clips to restore for the frames owned by `clips`: those, and the next one where it shares frames
-    with the last of them.
+    """Return the clips to restore for the frames owned by `clips`: those, and the next one if it shares
+    frames with the last.
     """
     shares = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
     return range(clips.start, clips.stop + shares)
@@ -76,38 +78,37 @@ def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
 def live_clips(
     frames: Iterable[tuple[bool, T]], length: int, overlap: int
 ) -> Iterator[tuple[Bounds, list[T]]]:
-    """Yield (bounds, frames) of the clips of a stream whose length nobody knows; each frame comes with
-    whether it begins a new scene.
+    """Yield (bounds, frames) of the clips of a stream of unknown length; each item is (begins a new scene,
+    frame).
 
-    The bounds are those of `clip_bounds`. Keeps one clip of the longest kind. Raises ValueError where overlap
-    is not in [0, length).
+    The bounds are those of `clip_bounds`. At most one clip is in memory. Raises ValueError unless overlap is
+    in [0, length).
     """
     _check_overlap(length, overlap)
-    held: list[T] = []
+    buffer: list[T] = []
     first = 0
     for begins, frame in frames:
-        if begins and held:
-            yield (first, first + len(held)), held
-            first, held = first + len(held), []
-        held.append(frame)
-        del frame  # nothing but the clip keeps it in memory
-        if len(held) > longest_clip(length):
-            yield (first, first + length), held[:length]
-            first, held = first + length - overlap, held[length - overlap :]
-    if held:
-        yield (first, first + len(held)), held
+        if begins and buffer:
+            yield (first, first + len(buffer)), buffer
+            first, buffer = first + len(buffer), []
+        buffer.append(frame)
+        del frame  # so that only the clip refers to it
+        if len(buffer) > longest_clip(length):
+            yield (first, first + length), buffer[:length]
+            first, buffer = first + length - overlap, buffer[length - overlap :]
+    if buffer:
+        yield (first, first + len(buffer)), buffer
 
 
 def join_clips(
     clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], span: Bounds | None = None
 ) -> Iterator[T]:
-    """Yield every frame once, in order, faded from one to the other where two clips have it; keeps two clips
-    at most.
+    """Yield every frame once, in order, cross-faded if two clips have it; at most two clips are in memory.
 
-    `clips` are (bounds, restored frames) in order; `fade` makes one frame of two and the weight of the later
-    (`crossfade`). With `span`, only the frames [first, stop) come out, as they do in the whole run: for the
-    frames owned by clips a to b, both included, it is (owned_span(bounds, a)[0], owned_span(bounds, b)[1]),
-    and the clips are those of `needed_clips`.
+    `clips` are (bounds, restored frames) in order; `fade(earlier, later, weight of the later)` mixes two
+    frames (`crossfade`). With `span`, only the frames [first, stop) are yielded, equal to those of the whole
+    run: for the frames owned by clips a to b it is (owned_span(bounds, a)[0], owned_span(bounds, b)[1]), and
+    the clips are those of `needed_clips`.
     """
     if span is None:
         return _joined(clips, fade, None)
@@ -118,8 +119,8 @@ def join_clips(
 def _joined(
     clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], done: int | None
 ) -> Iterator[T]:
-    """Join the clips from frame `done` on, or from the first frame of the first clip."""
-    held: Sequence[T] = ()  # what is not yet out of the last clip: frame `done` and on
+    """Join the clips from frame `done`, or from the first frame of the first clip."""
+    buffer: Sequence[T] = ()  # frames of the last clip from `done` on, which are not yielded yet
     for (first, stop), frames in clips:
         if len(frames) != stop - first:
             raise ValueError(
@@ -127,36 +128,36 @@ def _joined(
             )
         done = first if done is None else done
         alone = max(first - done, 0)
-        yield from held[:alone]
-        shared = held[alone:]
+        yield from buffer[:alone]
+        shared = buffer[alone:]
         done += alone
         fresh = frames[done - first :]
         yield from map(fade, shared, fresh, crossfade_weights(len(shared)))
         done += len(shared)
-        held = fresh[len(shared) :]
-        del frames, fresh, shared  # else they live on while the next clip is made
-    yield from held
+        buffer = fresh[len(shared) :]
+        del frames, fresh, shared  # free them before the next clip is restored
+    yield from buffer
 
 
 def crossfade_weights(count: int) -> list[float]:
-    """Weight of the later clip on each of `count` shared frames: t^4 / (t^4 + (1 - t)^4) at t = 1/(n+1),
-    2/(n+1), ...
+    """Return the weight of the later clip on each of `count` shared frames: t^4 / (t^4 + (1 - t)^4) at t =
+    1/(n+1), 2/(n+1), ...
 
-    Neither clip is ever alone or absent, but most frames are mostly of one: the even mean of two estimates
-    has less error than either, and a frame that is 0.4 dB better than its neighbours shows.
+    Weights are never 0 or 1, but mostly close to one of them: the even mean of two estimates has less error
+    than either, and a frame that is 0.4 dB better than its neighbours is visible as flicker.
     """
     shares = [(index + 1) / (count + 1) for index in range(count)]
     return [share**4 / (share**4 + (1 - share) ** 4) for share in shares]
 
 
 def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
-    """Float planes of a frame as two clips have it, mixed: `weight` of the later one."""
+    """Mix the float planes of a frame from two clips; `weight` is that of the later one."""
     return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))
 
 
 def reflected(index: int, count: int) -> int:
-    """Return the frame that stands for `index` in a scene of `count` frames, reflected at the first and last
-    one.
+    """Return the index in a scene of `count` frames for any `index`, by reflection at the first and last
+    frame.
     """
     if count == 1:
         return 0

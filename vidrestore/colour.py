@@ -1,8 +1,9 @@
-"""Samples as files store them, as the models see them, and back.
+"""Convert stored samples to the models' pixels and back.
 
-Two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`), and those
-<-> RGB in [0, 1] (`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273. RGB
-stays in the file's transfer (R'G'B'), and is not clipped: what video holds beyond black and white comes back.
+There are two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`),
+and those <-> RGB in [0, 1] (`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T
+H.273. RGB stays in the file's transfer (R'G'B') and is not clipped, so values beyond black and white are
+preserved.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ LUMA_WEIGHTS = {  # matrix code point: (Kr, Kb)
     9: (0.2627, 0.0593),  # BT.2020, non-constant luminance
 }
 LIMITED, FULL = 1, 2  # range code points
-LEFT = 1  # chroma location where the tag is absent: what MPEG-2, H.264 and H.265 mean by it
-# chroma location: (down, right) of the first chroma sample, 0 at the first luma sample, 1 at the last that it
-# stands for
+LEFT = 1  # chroma location without a tag: the default of MPEG-2, H.264 and H.265
+# chroma location: (down, right) of the first chroma sample, 0 at its first luma sample, 1 at its last
 CHROMA_SITES = {
     1: (0.5, 0.0),  # left
     2: (0.5, 0.5),  # centre
@@ -44,8 +44,10 @@ CHROMA_SITES = {
 
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Stored samples to float32 tensors on the 0-255 scale, whatever the depth (10 bits: a quarter of the
-    sample). Always copies.
+    """Convert stored samples to float32 tensors on the 0-255 scale, for any depth (10 bits: a quarter of the
+    sample).
+
+    Always copies.
     """
     return tuple(_plane_to_grey(plane, format) for plane in planes)
 
@@ -54,17 +56,16 @@ def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
     if isinstance(plane, Tensor):
         grey = plane.to(torch.float32, copy=True)
     else:
-        # the copy also takes read-only and strided views
+        # copying also handles read-only and strided views
         grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
     return grey if format.unit == 1 else grey.mul_(1 / format.unit)
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
-    """The way back from `planes_to_grey`: uint8 or uint16 samples, rounded to nearest and clipped to [0,
-    2^depth - 1].
+    """Convert planes on the 0-255 scale to uint8 or uint16 samples, rounded and clipped to [0, 2^depth - 1].
 
-    Float formats are neither rounded nor clipped: linear light goes beyond white. Works on the planes'
-    device; the result is on the CPU.
+    The inverse of `planes_to_grey`. Float formats are neither rounded nor clipped, because linear light
+    exceeds white. Computed on the planes' device; the result is on the CPU.
     """
     return tuple(_grey_to_plane(plane, format) for plane in planes)
 
@@ -83,8 +84,9 @@ def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
 
 
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """As `grey_to_planes`, but the samples stay on the planes' device: uint8, or int16 for those of 16 bits
-    (unsigned ones of that size are little supported on devices), or float32.
+    """Convert as `grey_to_planes`, but leave the samples on the planes' device.
+
+    They are uint8, float32, or int16 for 16 bits (devices hardly support uint16).
     """
     rounded = [_rounded(plane, format) for plane in planes]
     if format.depth == 32:
@@ -95,12 +97,11 @@ def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tenso
 
 
 def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:
-    """Planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W), nominally in
-    [0, 1].
+    """Convert planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W),
+    nominally in [0, 1].
 
-    `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines on, else BT.601. RGB
-    planes are scaled, gray is repeated, alpha is left out. Raises MediaError for a matrix that is none of
-    ours.
+    `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines, else BT.601. RGB
+    planes are scaled, gray is repeated, alpha is ignored. Raises MediaError for an unknown matrix.
     """
     encode, offset = _encoding(format, tags, height)
     if format.family == "gray":
@@ -114,8 +115,10 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
 
 
 def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
-    """The way back from `yuv_to_rgb`: R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own
-    size; no alpha, no clipping.
+    """Convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size, without alpha or
+    clipping.
+
+    The inverse of `yuv_to_rgb`.
     """
     encode, offset = _encoding(format, tags, height)
     planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
@@ -125,8 +128,8 @@ def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) 
 
 
 def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
-    """rows @ channels + offset, term by term: a matrix product would follow the precision that is set for the
-    models (TF32, bf16).
+    """Return rows @ channels + offset term by term; a matrix product would use the models' precision (TF32,
+    bf16).
     """
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
@@ -141,25 +144,25 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
-    """The matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset, rgb in [0, 1] and planes on the
-    0-255 scale.
+    """Return the matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on
+    the 0-255 scale.
     """
     matrix = matrix_of(format, tags, height)
-    # chroma runs from -0.5 to 0.5 around 128; else all three planes are like luma
+    # chroma ranges from -0.5 to 0.5 around 128; without chroma all three planes are like luma
     coloured = matrix != IDENTITY
     if _is_full_range(format, tags):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
         black, luma = 16.0, 219.0
-        # H.273 makes Cg and Co from R, G, B that are limited already
+        # in H.273, Cg and Co are computed from limited-range R, G, B
         chroma = 224.0 if matrix in LUMA_WEIGHTS else luma
     centre = 128.0 if coloured else black
     return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
 
 
 def _rows(format: PixelFormat, matrix: int) -> Matrix:
-    """Luma and chroma of analogue R, G, B in [0, 1]."""
+    """Return the matrix from analogue R, G, B in [0, 1] to luma and chroma."""
     if format.family == "rgb":
         return np.eye(3)
     if matrix == IDENTITY:
@@ -178,8 +181,10 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
 
 
 def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
-    """The matrix (ITU-T H.273) that frames of `height` lines are shown with: the tagged one, or what players
-    assume. Raises MediaError.
+    """Return the matrix (ITU-T H.273) for frames of `height` lines: the tagged one, or the one players
+    assume.
+
+    Raises MediaError for an unknown matrix.
     """
     if format.family == "rgb":
         return IDENTITY
@@ -202,8 +207,10 @@ def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
 
 
 def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
-    """A chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true sites, edge
-    samples continued.
+    """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
+    sites.
+
+    The border is replicated.
     """
     for dim, length, (step, site) in zip((-2, -1), (height, width), _chroma_grid(format, tags), strict=True):
         if step > 1:
@@ -213,8 +220,8 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
 
 
 def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> Tensor:
-    """Chroma at every luma sample (..., H, W) to the chroma plane: bilinear, as wide as the chroma step,
-    centred on the true sites.
+    """Resample chroma at every luma sample (..., H, W) to the chroma plane: a triangle filter centred on the
+    true sites.
     """
     for dim, (step, site) in zip((-2, -1), _chroma_grid(format, tags), strict=True):
         if step > 1:
@@ -226,7 +233,9 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
 
 
 def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
-    """(luma samples per chroma sample, place of the first chroma sample in luma samples), down and right."""
+    """Return (luma samples per chroma sample, position of the first chroma sample in luma samples), down and
+    right.
+    """
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
     return [
         (step, (step - 1) * share)
@@ -235,8 +244,8 @@ def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float
 
 
 def _triangle(plane: Tensor, dim: int, positions: Tensor, radius: int) -> Tensor:
-    """`plane` at fractional `positions` along `dim` under a triangle of half-width `radius`, whose integer
-    weights sum to one anywhere.
+    """Resample `plane` at fractional `positions` along `dim` by a triangle of half-width `radius`; weights
+    sum to one.
     """
     first = (positions - radius).floor().long() + 1
     last = plane.shape[dim] - 1

@@ -1,41 +1,41 @@
-"""Everything that can go wrong for a reason the user can act on; each kind carries the exit code of the
-command.
-"""
+"""Errors that a user can act on, each with the exit code of the command."""
 
 from __future__ import annotations
 
 
 class VidRestoreError(Exception):
-    """Base of all errors for users. Messages give the place, what was found and expected, and what to do."""
+    """Base of all errors for users. Messages say where, what was found, what was expected, and what to do."""
 
     exit_code = 1
 
 
 class MediaError(VidRestoreError):
-    """A file that can't be read or written as asked."""
+    """A file can't be read or written as asked."""
 
 
 class OutputExistsError(MediaError):
-    """The output is already there and `--overwrite` was not given."""
+    """The output already exists and `overwrite` is not set."""
 
 
 class CheckpointError(VidRestoreError):
-    """Weights that are missing, damaged, or not what they say."""
+    """Weights are missing, damaged, or not as described."""
 
 
 class PlanError(VidRestoreError):
-    """A job that can't be done as asked, found before any frame was restored."""
+    """A job can't be done as asked; found before any frame was restored."""
 
 
 class ConfigError(VidRestoreError):
-    """A training or evaluation configuration with a wrong value."""
+    """A training or evaluation configuration has a wrong value."""
 
 
 class DatasetError(VidRestoreError):
-    """A dataset that isn't where it was looked for, or whose pictures don't belong together."""
+    """A dataset is missing, or its pictures don't match."""
 
 
 class OptionError(VidRestoreError):
-    """An option whose value the library refuses (the command line's own syntax errors also end with 2)."""
+    """An option has a value that the library refuses (as for syntax errors of the command line, the exit code
+    is 2).
+    """
 
     exit_code = 2

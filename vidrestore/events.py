@@ -1,4 +1,4 @@
-"""Events of a running job: a handful of events, and the same events as newline-delimited JSON.
+"""The events of a running job, also as newline-delimited JSON.
 
 A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
 progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1; every
@@ -26,14 +26,14 @@ and, by event (`null` where not known):
               metrics of the job
     error     message, kind (the class of the error), exit_code
 
-A source that is restored, or was by an earlier run, begins with "start" and ends with "done". The last event
-of one that fails is "error"; it has no "start" where the error was found before work began: a file that is
-missing, an output that exists. Of a source that
---skip-existing leaves out there is no event; with --dry-run there is only "plan" or "error", or what an
-earlier run has done. A shard of several videos may "start" one twice: it comes back to what others were at.
-Where the inputs make no sense as a whole, as a folder without videos does, there is one "error" and nothing
-else; a command line that can't be parsed prints no event. Times are seconds, sizes bytes, fractions strings
-such as "24000/1001"; a number that is not finite is written as `null`.
+The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done".
+The last event of a source that fails is "error"; it has no "start" if the error was found before work
+began: a missing file, an output that exists. A source skipped by --skip-existing has no events; with
+--dry-run there is only "plan" or "error", or the events of a finished source. A shard of several videos may
+"start" a source twice, when it returns to one that others were working on. If the inputs are wrong as a
+whole, such as a folder without videos, there is a single "error"; a command line that can't be parsed
+prints no event. Times are in seconds, sizes in bytes, fractions are strings such as "24000/1001"; a number
+that is not finite is `null`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 SCHEMA_VERSION = 1
-BEFORE_START = ("read", "load")  # stages that come before "start": a bar shows them, JSON doesn't
-DAMAGED_SOURCE = 4  # exit code of a job that is done although its source was damaged
+BEFORE_START = ("read", "load")  # stages before "start"; the progress bar shows them, JSON doesn't
+DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was damaged
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Event:
     count: int | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON values, as in the schema above."""
+        """Return the event as plain JSON values, as in the schema above."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {"version": SCHEMA_VERSION, "event": self.name} | {
             key: plain(value) for key, value in (values | self._derived()).items()
         }
 
     def to_json(self) -> str:
-        """The event as one line of JSON, without the newline."""
+        """Return the event as one line of JSON, without the newline."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def _derived(self) -> dict[str, Any]:
-        """Fields of the schema that are computed from others."""
+        """Return fields of the schema that are computed from others."""
         return {}
 
 
@@ -79,7 +79,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Started(Event):
-    """Work on `source` begins."""
+    """Work on `source` has begun."""
 
     name: ClassVar[str] = "start"
     output: str | None = None
@@ -90,8 +90,8 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """The plan is known. `reused` frames of it were restored by an earlier run. `details` holds the
-    plan in JSON-able values.
+    """The plan is known. `reused` of its frames were restored by an earlier run; `details` holds the plan as
+    JSON-able values.
     """
 
     name: ClassVar[str] = "plan"
@@ -104,10 +104,10 @@ class Planned(Event):
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """`done` of `total` frames have passed `stage`; `seconds` since the stage began; `memory` is the peak of
-    resident bytes.
+    """`done` of `total` frames have passed `stage`.
 
-    `settled`: enough frames are done for a guess of the time left.
+    `seconds` are since the stage began; `memory` is the peak of resident bytes; `settled` is True once enough
+    frames are done to estimate the remaining time.
     """
 
     name: ClassVar[str] = "progress"
@@ -120,12 +120,12 @@ class Progressed(Event):
 
     @property
     def fps(self) -> float | None:
-        """Frames per second so far; None before there is something to divide."""
+        """Frames per second so far; None before the first frame."""
         return self.done / self.seconds if self.done and self.seconds > 0 else None
 
     @property
     def eta(self) -> float | None:
-        """Seconds left at this speed; None if total or speed isn't known."""
+        """Seconds left at this speed; None if the total or the speed is unknown."""
         return (
             max(self.total - self.done, 0) / self.fps
             if self.fps and self.settled and self.total is not None
@@ -138,7 +138,7 @@ class Progressed(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """Something the user should know that doesn't stop the job. `frame` is its index, from 0."""
+    """A warning that doesn't stop the job. `frame` is its index, from 0."""
 
     name: ClassVar[str] = "warning"
     message: str
@@ -147,8 +147,8 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The output is complete, checked and under its final name. `damage` says in a sentence what was wrong
-    with the source.
+    """The output is complete, checked and under its final name. `damage` describes the damage of the source,
+    if any.
     """
 
     name: ClassVar[str] = "done"
@@ -164,12 +164,12 @@ class Finished(Event):
 
     @property
     def reused(self) -> int:
-        """Frames that an earlier run restored."""
+        """The number of frames that an earlier run restored."""
         return int(self.details.get("reused") or 0)
 
     @property
     def before(self) -> bool:
-        """The whole video was done before this run began."""
+        """True if the whole video was finished before this run."""
         return bool(self.details.get("before"))
 
     def _derived(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Finished(Event):
 
 @dataclass(frozen=True)
 class Failed(Event):
-    """The job stopped; there is no output under the final name."""
+    """The job has stopped; there is no output under the final name."""
 
     name: ClassVar[str] = "error"
     message: str
@@ -187,7 +187,7 @@ class Failed(Event):
 
 
 def plain(value: Any) -> Any:
-    """`value` in what JSON knows: mappings, lists, strings, finite numbers; anything else becomes its `str`
+    """Convert `value` to JSON values: mappings, lists, strings, finite numbers; anything else by `str`
     (paths, fractions).
     """
     if isinstance(value, Mapping):

@@ -1,5 +1,5 @@
-"""Pictures between decoder and encoder: native planes, their pixel format, their colour tags. Plain
-data, no codec, no model.
+"""Frames between decoder and encoder: native planes, pixel format and colour tags, without codecs or
+models.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, prima
 
 @dataclass(frozen=True)
 class ColourTags:
-    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), so that it is copied and never
-    guessed.
+    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), to be copied unchanged.
 
     `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2
     centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom.
@@ -31,7 +30,7 @@ class ColourTags:
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """One FFmpeg pix_fmt, taken apart. `depth` is in bits per sample, 32 for float samples in [0, 1]."""
+    """The properties of an FFmpeg pix_fmt. `depth` is in bits per sample, 32 for float samples in [0, 1]."""
 
     name: str
     family: Literal["yuv", "rgb", "gray"]
@@ -42,28 +41,28 @@ class PixelFormat:
 
     @property
     def plane_count(self) -> int:
-        """Colour planes plus, last, the alpha plane where there is one."""
+        """The number of colour planes, plus one for alpha."""
         return (1 if self.family == "gray" else 3) + self.alpha
 
     @property
     def unit(self) -> float:
-        """Steps of a stored sample per grey level of the 0-255 scale: 1 for 8 bits, 4 for 10,
-        1/255 for float.
+        """Steps of a stored sample per grey level of the 0-255 scale: 1 for 8 bits, 4 for 10, 1/255 for
+        float.
         """
         return 1 / 255 if self.depth == 32 else float(2 ** (self.depth - 8))
 
     def plane_size(self, plane: int, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of one plane of a frame; chroma of odd sizes is rounded up, as in FFmpeg."""
+        """Return (height, width) of one plane of a frame; chroma of odd sizes is rounded up, as in FFmpeg."""
         if self.family == "yuv" and plane in (1, 2):
             return -(-height >> self.chroma_height_shift), -(-width >> self.chroma_width_shift)
         return height, width
 
 
-Scale: TypeAlias = int | Fraction  # of an output's width and height to the source's
+Scale: TypeAlias = int | Fraction  # output size over source size
 
 
 def enlarged_size(height: int, width: int, scale: Scale) -> tuple[int, int]:
-    """Return the size of a picture made larger; the sides are even if the factor is no whole number."""
+    """Return the (height, width) of an enlarged picture, even if the factor is not an integer."""
     if scale.denominator == 1:
         return int(height * scale), int(width * scale)
     return 2 * round(height * scale / 2), 2 * round(width * scale / 2)
@@ -73,9 +72,9 @@ def enlarged_size(height: int, width: int, scale: Scale) -> tuple[int, int]:
 class Frame:
     """One picture with its time.
 
-    `planes`: Y, U, V or R, G, B or gray, then alpha where the format has it; each (height, width) at its own
+    `planes`: Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own
     size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
-    0 where the container doesn't say.
+    0 if the container doesn't give it.
     """
 
     planes: tuple[NDArray[Any], ...]

@@ -3,7 +3,7 @@
 
 A picture is an array or tensor (H, W) or (H, W, C), integer or float; everything is computed in float64.
 `data_range` is the step from black to white: 255 for 8 bits, 1023 for 10, 1 for [0, 1]. `crop` pixels are
-left out along each edge.
+removed along each edge.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ BGR_TO_LUMA = (24.966, 128.553, 65.481)  # BT.601, limited range, of B, G, R in 
 
 
 def psnr(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
-    """Peak signal-to-noise ratio over all samples in dB; infinite for equal pictures. Raises ValueError where
-    the shapes differ.
+    """Return the peak signal-to-noise ratio over all samples in dB; infinite for equal pictures.
+
+    Raises ValueError if the shapes differ.
     """
     return planes_psnr([restored], [reference], data_range, crop)
 
@@ -34,17 +35,20 @@ def psnr(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
 def planes_psnr(
     restored: Sequence[Picture], reference: Sequence[Picture], data_range: float = 255.0, crop: int = 0
 ) -> float:
-    """PSNR in dB over the samples of all planes of a frame together, each plane (H, W) at its own size."""
+    """Return the PSNR in dB over the samples of all planes of a frame together, each plane (H, W) at its own
+    size.
+    """
     errors = [_difference(plane, wanted, crop) for plane, wanted in zip(restored, reference, strict=True)]
     squared = sum(float(error.square().sum()) for error in errors) / sum(error.numel() for error in errors)
     return float(10 * np.log10(data_range**2 / squared)) if squared else float("inf")
 
 
 def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
-    """Structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5 where it fits wholly, mean over
-    places, then over channels.
+    """Return the structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5, mean over positions
+    and channels.
 
-    Raises ValueError if the shapes differ or the picture is smaller than the window.
+    Only positions where the whole window fits count. Raises ValueError if the shapes differ or the picture is
+    smaller than the window.
     """
     _difference(restored, reference, crop)
     # (C, 1, H, W)
@@ -62,14 +66,16 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
 
 
 def bgr_to_luma(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """8-bit B, G, R (H, W, 3) -> the papers' Y (H, W, 1): BT.601 on the 16-235 scale, float32, unrounded."""
+    """Convert 8-bit B, G, R (H, W, 3) to the papers' Y (H, W, 1): BT.601 on the 16-235 scale, float32, not
+    rounded.
+    """
     weights = np.array(BGR_TO_LUMA, dtype=np.float32)
     luma = (picture.astype(np.float32) / 255) @ weights[:, None] + 16
     return luma.astype(np.float32, copy=False)
 
 
 def _cropped(picture: Picture, crop: int) -> Tensor:
-    """(H, W, C) in float64 without the edges."""
+    """Return (H, W, C) in float64 without the edges."""
     values = (
         picture.double()
         if isinstance(picture, Tensor)
@@ -86,12 +92,12 @@ def _difference(restored: Picture, reference: Picture, crop: int) -> Tensor:
         )
     difference = _cropped(restored, crop) - _cropped(reference, crop)
     if not difference.numel():
-        raise ValueError(f"a crop of {crop} leaves nothing of a picture of {tuple(restored.shape)}")
+        raise ValueError(f"a crop of {crop} leaves no pixels of a picture of {tuple(restored.shape)}")
     return difference
 
 
 def _blurred(values: Tensor) -> Tensor:
-    """The Gaussian mean around each place of (C, 1, H, W) where the window fits."""
+    """Return the Gaussian mean at each position of (C, 1, H, W) where the window fits."""
     offset = torch.arange(SSIM_WINDOW, dtype=values.dtype, device=values.device) - SSIM_WINDOW // 2
     window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
     window = window / window.sum()

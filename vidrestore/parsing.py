@@ -1,5 +1,5 @@
-"""Option values that are more than a number or a word. A `ValueError` here becomes the command line's own
-message.
+"""Parse option values that are more than a number or a word. Raises ValueError with a message for the
+user.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from fractions import Fraction
 
 
 def noise(text: str) -> float | str:
-    """A number, or "auto"."""
+    """Parse a noise level: a number, or "auto"."""
     return "auto" if text == "auto" else _number(text, "a number such as 20, or auto")
 
 
 def rate(text: str) -> Fraction:
-    """A frame rate: 25, 23.976 or 30000/1001."""
+    """Parse a frame rate: 25, 23.976 or 30000/1001."""
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -22,7 +22,7 @@ def rate(text: str) -> Fraction:
 
 
 def seconds(text: str) -> Fraction:
-    """A time above 0: 90, 2.5, 90s, 1m30s, 1:30 or 1:02:03.5."""
+    """Parse a time above 0: 90, 2.5, 90s, 1m30s, 1:30 or 1:02:03.5."""
     total = _time(text)
     if not total:
         raise ValueError(f"expected a time such as 5s, 1m30s or 1:30, got {text!r}")
@@ -30,7 +30,7 @@ def seconds(text: str) -> Fraction:
 
 
 def moment(text: str) -> Fraction:
-    """A time of 0 or more, as in `seconds`."""
+    """Parse a time of 0 or more, written as in `seconds`."""
     total = _time(text)
     if total is None:
         raise ValueError(f"expected a time such as 90, 1m30s, 1:30 or 1:02:03.5, got {text!r}")
@@ -38,7 +38,7 @@ def moment(text: str) -> Fraction:
 
 
 def _time(text: str) -> Fraction | None:
-    """Seconds; None for a text that is not a time of 0 or more."""
+    """Return the seconds; None if the text is not a time of 0 or more."""
     if units := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d*\.?\d+)s)?", text.lower()):
         hours, minutes, rest = (Fraction(part or 0) for part in units.groups())
         return hours * 3600 + minutes * 60 + rest
@@ -51,7 +51,7 @@ def _time(text: str) -> Fraction | None:
 
 
 def size(text: str) -> tuple[int, int]:
-    """WIDTHxHEIGHT."""
+    """Parse WIDTHxHEIGHT."""
     width, cross, height = text.partition("x")
     if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise ValueError(f"expected a size such as 854x480, got {text!r}")
@@ -59,7 +59,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def tile(text: str) -> int | None:
-    """A whole number of pixels, or "auto", which is None."""
+    """Parse a number of pixels, or "auto", which is None."""
     if text == "auto":
         return None
     if not text.isdecimal():
@@ -68,7 +68,7 @@ def tile(text: str) -> int | None:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """I/N, from 1/N to N/N."""
+    """Parse I/N, from 1/N to N/N."""
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, got {text!r}")
@@ -76,12 +76,12 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def kinds(text: str) -> frozenset[str]:
-    """Words between commas."""
+    """Parse words separated by commas."""
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
 def setting(text: str) -> tuple[str, str]:
-    """KEY=VALUE."""
+    """Parse KEY=VALUE."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ValueError(f"expected KEY=VALUE, got {text!r}")

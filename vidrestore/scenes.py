@@ -1,14 +1,16 @@
-"""Scene changes: hard cuts found while frames stream by, from small thumbnails of
-their luma.
+"""Detect scene changes: hard cuts found while frames stream by, from small thumbnails of their luma.
 
-A cut at frame t is
-(1) a jump: thumbnails t-1 and t differ much more than their neighbours do; fades, dissolves and whip pans
-change steadily; (2) a new picture: blocks of one can't be found in the other, at any shift, whatever its
-brightness; fast motion and flashes can; (3) for good: no frame just after t looks like the one before it, nor
-one just before t-1 like t. So a flash of up to 3 frames is no cut.
+A cut at frame t has three properties:
 
-A fade to or from black and a dissolve give no cut: they have no frame at which one picture ends.
-Scenes of fewer than 4 frames aren't told apart.
+- A jump: thumbnails t-1 and t differ much more than their neighbours do. Fades, dissolves and whip pans
+  change steadily.
+- A new picture: blocks of one can't be found in the other, at any shift, whatever its brightness. In fast
+  motion and flashes they can.
+- It is permanent: no frame just after t resembles t-1, and none just before t-1 resembles t. So a flash of up
+  to 3 frames is no cut.
+
+Fades to or from black and dissolves are no cuts: they have no frame at which one picture ends. Scenes of
+fewer than 4 frames are not separated.
 """
 
 from __future__ import annotations
@@ -22,17 +24,19 @@ from numpy.typing import NDArray
 Thumbnail = NDArray[np.float32]
 
 THUMBNAIL = 32  # pixels of the longer side
-JUMP = 1.2  # times the largest difference around it: less is no jump
-# a cut's novelty is more than the first plus the second over its jump: the lonelier, the less it takes
+JUMP = 1.2  # least ratio of a jump to the largest difference around it
+# least novelty of a cut is the first plus the second over its jump: the larger the jump, the less is needed
 NOVELTY, NOVELTY_BY_JUMP = (0.2, 0.5)
-RESUMED = 0.5  # times the novelty at the cut: less at the frames around it means that the scene goes on there
-SAME_LEVEL = 0.5  # grey levels: differences of this size are as good as none
+RESUMED = 0.5  # share of the cut's novelty below which a frame nearby continues the other scene
+SAME_LEVEL = 0.5  # grey levels; smaller differences count as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
-FLAT = 2.0  # variance in grey levels squared: blocks with less have no picture to speak of
+FLAT = 2.0  # variance in grey levels squared; blocks with less are flat
 
 
 class SceneDetector:
-    """Finds the first frame of every scene but the first. Holds 8 thumbnails, however long the video."""
+    """Finds the first frame of every scene after the first, holding 8 thumbnails for a video of any
+    length.
+    """
 
     lag = 3
     """After n frames were added, `cuts()` is final for every frame up to n - 1 - lag."""
@@ -41,12 +45,12 @@ class SceneDetector:
         self._thumbnails: deque[Thumbnail] = deque(maxlen=2 * self.lag + 2)
         self._changes: deque[float] = deque(maxlen=2 * self.lag + 2)  # difference to the frame before
         self._seen = 0
-        self._decided = 1  # frames up to here need no more thought
+        self._decided = 1  # frames before this one are decided
         self._cuts: list[int] = []
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
-        """Take the next frame's luma (height, width); `unit`: steps of a stored sample per grey level. It is
-        not kept.
+        """Add the next frame's luma (height, width), which is not kept; `unit`: steps of a stored sample per
+        grey level.
         """
         current = thumbnail(luma, unit)
         self._changes.append(
@@ -58,24 +62,24 @@ class SceneDetector:
             self._decide(self._seen - 1 - self.lag)
 
     def finish(self) -> None:
-        """The video has ended: decide the last frames."""
+        """Decide the last frames after the end of the video."""
         for frame in range(self._decided, self._seen):
             self._decide(frame)
 
     def cuts(self) -> list[int]:
-        """Frame indices, rising: the first frame of each new scene, as far as decided."""
+        """Return the frame indices, increasing, of the first frame of each new scene decided so far."""
         return list(self._cuts)
 
     def _decide(self, frame: int) -> None:
         self._decided = frame + 1
-        at = len(self._thumbnails) - (self._seen - frame)  # this frame's place among those held
+        at = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
         jump = self._jump(at)
         if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
             self._cuts.append(frame)
 
     def _jump(self, at: int) -> float:
-        """Return how many times larger the change is than any within `lag` frames: a video that shows each
-        picture thrice thus moves steadily.
+        """Return the ratio of the change to the largest within `lag` frames; repeated pictures count as
+        steady motion.
         """
         changes = list(self._changes)
         around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
@@ -83,18 +87,18 @@ class SceneDetector:
 
     def _is_new(self, at: int, least: float) -> bool:
         """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""
-        held = list(self._thumbnails)
-        found = novelty(held[at - 1], held[at])
+        buffer = list(self._thumbnails)
+        found = novelty(buffer[at - 1], buffer[at])
         if found <= least:
             return False
-        after = [(held[at - 1], later) for later in held[at + 1 : at + 1 + self.lag]]
-        before = [(held[at], earlier) for earlier in held[max(0, at - 1 - self.lag) : at - 1]]
+        after = [(buffer[at - 1], later) for later in buffer[at + 1 : at + 1 + self.lag]]
+        before = [(buffer[at], earlier) for earlier in buffer[max(0, at - 1 - self.lag) : at - 1]]
         return all(novelty(one, other) > max(least, RESUMED * found) for one, other in after + before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
-    """Box average with the longer side about `THUMBNAIL` pixels, in grey levels of the 0-255 scale. What
-    doesn't fill a box is left out.
+    """Average boxes so that the longer side is about `THUMBNAIL` pixels, in grey levels 0-255; a partial box
+    is omitted.
     """
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
@@ -108,15 +112,17 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
 
 
 def novelty(old: Thumbnail, new: Thumbnail) -> float:
-    """Share of the contrast of either thumbnail that isn't in the other: 0 for one picture shifted, around
-    0.75 for two unlike ones.
+    """Return the share of the contrast of either thumbnail missing in the other: 0 for a shifted picture,
+    about 0.75 for unlike ones.
     """
     return max(unexplained(old, new), unexplained(new, old))
 
 
 def unexplained(source: Thumbnail, target: Thumbnail) -> float:
-    """Share of the variance in blocks of `target` that is left when each is predicted by the best shift of
-    `source`, brightness apart.
+    """Return the share of the variance in blocks of `target` that remains after prediction by the best shift
+    of `source`.
+
+    The brightness of each block is ignored.
     """
     height, width = target.shape
     reach_y, reach_x = -(-height // 4), -(-width // 4)
@@ -127,7 +133,7 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(..., height, width) -> (..., block rows, block columns): variance within each block of a grid with
+    """Map (..., height, width) to (..., block rows, block columns): the variance in each block of a grid of
     about square blocks.
     """
     height, width = pictures.shape[-2:]
@@ -145,6 +151,6 @@ def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def block_starts(length: int, side: int) -> list[int]:
-    """Starts of blocks of about `side`; none is much shorter."""
+    """Return the starts of blocks of about `side`; none is much shorter."""
     count = max(1, round(length / side))
     return [length * block // count for block in range(count)]

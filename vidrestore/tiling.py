@@ -1,5 +1,5 @@
-"""Frames restored in overlapping tiles: blended so that no seam shows, or the centre of each kept. And frames
-made to fit a network.
+"""Restore frames in overlapping tiles, blended or cut at their centres, and pad frames to a network's
+size.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ Side = tuple[int, int]  # [start, stop) in pixels
 
 
 def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
-    """Frames (..., C, H, W) continued on the right and at the bottom until their sides are multiples of
-    `multiple` and at least `least`.
+    """Pad frames (..., C, H, W) at the right and bottom to multiples of `multiple` and at least `least`.
 
-    By reflection about the last pixel; where a side is too short for that, by repeating it.
+    The padding is a reflection about the last pixel; if a side is too short for that, a repetition.
     """
     height, width = frames.shape[-2:]
     below, right = (max(least - side, -side % multiple) for side in (height, width))
@@ -37,11 +36,10 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
 
 
 def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
-    """The side of the smallest tiles, multiples of `multiple`, that are as many as tiles of `most` pixels
-    would have to be.
+    """Return the side of the smallest tiles, a multiple of `multiple`, of which no more are needed than of
+    `most` pixels.
 
-    `length` and `most` are multiples of `multiple` themselves. Raises ValueError where overlap is not in [0,
-    most).
+    `length` and `most` must be multiples of `multiple`. Raises ValueError unless overlap is in [0, most).
     """
     count = len(tile_spans(length, most, overlap))
     even = -(-(length + (count - 1) * overlap) // count)
@@ -51,10 +49,10 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
 def tile_sides(
     height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int
 ) -> tuple[int, int]:
-    """(height, width) of even tiles, multiples of `multiple`, for a picture: no side above `tile`.
+    """Return (height, width) of even tiles for a picture, multiples of `multiple`; no side is above `tile`.
 
-    Without `tile` the whole picture is one where it has no more than `pixels`; else no side is above that of
-    a square of so many. Raises OptionError where tiles of that square would overlap by more than half of it.
+    Without `tile` the whole picture is one tile if it has at most `pixels`; else no side is above that of a
+    square of so many. Raises OptionError if tiles of that square would overlap by more than half.
     """
     high, wide = (side + -side % multiple for side in (height, width))
     if tile is None and high * wide <= pixels:
@@ -72,10 +70,10 @@ def tile_sides(
 
 
 def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
-    """[start, stop) of the tiles along one side of `length` pixels; neighbours share `overlap` pixels.
+    """Return [start, stop) of the tiles along one side of `length` pixels; neighbours share `overlap` pixels.
 
-    The last tile reaches back, so that all are `tile` long; a side no longer than that is one tile. Raises
-    ValueError where there are several and overlap is not in [0, tile).
+    The last tile reaches back, so that all are `tile` long; a side that is not longer is one tile. Raises
+    ValueError if there are several and overlap is not in [0, tile).
     """
     if length <= tile:
         return [(0, length)]
@@ -86,8 +84,8 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def blend_window(height: int, width: int, overlap: int, device: torch.device | None = None) -> Tensor:
-    """Weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each edge,
-    never to zero.
+    """Return weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each
+    edge, never zero.
     """
     return _ramps(height, overlap, device)[:, None] * _ramps(width, overlap, device)
 
@@ -106,12 +104,12 @@ def apply_tiled(
     batch: int = 1,
 ) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale *
-    W), on the clip's device.
+    W).
 
-    `tile` is one side for both, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile, or
-    `batch` tiles of it as so many clips more, and returns (B, T', C', scale * h, scale * w); `overlap` counts
-    pixels of the input. Half precision is summed in single. A clip that is one tile passes through
-    unweighted. Raises ValueError for an output of another size.
+    `tile` is the side, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile, or `batch` tiles
+    joined along B, and returns (B, T', C', scale * h, scale * w); `overlap` is in pixels of the input. Half
+    precision is summed in float32. A single tile is returned unweighted. The result is on the clip's device.
+    Raises ValueError for an output of another size.
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
@@ -141,13 +139,13 @@ def apply_tiled(
 def apply_by_centres(
     model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1
 ) -> Tensor:
-    """Run `model` on batches of tiles of `clip` (T, C, H, W) and put the tiles' centres together: (T', C',
-    scale * H, scale * W).
+    """Run `model` on batches of tiles of `clip` (T, C, H, W) and join the tiles' centres to (T', C', scale *
+    H, scale * W).
 
     `model` takes (B, T, C, tile, tile) with B <= `batch` and returns (B, T', C', scale * tile, scale * tile).
-    A tile gives what lies half the overlap beyond its beginning, up to where the next one does so: the last
-    one, which reaches back, too, as in VSR-Transformer's release. Nothing is blended. Sides of the clip are
-    at least `tile`. Raises ValueError for an output of another size.
+    The border between two tiles is half the overlap after the later one's start, also for the last tile,
+    which reaches back, as in VSR-Transformer's release. Nothing is blended. Sides of the clip must be at
+    least `tile`. Raises ValueError for an output of another size.
     """
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
     tiles = list(product(*(zip(spans, _centres(spans, overlap), strict=True) for spans in (rows, columns))))
@@ -161,18 +159,18 @@ def apply_by_centres(
         for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in (
             (*place, piece) for place, piece in zip(several, restored, strict=True)
         ):
-            kept = piece[
+            centre = piece[
                 ...,
                 scale * (first - top) : scale * (stop - top),
                 scale * (begin - left) : scale * (end - left),
             ]
-            total[..., scale * first : scale * stop, scale * begin : scale * end] = kept
+            total[..., scale * first : scale * stop, scale * begin : scale * end] = centre
     assert total is not None  # there is always a tile
     return total
 
 
 def _centres(spans: Sequence[Side], overlap: int) -> list[Side]:
-    """Return the part that each of the overlapping spans contributes."""
+    """Return the part of each of the overlapping spans that is used."""
     cuts = [start + overlap // 2 for start, _ in spans[1:]]
     return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
 
@@ -182,7 +180,8 @@ def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor
     expected = tuple(scale * side for side in piece.shape[-2:])
     if restored.shape[-2:] != expected:
         raise ValueError(
-            f"the model made {tuple(restored.shape[-2:])} pixels of a tile of {tuple(piece.shape[-2:])}; "
+            f"the model returned {tuple(restored.shape[-2:])} pixels for a tile of "
+            f"{tuple(piece.shape[-2:])}; "
             f"expected {expected}"
         )
     return restored.to(torch.promote_types(restored.dtype, torch.float32))

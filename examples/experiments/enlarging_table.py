@@ -20,7 +20,7 @@ from held_out_table import DATA, SEQUENCES, beside, rgb_picture, write_png
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.evaluation.figures import luma_figures
+from vidrestore.evaluation.paper_metrics import luma_metrics
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.vsr_restorer import VsrRestorer
@@ -63,7 +63,7 @@ def network(source: str) -> Enlarger:
 
 def judged(picture: Tensor, clean: Tensor) -> tuple[float, float]:
     one, other = (each.clamp(0, 1).mul(255).round().byte() for each in (picture, clean))
-    figures = luma_figures(one, other)
+    figures = luma_metrics(one, other)
     return figures["psnr"], figures["ssim"]
 
 

@@ -31,7 +31,7 @@ from noise_mix import Noisy, clean_as_it_is, noisy_window
 from torch import Tensor, nn
 
 from vidrestore.media.recompress import recompress_pictures
-from vidrestore.models.places import ClipPlaces
+from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.noise.features import Array, plane_features
 from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, regression_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
@@ -70,16 +70,16 @@ def samples(kind: str, count: int, seed: int, clips: list[Path], photos: Path) -
     """Yield the samples of one window after the other."""
     found = [path for folder in clips for path in find_footage(folder, HELD_OUT, CLIP_SUFFIXES)]
     footage = Footage(found, find_footage(photos, (), STILL_SUFFIXES), 20, 0.1)
-    draw, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions())
+    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions())
     while count:
-        window = cut(footage.window(draw, 16), draw)
-        noisy = window and (clean_window(window, draw) if kind == "clean" else noisy_window(window, draw))
+        window = cut(footage.window(rng, 16), rng)
+        noisy = window and (clean_window(window, rng) if kind == "clean" else noisy_window(window, rng))
         if noisy and (kind != "coded" or noisy.coded) and (kind != "mixed" or not noisy.coded):
             yield [sample(noisy, plane, restorer) for plane in (0, 1)]
             count -= 1
 
 
-def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, ...] | None:
+def cut(planes: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...] | None:
     """192 x 256 pixels of 4:2:0 from a random place; None of other layouts and of smaller pictures."""
     height, width = planes[0].shape[1:]
     if (
@@ -91,8 +91,8 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
         return None
     rows, columns = min(height, 192) // 16 * 16, min(width, 256) // 16 * 16
     top, left = (
-        2 * int(draw.integers((height - rows) // 2 + 1)),
-        2 * int(draw.integers((width - columns) // 2 + 1)),
+        2 * int(rng.integers((height - rows) // 2 + 1)),
+        2 * int(rng.integers((width - columns) // 2 + 1)),
     )
     chroma = (
         plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:]
@@ -100,23 +100,23 @@ def cut(planes: tuple[Tensor, ...], draw: np.random.Generator) -> tuple[Tensor, 
     return tuple(plane.float() for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma))
 
 
-def clean_window(planes: tuple[Tensor, ...], draw: np.random.Generator) -> Noisy:
+def clean_window(planes: tuple[Tensor, ...], rng: np.random.Generator) -> Noisy:
     """As filmed, made smaller, or in few flat colours as drawn pictures are; coded by x264 or JPEG more often
     than not.
     """
-    kind = draw.random()
+    kind = rng.random()
     if kind < 0.2:
         planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
     elif kind < 0.3:
-        step, side = float(draw.choice([12, 24, 48])), int(draw.choice([1, 3, 5]))
+        step, side = float(rng.choice([12, 24, 48])), int(rng.choice([1, 3, 5]))
         planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
     elif kind < 0.5:
-        planes = tuple(plane + draw.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
+        planes = tuple(plane + rng.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
     whole = tuple(plane.round().clamp(0, 255) for plane in planes)
-    if draw.random() < 0.6:
-        return clean_as_it_is(whole, 0.5, draw)
+    if rng.random() < 0.6:
+        return clean_as_it_is(whole, 0.5, rng)
     frames = [tuple(part.numpy().astype(np.uint8) for part in frame) for frame in zip(*whole, strict=True)]
-    coded = recompress_pictures(frames, int(draw.integers(2, 10)))
+    coded = recompress_pictures(frames, int(rng.integers(2, 10)))
     seen = tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*coded, strict=True))
     return Noisy(seen, seen, (0.0,) * len(seen), True)
 
@@ -156,11 +156,11 @@ def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, 
 def tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> dict[float, float]:
     """DUST's errors for shares of a sigma."""
     seen, clean, guide = noisy.seen[plane][5:15], noisy.clean[plane][5:15], noisy.seen[0][5:15]
-    places = ClipPlaces(guide, 16, follow=True)
+    positions = ClipPositions(guide, 16, follow=True)
     errors = {}
     with torch.inference_mode():
         for share in TRIED:
-            restored = restorer.restored_plane(seen, share * base, places, "auto") if share else seen
+            restored = restorer.restored_plane(seen, share * base, positions, "auto") if share else seen
             errors[share * base] = float((restored.clamp(0, 255) - clean).square().mean())
     return errors
 
@@ -177,10 +177,10 @@ def losses(sample: Sample) -> tuple[Array, Array]:
         errors = (TEXTURE * sigmas) ** 2
     decibels = 10 * np.log10(errors + UNSEEN)
     order = np.arange(len(TYPICAL)).clip(max=len(sigmas) - 1)
-    places = np.log(sigmas + OFFSET)[order]
+    positions = np.log(sigmas + OFFSET)[order]
     beyond = np.arange(len(TYPICAL)) - order  # the last line goes on
-    slope = (decibels[-1] - decibels[-2]) / (places[-1] - np.log(sigmas[-2] + OFFSET))
-    return places + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
+    slope = (decibels[-1] - decibels[-2]) / (positions[-1] - np.log(sigmas[-2] + OFFSET))
+    return positions + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
 
 
 def fit(path: Path, sources: list[Path]) -> None:
@@ -198,10 +198,10 @@ def fit(path: Path, sources: list[Path]) -> None:
     mean, spread = given.mean(0), given.std(0) + 1e-3
     inputs = torch.tensor((given - mean) / spread).float()
     tables = np.array([losses(each) for _, each in rows])
-    places, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
+    positions, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
     weights = torch.tensor([weight_of(each) for _, each in rows])
     targets = Targets(
-        torch.tensor(given[:, -2]).float(), places, lost, torch.tensor(strength).float(), weights
+        torch.tensor(given[:, -2]).float(), positions, lost, torch.tensor(strength).float(), weights
     )
     networks = [fitted(inputs, targets, seed) for seed in range(NETWORKS)]
     first, second, last = zip(
@@ -231,7 +231,7 @@ class Targets:
     """Of every row: logarithms of the formula's sigma and of the root mean square, the losses, the weight."""
 
     formula: Tensor
-    places: Tensor
+    positions: Tensor
     lost: Tensor
     rms: Tensor
     weights: Tensor
@@ -239,14 +239,14 @@ class Targets:
     def loss(self, found: Tensor, chosen: Tensor) -> Tensor:
         """Mean dB lost, and a little for a wrong root mean square."""
         sigma, rms = (found + self.formula[chosen, None]).unbind(1)
-        places, lost = self.places[chosen], self.lost[chosen]
-        none = places[:, 0]  # no noise; below, a slight pull back is all
+        positions, lost = self.positions[chosen], self.lost[chosen]
+        none = positions[:, 0]  # no noise; below, a slight pull back is all
         inside = torch.maximum(sigma, none)
-        above = torch.searchsorted(places, inside.detach()[:, None].contiguous()).clamp(
-            1, places.shape[1] - 1
+        above = torch.searchsorted(positions, inside.detach()[:, None].contiguous()).clamp(
+            1, positions.shape[1] - 1
         )
         (x0, x1), (y0, y1) = (
-            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (places, lost)
+            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (positions, lost)
         )
         decibels = y0 + (y1 - y0) * (inside - x0) / (x1 - x0) + PULL * (inside - sigma)
         off = F.smooth_l1_loss(rms, self.rms[chosen], beta=0.2, reduction="none")

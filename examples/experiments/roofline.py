@@ -44,8 +44,10 @@ class Gpu:
     bandwidth: float
 
 
-# Without sparsity. NVIDIA H100 Tensor Core GPU datasheet (SXM); NVIDIA A100 Tensor Core GPU datasheet (80 GB
-# SXM); NVIDIA Ada GPU architecture whitepaper, appendix A (GeForce RTX 4090, sums in fp32).
+# Without sparsity. NVIDIA H100 Tensor Core GPU datasheet (SXM). NVIDIA A100 Tensor Core GPU datasheet
+# (nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf, 80 GB SXM; 40 GB have 1.555 TB/s). NVIDIA Ada GPU
+# architecture whitepaper, appendix A (GeForce RTX 4090, sums in fp32). Held against tables at
+# glennklockwood.com/garden/processors (H100, A100) and waredb.com/processor/nvidia-geforce-rtx-4090.
 GPUS = (Gpu("H100", 989.4e12, 3.35e12), Gpu("A100", 312e12, 2.039e12), Gpu("RTX 4090", 165.2e12, 1.008e12))
 
 
@@ -101,15 +103,15 @@ def cost_per_pixel(card: Card) -> Cost:
     restorer = load_restorer(card.task, RestoreOptions(model=card.name, device="cpu", precision="fp32"))
     if hasattr(restorer, "coarse_lines"):
         restorer.coarse_lines = None  # a small picture, whose size doesn't go with that of the video
-    draw = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     with Products() as products:
         if restorer.sees == "planes":
             shapes = [(GROUP, SIDE, SIDE), *[(GROUP, SIDE // 2, SIDE // 2)] * 2]
-            planes = tuple(128 + SIGMA * torch.randn(shape, generator=draw) for shape in shapes)
+            planes = tuple(128 + SIGMA * torch.randn(shape, generator=rng) for shape in shapes)
             restorer.restore(planes, (SIGMA,) * len(planes))
             frames = GROUP - restorer.facts.overlap
         else:
-            for _ in restorer.frames(torch.rand(FRAMES, 3, SIDE, SIDE, generator=draw), (0, FRAMES)):
+            for _ in restorer.frames(torch.rand(FRAMES, 3, SIDE, SIDE, generator=rng), (0, FRAMES)):
                 pass
             frames = FRAMES
     return products.cost.times(1 / (frames * SIDE**2))

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import torch
 
 from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.contestants import Contestant, system_of
 from vidrestore.evaluation.papers import sensed_patches
 from vidrestore.evaluation.papers.published import Table, TableSet
-from vidrestore.evaluation.results import ClipFigures
+from vidrestore.evaluation.results import ClipMetrics
+from vidrestore.evaluation.systems import System, system_of
 from vidrestore.training.config import read_config
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.loop import Run
@@ -122,9 +122,9 @@ def entry(system: str, task: str, weights: Path, recipe: Path, sequences: list[F
     title, table, column = TASKS[task]
     model = load_model(weights)
     learns = model.card.family not in ITERATIVE
-    contestant = Contestant(system_of(model), model, str(weights))
+    system = System(system_of(model), model, str(weights))
     part = TableSet(PART.name, PART.title, "", "", (column,), {}, LINES)
-    clips = list(sensed_patches.judge(table, part, sequences, [contestant], 0))
+    clips = list(sensed_patches.measure(table, part, sequences, [system], 0))
     psnr, ssim = (mean_of_frames(clips, metric) for metric in ("psnr", "ssim"))
     parameters = sum(part.numel() for part in model.network.parameters())
     epoch = EPOCH * update_seconds(recipe) if learns else None
@@ -134,7 +134,7 @@ def entry(system: str, task: str, weights: Path, recipe: Path, sequences: list[F
     return Entry(SYSTEMS[system], title, parameters, epoch, psnr, ssim, fps, steps, minutes, gained)
 
 
-def mean_of_frames(clips: list[ClipFigures], metric: str) -> float:
+def mean_of_frames(clips: list[ClipMetrics], metric: str) -> float:
     return fmean(value for clip in clips for value in clip.frames[metric])
 
 

@@ -63,8 +63,8 @@ def test_a_variable_rate_is_called_so(tmp_path: Path) -> None:
 
 def test_noise_is_found_where_it_was_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
-        draw = np.random.default_rng(number)
-        return (np.rint(128 + draw.normal(0, 15, (height, width))).clip(0, 255).astype(np.uint8),)
+        rng = np.random.default_rng(number)
+        return (np.rint(128 + rng.normal(0, 15, (height, width))).clip(0, 255).astype(np.uint8),)
 
     monkeypatch.setattr("sample_videos.sample_planes", noisy)
     write_video(tmp_path / "film.mkv", 6, pix_fmt="gray", size=(256, 192))

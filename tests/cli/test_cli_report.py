@@ -11,7 +11,7 @@ from denoise_command import identity, run  # noqa: F401  (a fixture of all tests
 from eval_command import run as run_eval
 from sample_videos import write_video
 
-from vidrestore.evaluation.report import chosen_places
+from vidrestore.evaluation.report import sample_starts
 from vidrestore.jobs.job import Summary
 from vidrestore.pipeline.plan import Scene
 
@@ -81,8 +81,8 @@ def test_the_longest_scenes_are_shown() -> None:
         Scene(first, stop, (1.0,))
         for first, stop in [(0, 2), (2, 40), (40, 45), (45, 90), (90, 130), (130, 160)]
     )
-    assert chosen_places(Summary("a", "b", 160, 1.0, scenes)) == [21, 67, 110, 145]
-    assert chosen_places(Summary("a", "b", 1, 1.0)) == [0]
+    assert sample_starts(Summary("a", "b", 160, 1.0, scenes)) == [21, 67, 110, 145]
+    assert sample_starts(Summary("a", "b", 1, 1.0)) == [0]
 
 
 def test_videos_are_compared_with_a_reference_frame_by_frame(film: Path, tmp_path: Path) -> None:
@@ -100,6 +100,6 @@ def test_videos_of_other_sizes_or_lengths_are_not_compared(
     write_video(tmp_path / "short.mkv", 5, size=(96, 80))
     write_video(tmp_path / "small.mkv", 12)
     assert run_eval(tmp_path / "short.mkv", "--reference", film) == 1
-    assert "short.mkv: ends after 5 frames, the other video goes on" in capsys.readouterr().err
+    assert "short.mkv: ends after 5 frames, but the other video is longer" in capsys.readouterr().err
     assert run_eval(tmp_path / "small.mkv", "--reference", film) == 1
     assert "small.mkv: 64x48, but film.mkv is 96x80" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_what_is_not_there_is_described(tmp_path: Path) -> None:
     assert message == (
         f"{tmp_path}: no Rain13K, split train: looked for train/Rain13K/input/{{name}} with "
         f"train/Rain13K/target/{{name}} (or 2 other"
-        " spellings), there and below Rain13K/, Datasets/, Datasets/Rain13K/; found a, b, c, d, e, f, g, h "
+        " spellings), there and in Rain13K/, Datasets/, Datasets/Rain13K/; found a, b, c, d, e, f, g, h "
         "and 2 more; expected"
         " train/Rain13K/input and train/Rain13K/target, pictures of equal names; unpack the release there "
         "as it is, or name the folder that"

@@ -222,7 +222,7 @@ def test_septuplets_are_those_of_the_list(tmp_path: Path, split: str, root: str)
     assert [clip.name for clip in found] == ["00001/0002", "00002/0001"]
     assert [path.name for path in found[1].clean] == frames
     assert len(found[1].degraded) == (0 if root else 7)
-    assert found.judged == ((3,) if split == "test" else ())
+    assert found.measured_frames == ((3,) if split == "test" else ())
     assert found[0].clean_frames is found[1].clean_frames  # not so many thousand times the same names
 
 

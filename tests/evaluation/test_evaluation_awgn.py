@@ -13,11 +13,11 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.contestants import GIVEN, Contestant, in_all_qualities, remarks, seed_of
-from vidrestore.evaluation.papers.awgn import FRAMES, OPPONENT, judge, noisy_video, through_planes
+from vidrestore.evaluation.papers.awgn import FRAMES, OPPONENT, denoise_by_planes, measure, noisy_video
 from vidrestore.evaluation.papers.published import Table, TableSet, read_table
-from vidrestore.evaluation.results import ClipFigures
+from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.suites import belongs, mean_of
+from vidrestore.evaluation.systems import GIVEN, System, all_qualities, seed_of, weights_notes
 from vidrestore.metrics import psnr
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
@@ -55,14 +55,14 @@ def test_planes_are_orthogonal_span_the_range_and_come_back() -> None:
     torch.testing.assert_close(products, torch.diag(products.diagonal()))
     assert opponent.abs().sum(1).tolist() == pytest.approx([1, 1, 1])
     video = torch.rand(27, 3, 16, 20)
-    restored = torch.stack(list(through_planes(Plain(), video, 20.0)))  # type: ignore[arg-type]
+    restored = torch.stack(list(denoise_by_planes(Plain(), video, 20.0)))  # type: ignore[arg-type]
     torch.testing.assert_close(restored, video, atol=1e-5, rtol=0)
 
 
 def test_each_plane_has_the_sigma_that_its_noise_has() -> None:
     plain = Plain()
     noisy = noisy_video(torch.full((20, 3, 96, 128), 128, dtype=torch.uint8), 25.0, 7)
-    list(through_planes(plain, noisy, 25.0))  # type: ignore[arg-type]
+    list(denoise_by_planes(plain, noisy, 25.0))  # type: ignore[arg-type]
     planes, sigmas = plain.seen[0]
     assert sigmas == pytest.approx([float(plane.std()) for plane in planes], rel=5e-3)
     assert sigmas[0] == pytest.approx(25 / 3**0.5)
@@ -75,7 +75,7 @@ def test_each_plane_has_the_sigma_that_its_noise_has() -> None:
 def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "tractor", 3, 250)
     made = table("30")
-    (found,) = judge(made, made.sets[0], [clip], [Contestant(GIVEN)], 1)
+    (found,) = measure(made, made.sets[0], [clip], [System(GIVEN)], 1)
     clean = np.full((24, 32, 3), 250 / 255)
     generator = torch.Generator().manual_seed(seed_of("set8", "tractor", "30"))
     noise = torch.randn((3, 3, 24, 32), generator=generator).numpy() * 30 / 255
@@ -85,21 +85,21 @@ def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> 
     )
     assert found.frames["psnr"][0] != pytest.approx(psnr(noisy[0], clean, 1.0), abs=0.1)
     assert len(set(found.frames["psnr"])) == 3  # new in every frame
-    assert found.shown is not None and found.shown.given.max() == 255
+    assert found.comparison is not None and found.comparison.given.max() == 255
 
 
 def test_at_most_85_frames_count(tmp_path: Path) -> None:
     write_clip(tmp_path / "rafting", 1, 100)
     many = FrameSequence("rafting", tmp_path / "rafting", ("00000.png",) * 87)
     made = table("10")
-    (found,) = judge(made, made.sets[0], [many], [Contestant(GIVEN)], 0)
+    (found,) = measure(made, made.sets[0], [many], [System(GIVEN)], 0)
     assert len(found.frames["psnr"]) == FRAMES == 85
 
 
 def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path: Path) -> None:
     clips = [write_clip(tmp_path / "a", 1, 128), write_clip(tmp_path / "b", 3, 255)]
     made = table("40")
-    found = list(judge(made, made.sets[0], clips, [Contestant(GIVEN)], 0))
+    found = list(measure(made, made.sets[0], clips, [System(GIVEN)], 0))
     first, second = (np.mean(clip.frames["psnr"]) for clip in found)
     assert mean_of(found, pooled=False)["psnr"] == pytest.approx((first + second) / 2)
     assert mean_of(found, pooled=True)["psnr"] == pytest.approx((first + 3 * second) / 4)
@@ -114,7 +114,7 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
     clean = torch.from_numpy(np.stack([frame] * 4))
     noisy = noisy_video(clean, 30.0, 3)
     restorer: Any = DenoiseRestorer(RestoreOptions(model="dust-denoise", device="cpu", precision="fp32"))
-    restored = torch.stack(list(through_planes(restorer, noisy, 30.0))).clamp(0, 1)
+    restored = torch.stack(list(denoise_by_planes(restorer, noisy, 30.0))).clamp(0, 1)
     before, after = (
         psnr(video.flatten(0, 2)[..., None], clean.float().flatten(0, 2)[..., None] / 255, 1.0)
         for video in (noisy, restored)
@@ -124,23 +124,23 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
 
 def test_dust_is_judged_at_every_quality_by_name(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "aspen", 2, 128)
-    taking = in_all_qualities(Contestant("dust", load_model("dust-denoise"), "dust-denoise"))
-    assert [each.system for each in taking] == ["dust", "dust-fast", "dust-best"]
-    assert remarks(taking) == remarks(taking[:1])
+    taking = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
+    assert [each.name for each in taking] == ["dust", "dust-fast", "dust-best"]
+    assert weights_notes(taking) == weights_notes(taking[:1])
     made = table("40")
-    found = list(judge(made, made.sets[0], [clip], taking, 0))
+    found = list(measure(made, made.sets[0], [clip], taking, 0))
     assert [clip.system for clip in found] == ["dust", "dust-fast", "dust-best"]
     assert len({clip.frames["psnr"] for clip in found}) == 3
-    assert in_all_qualities(Contestant(GIVEN)) == (Contestant(GIVEN),)
+    assert all_qualities(System(GIVEN)) == (System(GIVEN),)
 
 
 def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says() -> None:
-    named_like_a_sigma = ClipFigures("dust", "davis", "20", "10", {"psnr": (30.0,)})
+    named_like_a_sigma = ClipMetrics("dust", "davis", "20", "10", {"psnr": (30.0,)})
     assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [
         False,
         True,
     ]
-    walk = ClipFigures("bicubic", "vid4", "Y", "walk", {"psnr": (25.0,)})
+    walk = ClipMetrics("bicubic", "vid4", "Y", "walk", {"psnr": (25.0,)})
     assert [belongs(read_table("vsr-table3"), column, walk) for column in ("walk", "city", "average")] == [
         True,
         False,

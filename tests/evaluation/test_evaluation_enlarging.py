@@ -15,10 +15,10 @@ from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.contestants import BICUBIC, Contestant
-from vidrestore.evaluation.papers.enlarged import bicubic, cut, enlarger, judge, small_frames
+from vidrestore.evaluation.papers.enlarged import bicubic, crop, enlarger, measure, small_frames
 from vidrestore.evaluation.papers.published import Table, TableSet
-from vidrestore.evaluation.results import ClipFigures
+from vidrestore.evaluation.results import ClipMetrics
+from vidrestore.evaluation.systems import BICUBIC, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_transformer_family import config_of
 from vidrestore.restorers.vsr_restorer import frame_window
@@ -46,9 +46,9 @@ def table(channels: list[str], made: bool = True) -> Table:
     )
 
 
-def figures(sequence: FrameSequence, channels: list[str], **more: Any) -> list[ClipFigures]:
+def figures(sequence: FrameSequence, channels: list[str], **more: Any) -> list[ClipMetrics]:
     made = table(channels)
-    return list(judge(made, made.sets[0], [sequence], [Contestant(BICUBIC)], 0, **more))
+    return list(measure(made, made.sets[0], [sequence], [System(BICUBIC)], 0, **more))
 
 
 def stored(pixels: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path
 
 def test_rgb_and_luma_are_judged_of_the_same_frames(tmp_path: Path) -> None:
     clip = write_frames(tmp_path / "00001", 3, (32, 40))
-    rgb, luma = figures(clip, ["RGB", "Y"], judged=(1,))
+    rgb, luma = figures(clip, ["RGB", "Y"], measured_frames=(1,))
     assert (rgb.column, luma.column) == ("RGB", "Y")
     assert len(rgb.frames["psnr"]) == len(luma.frames["psnr"]) == 1
     small = small_frames(clip, torch.from_numpy(np.stack([picture(1, 32, 40)])), made=True)
@@ -100,7 +100,7 @@ def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path: Path) -
 
 def test_frames_are_cut_at_the_right_and_bottom() -> None:
     frame = torch.arange(3 * 7 * 9, dtype=torch.uint8).view(3, 7, 9)
-    assert torch.equal(cut(frame), frame[:, :4, :8])
+    assert torch.equal(crop(frame), frame[:, :4, :8])
 
 
 def saved(folder: Path, network: Any, name: str) -> Path:
@@ -118,12 +118,12 @@ def saved(folder: Path, network: Any, name: str) -> Path:
 
 def test_a_released_network_sees_the_windows_of_the_paper(tmp_path: Path) -> None:
     path = saved(tmp_path, released(), "released")
-    contestant = Contestant("vsr-transformer", load_model(path), str(path))
+    system = System("vsr-transformer", load_model(path), str(path))
     small = torch.from_numpy(np.stack([picture(number, 64, 64) for number in range(6)]))
-    (frame,) = enlarger(contestant)(small, (5,))
+    (frame,) = enlarger(system)(small, (5,))
     window = small[frame_window(5, 6, 5)].float() / 255
     with torch.no_grad():
-        whole = contestant.network(window[None])[0, 2]
+        whole = system.network(window[None])[0, 2]
     assert (frame.double() - stored(whole.double())).abs().max() <= 1
     assert frame_window(0, 6, 5) == [4, 3, 0, 1, 2] and frame_window(5, 6, 5) == [3, 4, 5, 2, 1]
 
@@ -162,7 +162,7 @@ def test_the_protocol_says_which_frames_are_restored(tmp_path: Path) -> None:
     (tmp_path / "sep_testlist.txt").write_text("00001/0266\n")
     found = evaluate("vsr-table2", data=tmp_path, systems=["bicubic"])
     assert [len(clip.frames["psnr"]) for clip in found.clips] == [1, 1]
-    assert "of each clip only frame 4 is restored and judged, output clamped" in found.protocol[1]
+    assert "of each clip only frame 4 is restored and measured, output clamped" in found.protocol[1]
     for clip in VID4:
         write_frames(tmp_path / "GT" / clip, 2, (32, 40))
     assert (

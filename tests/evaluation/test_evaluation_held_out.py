@@ -118,7 +118,7 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     bundle(tmp_path, weights, monkeypatch, measured=better)
     assert run("--suite", "bundled", "--weights", "tiny") == 1
     said = capsys.readouterr()
-    assert "differs" in said.out and "1 of 1 figures differ from the manifest's" in said.err
+    assert "differs" in said.out and "1 of 1 metrics differ from the manifest's" in said.err
 
 
 def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
@@ -144,7 +144,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
     assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
     with pytest.raises(
-        ConfigError, match="no such folder, where tiny.toml has its clips; name another with `data`"
+        ConfigError, match="no such folder, but tiny.toml has its clips there; name another with `data`"
     ):
         list(held_out_rows(inside, load_model(weights)))
 
@@ -154,9 +154,9 @@ def test_of_a_folder_without_the_held_out_clips_all_are_judged_and_the_result_sa
     (tmp_path / "others").mkdir()
     write_video(tmp_path / "others" / "any.mkv", frames=20)
     found = evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "others")
-    assert any("clips of your own" in note for note in found.notes)
+    assert any("not compared" in note for note in found.notes)
     (tmp_path / "none").mkdir()
-    with pytest.raises(ConfigError, match="holds no clips"):
+    with pytest.raises(ConfigError, match="no clips in this folder"):
         evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
 
 
@@ -185,7 +185,7 @@ def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
 def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path: Path) -> None:
     card = read_card(trained(tmp_path)[1])
     with pytest.raises(
-        ConfigError, match="tiny: doesn't hold the configuration of its training; give `config`"
+        ConfigError, match="tiny: its card has no training configuration; give one with `config`"
     ):
         recipe_of(replace(card, training={"command": "vidrestore train --config dust-denoise.toml"}))
     for name, bundled in manifests.read_manifest().items():

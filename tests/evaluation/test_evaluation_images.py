@@ -14,20 +14,20 @@ from taylor_networks import small
 from vidrestore.datasets import Pair
 from vidrestore.errors import CheckpointError, DatasetError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.contestants import GIVEN, Contestant, contestants
-from vidrestore.evaluation.figures import luma_figures, matlab_luma_figures, rgb_figures, volume_figures
+from vidrestore.evaluation.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
 from vidrestore.evaluation.papers.published import read_table
-from vidrestore.evaluation.papers.whole_pictures import judge, judged
+from vidrestore.evaluation.papers.whole_pictures import measure, picture_metrics
+from vidrestore.evaluation.systems import GIVEN, System, find_systems
 from vidrestore.models.mb_taylorformer_family import settings_of
 from vidrestore.weights import load_model, save_model
 
 
 def pictures(number: int, height: int = 20, width: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """A picture and the same a little darker and in noise, (3, H, W) uint8."""
-    draw = np.random.default_rng(number)
+    rng = np.random.default_rng(number)
     rows, columns = np.mgrid[:height, :width] / 5
     clean = np.stack([128 + 80 * np.sin(rows + number + channel) * np.cos(columns) for channel in range(3)])
-    degraded = clean * 0.9 + draw.normal(0, 4 + 3 * number, clean.shape)
+    degraded = clean * 0.9 + rng.normal(0, 4 + 3 * number, clean.shape)
     return degraded.clip(0, 255).astype(np.uint8), clean.astype(np.uint8)
 
 
@@ -44,21 +44,21 @@ def saved(folder: Path, task: str) -> Path:
 
 
 def test_each_task_is_judged_as_its_papers_scripts_do() -> None:
-    draw = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     clean = torch.from_numpy(pictures(1)[1])
-    restored = (clean.float() / 255 + torch.from_numpy(draw.normal(0, 0.02, clean.shape)).float()).clamp(0, 1)
+    restored = (clean.float() / 255 + torch.from_numpy(rng.normal(0, 0.02, clean.shape)).float()).clamp(0, 1)
     stored = restored.mul(255).round().to(torch.uint8)
-    assert judged("dehaze", restored, clean) == rgb_figures(restored, clean.float() / 255)
-    assert judged("derain", restored, clean) == matlab_luma_figures(stored, clean)
-    assert judged("desnow", restored, clean) == luma_figures(stored, clean)
-    assert judged("deblur", restored, clean) == volume_figures(stored, clean)
-    assert judged("denoise", restored, clean) == volume_figures(restored, clean.float() / 255)
+    assert picture_metrics("dehaze", restored, clean) == rgb_metrics(restored, clean.float() / 255)
+    assert picture_metrics("derain", restored, clean) == matlab_luma_metrics(stored, clean)
+    assert picture_metrics("desnow", restored, clean) == luma_metrics(stored, clean)
+    assert picture_metrics("deblur", restored, clean) == volume_metrics(stored, clean)
+    assert picture_metrics("denoise", restored, clean) == volume_metrics(restored, clean.float() / 255)
     assert (
         len(
             {
                 value
                 for task in ("dehaze", "derain", "desnow", "deblur")
-                for value in judged(task, restored, clean).values()
+                for value in picture_metrics(task, restored, clean).values()
             }
         )
         == 8
@@ -70,14 +70,14 @@ def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole
     path = saved(tmp_path, "dehaze")
     table = read_table("mbt-table2")
     pairs = [Pair(tmp_path / "hazy" / "0.png", tmp_path / "clear" / "0.png")]
-    taking = [Contestant("mb-taylorformer", load_model(path), str(path)), Contestant(GIVEN)]
-    network, given = judge(table, table.sets[0], pairs, taking, 1)
+    taking = [System("mb-taylorformer", load_model(path), str(path)), System(GIVEN)]
+    network, given = measure(table, table.sets[0], pairs, taking, 1)
     degraded, clean = (torch.from_numpy(picture).float() / 255 for picture in pictures(0))
     expected = reflected(small(), degraded[None])[0].clamp(0, 1)
-    assert network.frames["psnr"][0] == pytest.approx(rgb_figures(expected, clean)["psnr"], abs=1e-3)
-    assert given.frames["psnr"][0] == pytest.approx(rgb_figures(degraded, clean)["psnr"])
-    assert network.shown is not None and np.array_equal(
-        network.shown.clean, pictures(0)[1].transpose(1, 2, 0)
+    assert network.frames["psnr"][0] == pytest.approx(rgb_metrics(expected, clean)["psnr"], abs=1e-3)
+    assert given.frames["psnr"][0] == pytest.approx(rgb_metrics(degraded, clean)["psnr"])
+    assert network.comparison is not None and np.array_equal(
+        network.comparison.clean, pictures(0)[1].transpose(1, 2, 0)
     )
 
 
@@ -116,7 +116,7 @@ def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tm
     assert {row.on for row in found.rows} == {"Test100"}
     with pytest.raises(
         DatasetError,
-        match="mbt-table4: .*Rain100H.*expected .*to leave it out, choose others with `sets=test100,",
+        match="mbt-table4: .*Rain100H.*expected .*to skip it, choose others with `sets=test100,",
     ):
         evaluate("mbt-table4", data=tmp_path)
     with pytest.raises(DatasetError, match="needs its test sets; name their folder with `data`"):
@@ -145,10 +145,10 @@ def test_weights_of_another_family_or_task_do_not_take_part(tmp_path: Path) -> N
 
 def test_weights_may_be_for_one_set(tmp_path: Path) -> None:
     table, path = read_table("mbt-table4"), saved(tmp_path, "derain")
-    taking = contestants(table, (GIVEN,), ("mb-taylorformer",), "derain", [f"rain100h={path}"], "cpu")
-    assert [(one.system, one.only) for one in taking] == [(GIVEN, ""), ("mb-taylorformer-other", "rain100h")]
+    taking = find_systems(table, (GIVEN,), ("mb-taylorformer",), "derain", [f"rain100h={path}"], "cpu")
+    assert [(one.name, one.only) for one in taking] == [(GIVEN, ""), ("mb-taylorformer-other", "rain100h")]
     with pytest.raises(OptionError, match="'average' is no test set of mbt-table4"):
-        contestants(table, (), ("mb-taylorformer",), "derain", [f"average={path}"], "cpu")
+        find_systems(table, (), ("mb-taylorformer",), "derain", [f"average={path}"], "cpu")
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     write_pairs(tmp_path / "test" / "Rain100H", ("input", "target"), range(1))
     found = evaluate("mbt-table4", data=tmp_path, sets=["test100", "rain100h"], weights=[f"rain100h={path}"])

@@ -23,7 +23,7 @@ from vidrestore.charts import chart
 from vidrestore.evaluation import page as pages
 from vidrestore.evaluation.page import COMPARISONS, page
 from vidrestore.evaluation.png import error_map
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
+from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row
 from vidrestore.media.pictures import png
 
 BROWSERS = (
@@ -81,14 +81,14 @@ def picture(seed: int, height: int = 40, width: int = 52) -> np.ndarray:
 
 def result(clips: int = 1, **shown: Any) -> Result:
     figures = tuple(
-        ClipFigures(
+        ClipMetrics(
             "dust",
             "avenue",
             "0.2",
             f"{number:02d}",
             {"psnr": (30.12345, 31.5)},
             "weights",
-            Shown(1, **shown) if shown else None,
+            Comparison(1, **shown) if shown else None,
         )
         for number in range(clips)
     )

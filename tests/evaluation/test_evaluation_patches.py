@@ -12,18 +12,18 @@ from sample_pictures import write_rgb
 
 from vidrestore.datasets import FrameSequence
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
 from vidrestore.evaluation.papers import sensed_patches
 from vidrestore.evaluation.papers.published import Table, TableSet
 from vidrestore.evaluation.papers.sensed_patches import (
     clip_spans,
     fits,
     gray_video,
-    judge,
+    measure,
     restored_video,
     restorer,
 )
-from vidrestore.evaluation.results import ClipFigures
+from vidrestore.evaluation.results import ClipMetrics
+from vidrestore.evaluation.systems import GIVEN, System, seed_of
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.weights import Model, build_network
@@ -38,7 +38,7 @@ def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensed_patches, "PATCH", PATCH)
 
 
-def contestant(card: dict[str, Any] | None = None, **config: Any) -> Contestant:
+def system(card: dict[str, Any] | None = None, **config: Any) -> System:
     """A tiny printed DUST with drawn weights."""
     torch.manual_seed(1)
     settings = {"kind": "printed", "patch": PATCH, "atoms": 16, "blocks": 2, "temperature": True} | config
@@ -46,7 +46,7 @@ def contestant(card: dict[str, Any] | None = None, **config: Any) -> Contestant:
     for parameter in network.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)
     entry = Card("tiny", "dust", settings, "recover", "0" * 64, 1, parameters=card or {})
-    return Contestant("dust", Model(network.eval(), entry))
+    return System("dust", Model(network.eval(), entry))
 
 
 def table(column: str, columns: tuple[str, ...], **settings: Any) -> Table:
@@ -55,21 +55,19 @@ def table(column: str, columns: tuple[str, ...], **settings: Any) -> Table:
 
 
 def write_clip(folder: Path, frames: int, size: tuple[int, int] = (18, 22)) -> FrameSequence:
-    draw = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     rows, columns = np.mgrid[: size[0], : size[1]] / 3
     for number in range(frames):
         picture = [
-            120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + draw.normal(0, 3, size)
+            120 + 70 * np.sin(rows + number / 5 + channel) * np.cos(columns) + rng.normal(0, 3, size)
             for channel in range(3)
         ]
         write_rgb(folder / f"{number:03d}.png", np.stack(picture).clip(0, 255).astype(np.uint8))
     return FrameSequence(folder.name, folder, tuple(f"{number:03d}.png" for number in range(frames)))
 
 
-def figures(
-    made: Table, sequence: FrameSequence, *taking: Contestant, looked_at: int = 0
-) -> list[ClipFigures]:
-    return list(judge(made, made.sets[0], [sequence], taking, looked_at))
+def figures(made: Table, sequence: FrameSequence, *taking: System, shown_count: int = 0) -> list[ClipMetrics]:
+    return list(measure(made, made.sets[0], [sequence], taking, shown_count))
 
 
 def test_clips_stand_side_by_side_and_the_last_one_reaches_back() -> None:
@@ -105,7 +103,7 @@ def looped(network: Any, video: torch.Tensor, stride: int, noise: Any = None) ->
 def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(
     tmp_path: Path, stride: int
 ) -> None:
-    network = contestant(measurements=5).network
+    network = system(measurements=5).network
     video = gray_video(write_clip(tmp_path / "a", 3), 0).float()
     found = restored_video(restorer(network, 0.0, None), video, PATCH, stride, 20, "cpu")
     torch.testing.assert_close(found, looped(network, video, stride), atol=1e-3, rtol=0)
@@ -113,7 +111,7 @@ def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(
 
 @torch.no_grad()
 def test_frames_are_judged_one_by_one_clamped_and_not_rounded(tmp_path: Path) -> None:
-    dust, sequence = contestant(measurements=3), write_clip(tmp_path / "a", 3)  # rate 3/16, "0.2"
+    dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 3)  # rate 3/16, "0.2"
     (found,) = figures(table("CS rate", ("0.2", "0.5")), sequence, dust)
     clean = gray_video(sequence, 0).float()
     restored = looped(dust.network, clean, 2).clamp(0, 255)
@@ -130,7 +128,7 @@ def test_frames_are_judged_one_by_one_clamped_and_not_rounded(tmp_path: Path) ->
 
 def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_path: Path) -> None:
     sequence = write_clip(tmp_path / "a", 4)
-    given, again = figures(table("sigma", ("50",)), sequence, Contestant(GIVEN), Contestant(GIVEN))
+    given, again = figures(table("sigma", ("50",)), sequence, System(GIVEN), System(GIVEN))
     assert given == again
     clean = gray_video(sequence, 0).float()
     generator = torch.Generator().manual_seed(seed_of("avenue", "a", "sigma 50"))
@@ -139,7 +137,7 @@ def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_
         [psnr(*pair) for pair in zip(noisy.clamp(0, 255), clean, strict=True)]
     )
     seen: list[torch.Tensor] = []
-    denoiser = contestant()
+    denoiser = system()
     denoiser.network.at = lambda sigma, dtype, linear: lambda groups: seen.append(groups) or groups
     figures(table("sigma", ("50",), stride=4), sequence, denoiser)
     samples = torch.cat([groups.flatten() for groups in seen])
@@ -148,7 +146,7 @@ def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_
 
 @torch.no_grad()
 def test_noise_of_noisy_sensing_is_on_the_measurements() -> None:
-    network = contestant(measurements=4).network
+    network = system(measurements=4).network
     groups = 255 * torch.rand(3, 20, PATCH**2)
     noisy = restorer(network, 30.0, 9)(groups)
     noise = 30 * torch.randn(3, 20, 4, generator=torch.Generator().manual_seed(9))
@@ -159,7 +157,7 @@ def test_noise_of_noisy_sensing_is_on_the_measurements() -> None:
 def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     rates = table("CS rate", ("0.1", "0.2"))
     sigmas, noisy = table("sigma", ("10", "100")), table("sigma", ("10", "100"), rate=0.2)
-    sensing, denoiser = contestant(measurements=3), contestant(card={"sigma": [1.0, 75.0]})
+    sensing, denoiser = system(measurements=3), system(card={"sigma": [1.0, 75.0]})
     assert [fits(sensing, rates, column) for column in ("0.1", "0.2")] == [False, True]
     assert [fits(denoiser, rates, column) for column in ("0.1", "0.2")] == [False, False]
     assert [fits(denoiser, sigmas, column) for column in ("10", "100")] == [True, False]
@@ -167,7 +165,7 @@ def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     # its card tells no noise
     assert [fits(sensing, noisy, column) for column in ("10", "100")] == [True, True]
     assert [
-        fits(contestant(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")
+        fits(system(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")
     ] == [True, False]
 
 
@@ -179,13 +177,13 @@ def test_weights_for_noise_take_no_part_where_there_is_none() -> None:
         ({"sigma": [0.0]}, True),
         ({"rate": 0.2}, True),
     ):
-        one = contestant(measurements=3, card=card)
+        one = system(measurements=3, card=card)
         assert fits(one, rates, "0.2") == fits(one, lengths, "20") == expected
 
 
 @torch.no_grad()
 def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
-    dust, sequence = contestant(measurements=3), write_clip(tmp_path / "a", 25)
+    dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 25)
     found = figures(table("clip length", ("20", "25"), rate=0.2), sequence, dust)
     clean = gray_video(sequence, 0).float()
     whole = looped(dust.network, clean, 2).clamp(0, 255)
@@ -198,14 +196,14 @@ def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
 
 
 def test_frames_that_hold_no_patch_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=f"{tmp_path}/a: frames of 22x3 hold no patch of 4x4"):
+    with pytest.raises(DatasetError, match=f"{tmp_path}/a: frames of 22x3 are smaller than a patch of 4x4"):
         gray_video(write_clip(tmp_path / "a", 1, (3, 22)), 0)
 
 
 def test_a_frame_to_look_at_is_kept_of_the_first_clips(tmp_path: Path) -> None:
     sequence = write_clip(tmp_path / "a", 5)
-    (seen,) = figures(table("sigma", ("10",)), sequence, Contestant(GIVEN), looked_at=1)
-    assert seen.shown is not None and seen.shown.frame == 2
-    assert seen.shown.clean.shape == (18, 22, 3) and seen.shown.clean.dtype == np.uint8
-    (unseen,) = figures(table("sigma", ("10",)), sequence, Contestant(GIVEN))
-    assert unseen.shown is None
+    (seen,) = figures(table("sigma", ("10",)), sequence, System(GIVEN), shown_count=1)
+    assert seen.comparison is not None and seen.comparison.frame == 2
+    assert seen.comparison.clean.shape == (18, 22, 3) and seen.comparison.clean.dtype == np.uint8
+    (unseen,) = figures(table("sigma", ("10",)), sequence, System(GIVEN))
+    assert unseen.comparison is None

@@ -15,8 +15,15 @@ import torch
 from vidrestore.cli import main
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.quick import MEDIAN_OF_NORMAL, SECONDS, Side, flicker, note_flicker, sides
-from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.evaluation.quick import (
+    MEDIAN_OF_NORMAL,
+    SECONDS,
+    Measurement,
+    add_flicker,
+    flicker,
+    measure_both,
+)
+from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import RestoreOptions
 from vidrestore.weights import locate, read_manifest
@@ -41,42 +48,42 @@ def write_film(path: Path, frames: list[np.ndarray]) -> None:
 def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
     still = torch.from_numpy(texture()).float()
     pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
-    places = fixed_places(4, Grid(96, 128, 16, 16))
-    assert flicker(pulsing, places) == pytest.approx(
+    positions = fixed_positions(4, Grid(96, 128, 16, 16))
+    assert flicker(pulsing, positions) == pytest.approx(
         [3 / MEDIAN_OF_NORMAL, 2 / MEDIAN_OF_NORMAL, 0], abs=1e-4
     )
 
 
 def test_of_normal_changes_it_is_their_standard_deviation() -> None:
-    draw = torch.Generator().manual_seed(3)
+    rng = torch.Generator().manual_seed(3)
     # a mean of 256 pixels deviates by 1, a difference of two by 1.41
-    noise = torch.randn(2, 320, 480, generator=draw) * 16
-    assert flicker(noise, fixed_places(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
+    noise = torch.randn(2, 320, 480, generator=rng) * 16
+    assert flicker(noise, fixed_positions(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
 def test_what_moves_does_not_flicker() -> None:
     large = texture(128, 256)
     moving = [torch.from_numpy(large[8:104, 3 * time : 128 + 3 * time]).float() for time in range(6)]
-    side = Side(NoiseEstimator())
-    note_flicker([side, side], [list(moving), list(moving)])
+    side = Measurement(NoiseEstimator())
+    add_flicker([side, side], [list(moving), list(moving)])
     assert len(side.flicker) == 10 and max(side.flicker) < 0.2
-    at_one_place = flicker(torch.stack(moving), fixed_places(6, Grid(96, 128, 16, 16)))
+    at_one_place = flicker(torch.stack(moving), fixed_positions(6, Grid(96, 128, 16, 16)))
     assert min(at_one_place) > 2
 
 
 def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
     frames = [torch.from_numpy(texture()).float() + offset for offset in (0.0, 2.0)]
     held = [list(frames), list(frames)]
-    sides = [Side(NoiseEstimator()), Side(NoiseEstimator())]
-    note_flicker(sides, held)
+    sides = [Measurement(NoiseEstimator()), Measurement(NoiseEstimator())]
+    add_flicker(sides, held)
     assert [len(planes) for planes in held] == [1, 1] and torch.equal(held[0][0], frames[1])
     assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
 
 
 def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
-    draw = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
-    write_film(tmp_path / "noisy.mkv", [clean + draw.normal(0, 20, clean.shape) for _ in range(23)])
+    write_film(tmp_path / "noisy.mkv", [clean + rng.normal(0, 20, clean.shape) for _ in range(23)])
     found = evaluate("quick", videos=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
     (row,) = found.rows
     assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
@@ -85,9 +92,9 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     given, restored = found.clips
     assert len(given.frames["flicker"]) == len(restored.frames["flicker"]) == 21
     assert (
-        restored.shown is not None
-        and restored.shown.given.shape == (96, 128, 3)
-        and restored.shown.clean is None
+        restored.comparison is not None
+        and restored.comparison.given.shape == (96, 128, 3)
+        and restored.comparison.clean is None
     )
     assert found.against == "before"
 
@@ -122,12 +129,12 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
 
 
 def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
-    draw = np.random.default_rng(6)
-    first, second = 60 + draw.integers(0, 40, (96, 128)), 180 - texture() / 2
+    rng = np.random.default_rng(6)
+    first, second = 60 + rng.integers(0, 40, (96, 128)), 180 - texture() / 2
     write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
-    before, after = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
+    before, after = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
     assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker
-    (with_cut, _) = sides(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
+    (with_cut, _) = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
     assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 

@@ -20,11 +20,11 @@ from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError, MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.contestants import BICUBIC, GIVEN, Contestant, seed_of
 from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics, gray_levels
 from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches
 from vidrestore.evaluation.papers.published import Table, TableSet
 from vidrestore.evaluation.sequence_frames import eight_bits
+from vidrestore.evaluation.systems import BICUBIC, GIVEN, System, seed_of
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ GRAY = np.array([0.299, 0.587, 0.114])
 
 def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
     """(T, C, H, W) uint8: waves that move."""
-    draw = np.random.default_rng(8)
+    rng = np.random.default_rng(8)
     rows, columns = np.mgrid[:height, :width] / 7
     made = [
         [
@@ -43,7 +43,7 @@ def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int
         for number in range(frames)
     ]
     return torch.from_numpy(
-        (np.array(made) + draw.normal(0, noise, (frames, channels, height, width)))
+        (np.array(made) + rng.normal(0, noise, (frames, channels, height, width)))
         .round()
         .clip(0, 255)
         .astype(np.uint8)
@@ -126,15 +126,15 @@ def table(column: str, *columns: str, **settings: object) -> Table:
 def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_path: Path) -> None:
     clean = film(2, 44, 48)
     clip = write_clip(tmp_path / "clip", clean)
-    given = [Contestant(GIVEN)]
+    given = [System(GIVEN)]
 
     made = table("sigma", "30")
-    (found,) = awgn.judge(made, made.sets[0], [clip], given, 0, ["vmaf"])
+    (found,) = awgn.measure(made, made.sets[0], [clip], given, 0, ["vmaf"])
     noisy = awgn.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
     assert found.frames["vmaf"] == measured("vmaf", eight_bits(noisy), clean)
 
     made = table("sigma", "30", stride=16)
-    (found,) = sensed_patches.judge(made, made.sets[0], [clip], given, 0, ["vmaf"])
+    (found,) = sensed_patches.measure(made, made.sets[0], [clip], given, 0, ["vmaf"])
     grays = sensed_patches.gray_video(clip, 0)
     noisy = add_gaussian_noise(grays.float(), 30.0, seed_of("set", "clip", "sigma 30"), clip_and_round=False)
     assert found.frames["vmaf"] == measured(
@@ -142,7 +142,7 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     )
 
     made = table("clip", "average", channels=["RGB", "Y"], made=True)
-    rgb, luma = enlarged.judge(made, made.sets[0], [clip], [Contestant(BICUBIC)], 0, ["vmaf"])
+    rgb, luma = enlarged.measure(made, made.sets[0], [clip], [System(BICUBIC)], 0, ["vmaf"])
     large = [enlarged.bicubic(frame) for frame in enlarged.small_frames(clip, clean, made=True)]
     assert rgb.frames["vmaf"] == luma.frames["vmaf"] == measured("vmaf", torch.stack(large), clean)
 
@@ -184,7 +184,7 @@ def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
 
 @pytest.mark.usefixtures("ffmpeg")
 def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
-    expected = "vmaf is for videos, but {} judges single pictures; leave it out of `metrics`"
+    expected = "vmaf is for videos, but {} measures single pictures; remove it from `metrics`"
     assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
     folder = tmp_path / "sequences" / "00001" / "0001"
     for number in range(1, 8):

@@ -19,7 +19,7 @@ from vidrestore.files.claims import Claims
 from vidrestore.files.lease import BusyError
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.work_folder import VERSION, WorkFolder
-from vidrestore.training.checkpoints import no_other, read_checkpoint
+from vidrestore.training.checkpoints import read_checkpoint, run_lock
 from vidrestore.training.config import read_config
 from vidrestore.weights import load_model
 
@@ -133,7 +133,7 @@ def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(
 
 def test_a_pipe_in_place_of_the_lock_of_a_training_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.lock")
-    with pytest.raises(VidRestoreError, match="a named pipe"), no_other(tmp_path / "a.checkpoint"):
+    with pytest.raises(VidRestoreError, match="a named pipe"), run_lock(tmp_path / "a.checkpoint"):
         pass
 
 

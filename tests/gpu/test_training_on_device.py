@@ -114,11 +114,11 @@ def test_a_network_is_judged_as_it_is_on_the_cpu(tmp_path: Path, name: str) -> N
     config, held_out = RUNS[name][0](tmp_path), HELD_OUT[name]()
     torch.manual_seed(5)
     here = Run(config, tmp_path / "here", torch.device("cpu"))
-    expected = here.objective.figures(here.network, held_out)
+    expected = here.objective.metrics(here.network, held_out)
     with Rehearsal():
         torch.manual_seed(5)
         run = Run(config, tmp_path / "there", DEVICE)
-        assert run.objective.figures(run.network, held_out) == pytest.approx(expected, abs=1e-3)
+        assert run.objective.metrics(run.network, held_out) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +26,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.devices import device_name, half_type, torch_device, uses_bf16
+from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
 from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5
@@ -39,13 +40,13 @@ def video_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> V
 
 def frames_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> list[Frame]:
     """A texture that moves, with noise."""
-    draw, frames = np.random.default_rng(7), []
+    rng, frames = np.random.default_rng(7), []
     for number in range(FRAMES):
         planes = []
         for plane in range(pixels.plane_count):
             rows, columns = np.ogrid[tuple(map(slice, pixels.plane_size(plane, height, width)))]
             texture = 128 + 60 * np.sin((rows + 2 * number) / 5) * np.cos((columns - number) / 7)
-            noisy = pixels.unit * (texture + draw.normal(0, 8, texture.shape))
+            noisy = pixels.unit * (texture + rng.normal(0, 8, texture.shape))
             samples = np.rint(noisy).clip(0, 2**pixels.depth - 1)
             planes.append(samples.astype(np.uint8 if pixels.depth == 8 else np.uint16))
         frames.append(Frame(tuple(planes), number, 1))
@@ -211,6 +212,29 @@ def test_convolutions_in_fp32_keep_all_bits(
         restored(task, "cuda", EIGHT, model=weights[model], precision=precision)
     assert set(seen) == {shortened}
     assert torch.backends.cudnn.allow_tf32, "as it was"
+
+
+@pytest.mark.parametrize("task, model", [("derain", "h"), ("sr", "sr"), ("sr", "sr, released")])
+def test_who_gets_a_frame_has_the_settings_of_torch_as_they_were(
+    weights: dict[str, str], task: str, model: str
+) -> None:
+    with Rehearsal():
+        restorer = load_restorer(task, RestoreOptions(model=weights[model], device="cuda", precision="fp32"))
+        frames = restorer.frames(torch.rand(3, 3, 32, 48), (0, 3))
+        for _ in range(3):
+            next(frames)
+            assert torch.backends.cudnn.allow_tf32 and not torch.is_inference_mode_enabled()
+
+
+def test_all_bits_are_kept_until_the_last_of_several_threads_is_done() -> None:
+    device = torch.device("cuda")
+    with Rehearsal(), ExitStack() as first, ExitStack() as second:
+        first.enter_context(all_bits(device, None))
+        second.enter_context(all_bits(device, None))
+        first.close()
+        assert not torch.backends.cudnn.allow_tf32
+        second.close()
+        assert torch.backends.cudnn.allow_tf32
 
 
 def test_a_compiled_network_gives_a_device_the_frames_of_the_cpu(

@@ -33,31 +33,31 @@ def hazy(clip: Tensor, seed: int) -> Pair:
     / H) (1 - exp(-s z / H)) H / s for slope s and distance z (Quilez, "Better fog", 2010). Blue is scattered
     more, by Angstrom's law; the airlight is brighter towards the sun.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     light = linear(clip)
     height, width = clip.shape[2:]
-    distance, slope = street(height, width, draw)
-    camera, scale = draw.uniform(2, 8), draw.uniform(20, 80)
+    distance, slope = street(height, width, rng)
+    camera, scale = rng.uniform(2, 8), rng.uniform(20, 80)
     rise = np.where(np.abs(slope) < 1e-4, 1e-4, slope) / scale
     path = np.exp(-camera / scale) * -np.expm1(-np.clip(rise * distance, -3, 50)) / rise
-    extinction = 3.912 / draw.uniform(150, 400) * (WAVELENGTHS / 532) ** -draw.uniform(0, 0.7)
+    extinction = 3.912 / rng.uniform(150, 400) * (WAVELENGTHS / 532) ** -rng.uniform(0, 0.7)
     seen = np.exp(-extinction[:, None, None] * path)
-    sun, tint = draw.uniform(0, width), 1 + draw.normal(0, 0.03, 3)
+    sun, tint = rng.uniform(0, width), 1 + rng.normal(0, 0.03, 3)
     airlight = (
-        draw.uniform(0.45, 0.85)
+        rng.uniform(0.45, 0.85)
         * (1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi))
         * tint[:, None, None]
     )
     return stored(light * seen + airlight * (1 - seen)), clip
 
 
-def street(height: int, width: int, draw: np.random.Generator) -> tuple[Array, Array]:
+def street(height: int, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Distance (m) and slope of the ray of every pixel: ground up to the foot of rolling hills."""
-    focal, horizon, camera = 0.9 * width, height * draw.uniform(0.3, 0.55), draw.uniform(1.5, 4)
+    focal, horizon, camera = 0.9 * width, height * rng.uniform(0.3, 0.55), rng.uniform(1.5, 4)
     rows, columns = np.mgrid[:height, :width].astype(float)
     slope = (horizon - rows) / focal
-    waves = np.sin(columns / width * draw.uniform(2, 9) + draw.uniform(0, 6))
-    far = draw.uniform(60, 120) * (1 + 0.4 * waves)
+    waves = np.sin(columns / width * rng.uniform(2, 9) + rng.uniform(0, 6))
+    far = rng.uniform(60, 120) * (1 + 0.4 * waves)
     return np.minimum(far, camera / np.maximum(-slope, 1e-6)), slope
 
 
@@ -70,19 +70,19 @@ def rainy(clip: Tensor, seed: int) -> Pair:
     share a of the exposure sees exp(-4 a) background + (1 - exp(-4 a)) drop (4, as for rain that is meant to
     be seen); a drop shows the whole sky, so it is brighter than most of a scene.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
-    rate, exposure = draw.uniform(20, 80), 1 / draw.uniform(120, 400)
+    rate, exposure = rng.uniform(20, 80), 1 / rng.uniform(120, 400)
     decay = 4.1 * rate**-0.21
-    count = int(draw.uniform(2000, 9000))
-    size = 1 + np.minimum(draw.exponential(1 / decay, count), 4)
-    swarm = Swarm(count, (1.0, 9.0), (height, width), 2.0, draw)
+    count = int(rng.uniform(2000, 9000))
+    size = 1 + np.minimum(rng.exponential(1 / decay, count), 4)
+    swarm = Swarm(count, (1.0, 9.0), (height, width), 2.0, rng)
     fall = 9.65 - 10.3 * np.exp(-0.6 * size)
-    wind = draw.normal(0, 1.5)
-    speed = np.stack([fall, wind + draw.normal(0, 0.3, count)])
+    wind = rng.normal(0, 1.5)
+    speed = np.stack([fall, wind + rng.normal(0, 0.3, count)])
     thick = size / 1000 * swarm.focal / swarm.depth  # pixels
     brightness = min(1.0, 1.6 * float(light.mean()) + 0.25)
-    veil = np.exp(-draw.uniform(0.01, 0.08))
+    veil = np.exp(-rng.uniform(0.01, 0.08))
     frames = []
     for number, picture in enumerate(light):
         covered = np.zeros((height, width))
@@ -103,17 +103,17 @@ def snowy(clip: Tensor, seed: int) -> Pair:
     takes away is spread over. Diameters are gamma distributed (Gunn and Marshall, "The distribution with size
     of aggregate snowflakes", 1958); a metre per second down.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
-    count = int(draw.uniform(5000, 16000))
-    size, swarm = 1.5 + draw.gamma(2.0, 1.5, count), Swarm(count, (0.7, 14.0), (height, width), 1.6, draw)
+    count = int(rng.uniform(5000, 16000))
+    size, swarm = 1.5 + rng.gamma(2.0, 1.5, count), Swarm(count, (0.7, 14.0), (height, width), 1.6, rng)
     radius = size / 2000 * swarm.focal / swarm.depth
-    focus, aperture = draw.uniform(3, 10), draw.uniform(1, 4)
+    focus, aperture = rng.uniform(3, 10), rng.uniform(1, 4)
     spread = np.hypot(radius, aperture * np.abs(swarm.depth - focus) / (swarm.depth * focus))
-    gust = draw.uniform(-2, 2) + 0.5 * np.sin(draw.uniform(0, 6, count))
-    speed = np.stack([draw.normal(1.0, 0.2, count), gust])
-    exposure, whiteness = 1 / draw.uniform(50, 200), draw.uniform(0.8, 1.0)
-    veil = np.exp(-draw.uniform(0.01, 0.08))
+    gust = rng.uniform(-2, 2) + 0.5 * np.sin(rng.uniform(0, 6, count))
+    speed = np.stack([rng.normal(1.0, 0.2, count), gust])
+    exposure, whiteness = 1 / rng.uniform(50, 200), rng.uniform(0.8, 1.0)
+    veil = np.exp(-rng.uniform(0.01, 0.08))
     edges = [0, 0.7, 1.2, 2, 3, 4.5, 7, 10, 1e9]
     frames = []
     for number, picture in enumerate(light):
@@ -140,12 +140,12 @@ class Swarm:
         reach: tuple[float, float],
         size: tuple[int, int],
         lens: float,
-        draw: np.random.Generator,
+        rng: np.random.Generator,
     ) -> None:
         near, far = reach
         self.size, self.focal = size, lens * size[1]  # pixels
-        self.depth = (near**3 + draw.uniform(0, 1, count) * (far**3 - near**3)) ** (1 / 3)
-        self.place = draw.uniform(0, 1, (2, count)) * self.room  # metres down and right of the frame's corner
+        self.depth = (near**3 + rng.uniform(0, 1, count) * (far**3 - near**3)) ** (1 / 3)
+        self.place = rng.uniform(0, 1, (2, count)) * self.room  # metres down and right of the frame's corner
 
     @property
     def room(self) -> Array:
@@ -202,14 +202,14 @@ def shaken(clip: Tensor, seed: int) -> Pair:
     normal hand tremor", 1976: about 4 and 9 Hz) and go on from frame to frame; the sharp frame is that of the
     middle of its exposure.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     light = torch.from_numpy(linear(clip)).float()
     focal = 0.9 * clip.shape[3]
     # radians of pitch, yaw and roll
-    amplitude = draw.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
+    amplitude = rng.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
     rate, phase = (
-        np.array([4.0, 9.0])[:, None] * draw.uniform(0.8, 1.2, (2, 3)),
-        draw.uniform(0, 2 * np.pi, (2, 3)),
+        np.array([4.0, 9.0])[:, None] * rng.uniform(0.8, 1.2, (2, 3)),
+        rng.uniform(0, 2 * np.pi, (2, 3)),
     )
 
     def angles(seconds: float) -> Array:
@@ -253,15 +253,15 @@ def noisy(clip: Tensor, seed: int) -> Pair:
     balance, sRGB. The clean clip is developed from the same sensor without noise, as the ground truths of
     SIDD are.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     # electrons of a white pixel, and of the readout
-    white, read = (np.exp(draw.uniform(np.log(120), np.log(1500))), draw.uniform(1.5, 6))
-    gains = np.array([draw.uniform(1.5, 2.2), 1.0, draw.uniform(1.4, 2.0)])[:, None, None]
+    white, read = (np.exp(rng.uniform(np.log(120), np.log(1500))), rng.uniform(1.5, 6))
+    gains = np.array([rng.uniform(1.5, 2.2), 1.0, rng.uniform(1.4, 2.0)])[:, None, None]
     results: tuple[list[Array], list[Array]] = ([], [])
     for picture in linear(clip):
         exact = mosaic(picture / gains) * white
-        rows = draw.normal(0, 0.3 * read, (len(exact), 1))
-        counted = draw.poisson(np.maximum(exact, 0)) + draw.normal(0, read, exact.shape) + rows
+        rows = rng.normal(0, 0.3 * read, (len(exact), 1))
+        counted = rng.poisson(np.maximum(exact, 0)) + rng.normal(0, read, exact.shape) + rows
         digital = np.round(counted / white * 3800) / 3800
         for frames, raw in zip(results, (digital, exact / white), strict=True):
             frames.append(demosaiced(raw) * gains)

@@ -92,7 +92,7 @@ def x264(frames: Frames, crf: int, preset: str = "medium") -> Frames:
     )
 
 
-def phone(frames: Frames, draw: np.random.Generator) -> Pair:
+def phone(frames: Frames, rng: np.random.Generator) -> Pair:
     """A phone at night: a third of the light, electrons counted behind a Bayer filter, bilinear demosaicing,
     x264 crf 26.
     """
@@ -101,7 +101,7 @@ def phone(frames: Frames, draw: np.random.Generator) -> Pair:
     for planes in frames:
         light = 0.3 * np.clip(to_rgb(planes), 0, 1) ** 2.2
         exact = mosaic(light / gains)
-        counted = draw.poisson(exact * 220) / 220 + draw.normal(0, 0.008, exact.shape)
+        counted = rng.poisson(exact * 220) / 220 + rng.normal(0, 0.008, exact.shape)
         developed = [bilinear(raw) * gains for raw in (exact, counted)]
         pictures = [to_planes(np.clip(each, 0, 1) ** (1 / 2.2)) for each in developed]
         clean.append(pictures[0])
@@ -142,15 +142,15 @@ def box(plane: Array, side: int) -> Array:
     return moved
 
 
-def grain(frames: Frames, draw: np.random.Generator) -> Pair:
+def grain(frames: Frames, rng: np.random.Generator) -> Pair:
     """Film grain of radius 0.9, half common to the three layers, strongest in mid tones, x264 crf 18."""
     noisy = []
     for planes in frames:
         rgb = to_rgb(planes)
         height, width = rgb.shape[1:]
         common, own = (
-            blurred(draw.normal(size=(1, height, width)), 0.9, 0.9),
-            blurred(draw.normal(size=rgb.shape), 0.9, 0.9),
+            blurred(rng.normal(size=(1, height, width)), 0.9, 0.9),
+            blurred(rng.normal(size=rgb.shape), 0.9, 0.9),
         )
         tone = np.clip(rgb, 0, 1)
         strength = 0.02 + 0.055 * 4 * tone * (1 - tone)
@@ -158,53 +158,52 @@ def grain(frames: Frames, draw: np.random.Generator) -> Pair:
     return frames, x264(noisy, 18)
 
 
-def tape(frames: Frames, draw: np.random.Generator) -> Pair:
+def tape(frames: Frames, rng: np.random.Generator) -> Pair:
     """A VHS tape: weak luma noise, chroma noise smeared along lines, x264 crf 16."""
     noisy = []
     for y, u, v in frames:
-        luma = 5 * blurred(draw.normal(size=y.shape), 0.01, 0.6)
-        colour = [10 * blurred(draw.normal(size=u.shape), 0.3, 5.0) for _ in range(2)]
+        luma = 5 * blurred(rng.normal(size=y.shape), 0.01, 0.6)
+        colour = [10 * blurred(rng.normal(size=u.shape), 0.3, 5.0) for _ in range(2)]
         noisy.append((stored(y + luma), stored(u + colour[0]), stored(v + colour[1])))
     return frames, x264(noisy, 16)
 
 
-def webcam(frames: Frames, draw: np.random.Generator) -> Pair:
+def webcam(frames: Frames, rng: np.random.Generator) -> Pair:
     """A cheap webcam: sensor noise, sharpened, x264 veryfast crf 30."""
     noisy = []
     for y, u, v in frames:
-        rough = y + draw.normal(0, 1, y.shape) * (5 + 0.03 * y)
+        rough = y + rng.normal(0, 1, y.shape) * (5 + 0.03 * y)
         sharp = rough + 0.6 * (rough - box(rough, 3))
-        colour = [box(plane + draw.normal(0, 12, plane.shape), 3) for plane in (u, v)]
+        colour = [box(plane + rng.normal(0, 12, plane.shape), 3) for plane in (u, v)]
         noisy.append((stored(sharp), stored(colour[0]), stored(colour[1])))
     return frames, x264(noisy, 30, "veryfast")
 
 
-def mjpeg(frames: Frames, draw: np.random.Generator) -> Pair:
+def mjpeg(frames: Frames, rng: np.random.Generator) -> Pair:
     """A webcam that sends JPEG pictures: noise a little smoothed, more in the dark, chroma coarse."""
     noisy = []
     for y, u, v in frames:
-        luma = blurred(draw.normal(size=y.shape), 0.45, 0.45) * (14 - 0.03 * y)
-        colour = [8 * blurred(draw.normal(size=u.shape), 0.8, 0.8) for _ in range(2)]
+        luma = blurred(rng.normal(size=y.shape), 0.45, 0.45) * (14 - 0.03 * y)
+        colour = [8 * blurred(rng.normal(size=u.shape), 0.8, 0.8) for _ in range(2)]
         noisy.append((stored(y + luma), stored(u + colour[0]), stored(v + colour[1])))
     return frames, coded(noisy, "mjpeg", {"qmin": "6", "qmax": "6"})
 
 
-def white(frames: Frames, draw: np.random.Generator) -> Pair:
+def white(frames: Frames, rng: np.random.Generator) -> Pair:
     """White noise of sigma 20 on R'G'B', x264 crf 28."""
     rgb = [to_rgb(planes) for planes in frames]
-    return frames, x264([to_planes(picture + draw.normal(0, 20 / 255, picture.shape)) for picture in rgb], 28)
+    return frames, x264([to_planes(picture + rng.normal(0, 20 / 255, picture.shape)) for picture in rgb], 28)
 
 
-def blotches(frames: Frames, draw: np.random.Generator) -> Pair:
+def blotches(frames: Frames, rng: np.random.Generator) -> Pair:
     """A camera at its highest ISO: chroma in blotches of several sizes, luma noise that its own filter has
     smoothed, x264 crf 20.
     """
     noisy = []
     for y, u, v in frames:
-        luma = blurred(draw.normal(size=y.shape), 0.6, 0.6) * (9 + 0.02 * (255 - y))
+        luma = blurred(rng.normal(size=y.shape), 0.6, 0.6) * (9 + 0.02 * (255 - y))
         colour = [
-            8 * blurred(draw.normal(size=u.shape), 1.2, 1.2)
-            + 6 * blurred(draw.normal(size=u.shape), 3.5, 3.5)
+            8 * blurred(rng.normal(size=u.shape), 1.2, 1.2) + 6 * blurred(rng.normal(size=u.shape), 3.5, 3.5)
             for _ in range(2)
         ]
         noisy.append((stored(y + luma), stored(u + colour[0]), stored(v + colour[1])))

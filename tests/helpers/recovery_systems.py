@@ -51,6 +51,6 @@ def moved(network: nn.Module, by: float = 0.02) -> None:
 
 def patches(groups: int = 3, frames: int = 5, seed: int = 1) -> Tensor:
     """(groups, frames, PIXELS) that change a little from frame to frame."""
-    draw = torch.Generator().manual_seed(seed)
-    first = 255 * torch.rand(groups, 1, PIXELS, generator=draw, dtype=torch.float64)
-    return first + 20 * torch.randn(groups, frames, PIXELS, generator=draw, dtype=torch.float64)
+    rng = torch.Generator().manual_seed(seed)
+    first = 255 * torch.rand(groups, 1, PIXELS, generator=rng, dtype=torch.float64)
+    return first + 20 * torch.randn(groups, frames, PIXELS, generator=rng, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -233,6 +234,33 @@ def test_a_segment_with_a_picture_less_is_found(written: Path) -> None:
     assert zlib.crc32(written.read_bytes()) != zlib.crc32(data)
     with pytest.raises(MediaError, match="13 of 14 pictures are there"):
         check_segment(written)
+
+
+def test_a_picture_beyond_the_last_is_found(written: Path) -> None:
+    """Its check sum is right; it would be put where no frame is."""
+    data = written.read_bytes()
+    size = int.from_bytes(data[5:9], "big")
+    head = data[:1] + (14).to_bytes(4, "big") + data[5:9]
+    check = zlib.crc32(data[13 : 13 + size], zlib.crc32(head)).to_bytes(4, "big")
+    written.write_bytes(head + check + data[13:])
+    with pytest.raises(MediaError, match="14 of 14 pictures are there"):
+        check_segment(written)
+
+
+def test_a_record_of_four_gigabytes_is_not_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Noted(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            asked.append(size)
+            return super().read(size)
+
+    monkeypatch.setattr("vidrestore.media.segment_file.open_regular", lambda path: Noted(io.FileIO(path)))
+    data = written.read_bytes()
+    written.write_bytes(data[:5] + b"\xff" * 4 + data[9:])
+    with pytest.raises(MediaError, match="a check sum is wrong"):
+        check_segment(written)
+    assert asked == [9, 4]
 
 
 def test_an_aborted_segment_leaves_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vidrestore.models.camera import camera_motion, camera_places
+from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import coverage, origins_of
 from vidrestore.models.matching import Grid
-from vidrestore.models.places import ClipPlaces
+from vidrestore.models.patch_positions import ClipPositions
 
 
 def scene(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -62,28 +62,28 @@ def test_something_that_moves_before_the_picture_does_not_carry_the_grid_away():
 @pytest.mark.parametrize("stride", [5, 15, 16])
 def test_a_moving_grid_covers_every_frame_at_any_shift(height, width, stride):
     motion = torch.cartesian_prod(torch.arange(-17.0, 18, 5), torch.tensor([-1000.4, -3.0, 0.0, 7.6, 16.0]))
-    places = camera_places(motion, Grid(height, width, 16, stride))
-    assert int(coverage(origins_of(places, height, width), (len(motion), height, width), 16).min()) >= 1
+    positions = camera_positions(motion, Grid(height, width, 16, stride))
+    assert int(coverage(origins_of(positions, height, width), (len(motion), height, width), 16).min()) >= 1
 
 
 def test_patches_of_a_moving_grid_show_the_same_in_every_frame():
     steps = [(0, 0), (2, 5), (2, 5)]
     clip = shown(steps)
-    places = camera_places(torch.tensor(steps).cumsum(0).float(), Grid(128, 160, 16, 16))
-    inside = ((places > 0) & (places < torch.tensor([112, 144]))).all(-1).all(0)
+    positions = camera_positions(torch.tensor(steps).cumsum(0).float(), Grid(128, 160, 16, 16))
+    inside = ((positions > 0) & (positions < torch.tensor([112, 144]))).all(-1).all(0)
     assert inside.sum() > 20
     for slot in inside.nonzero()[:, 0].tolist():
-        patches = [clip[t, y : y + 16, x : x + 16] for t, (y, x) in enumerate(places[:, slot].tolist())]
+        patches = [clip[t, y : y + 16, x : x + 16] for t, (y, x) in enumerate(positions[:, slot].tolist())]
         if (
-            max(abs(places[1:, slot] - places[:-1, slot]).flatten().tolist()) <= 5
+            max(abs(positions[1:, slot] - positions[:-1, slot]).flatten().tolist()) <= 5
         ):  # not one that entered on the other side
             assert all(torch.equal(patch, patches[0]) for patch in patches)
 
 
 def test_planes_of_other_proportions_move_by_their_share():
     clip = shown([(0, 0), (4, 8), (4, 8)])
-    places = ClipPlaces(clip, 16, follow=True)
-    wide = places.origins(torch.Size((3, 128, 80)), 16, "camera")  # 4:2:2: full height, half the width
+    positions = ClipPositions(clip, 16, follow=True)
+    wide = positions.origins(torch.Size((3, 128, 80)), 16, "camera")  # 4:2:2: full height, half the width
     rows, columns = wide // 80 % 128, wide % 80
     moved = torch.stack([rows[:, 1] - rows[:, 0], columns[:, 1] - columns[:, 0]], 1)
     assert [4, 4] in moved.tolist()
@@ -91,7 +91,7 @@ def test_planes_of_other_proportions_move_by_their_share():
 
 def test_without_following_all_places_are_fixed():
     clip = shown([(0, 0), (4, 8)])
-    places = ClipPlaces(clip, 16, follow=False)
+    positions = ClipPositions(clip, 16, follow=False)
     for way in ("camera", "matched"):
-        origins = places.origins(clip.shape, 16, way)
+        origins = positions.origins(clip.shape, 16, way)
         assert torch.equal(origins[:, 1], origins[:, 0] + 128 * 160)

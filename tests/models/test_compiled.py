@@ -74,7 +74,7 @@ def test_where_compiling_fails_one_line_says_so_and_the_model_runs_as_it_is(
     with pytest.warns(RuntimeWarning) as told:
         assert doubled(torch.ones(3)).tolist() == doubled(torch.ones(3)).tolist() == [2, 2, 2]
     assert [str(each.message) for each in told] == [
-        "torch.compile failed, and the model runs uncompiled: RuntimeError: no C++ compiler"
+        "torch.compile failed; the model runs uncompiled: RuntimeError: no C++ compiler"
     ]
 
 

@@ -7,8 +7,15 @@ import torch
 import torch.nn.functional as F
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
-from vidrestore.models.matching import Grid, _assigned, _median_of_nine, fixed_places, gather, matched_places
-from vidrestore.models.places import ClipPlaces
+from vidrestore.models.matching import (
+    Grid,
+    _assign,
+    _median_of_nine,
+    fixed_positions,
+    gather,
+    matched_positions,
+)
+from vidrestore.models.patch_positions import ClipPositions
 
 
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -49,16 +56,16 @@ def test_the_cells_of_a_grid_cover_the_plane_and_stay_inside(height, width, stri
 def test_slots_follow_a_camera_that_moves(dy, dx, sigma, share):
     clip = panned(4, dy, dx)
     noisy = clip + sigma * torch.randn(clip.shape, generator=torch.Generator().manual_seed(1))
-    places = matched_places(noisy, Grid(96, 112, 16, 12))
-    expected = places[:-1] - torch.tensor([dy, dx])
+    positions = matched_positions(noisy, Grid(96, 112, 16, 12))
+    expected = positions[:-1] - torch.tensor([dy, dx])
     stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
-    followed = (places[1:] == expected).all(-1)
+    followed = (positions[1:] == expected).all(-1)
     assert followed[stays].float().mean() > share
 
 
 def test_groups_of_a_moving_camera_are_alike():
     clip = panned(6, 2, -5)
-    groups = gather(clip, matched_places(clip, Grid(96, 112, 16, 12)), 16)
+    groups = gather(clip, matched_positions(clip, Grid(96, 112, 16, 12)), 16)
     nearest = torch.cdist(groups, groups).topk(2, largest=False).values[..., 1] / 16
     assert nearest.median() < 0.1
 
@@ -66,14 +73,14 @@ def test_groups_of_a_moving_camera_are_alike():
 @pytest.mark.parametrize("dy, dx", [(0, 0), (3, 7), (-16, 1)])
 def test_every_cell_of_every_frame_has_a_patch_within_two_strides(dy, dx):
     grid = Grid(96, 112, 16, 12)
-    for frame in matched_places(panned(5, dy, dx), grid):
+    for frame in matched_positions(panned(5, dy, dx), grid):
         assert (frame >= 0).all() and (frame <= torch.tensor([80, 96])).all()
         assert float(torch.cdist(grid.corners().float(), frame.float()).min(1).values.max()) <= 24 * 2**0.5
 
 
 def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes_its_next_wish():
     wishes = torch.tensor([[0, 1], [0, 2], [0, 1]])
-    cells, holder = _assigned(wishes, torch.tensor([3.0, 1.0, 2.0]))
+    cells, holder = _assign(wishes, torch.tensor([3.0, 1.0, 2.0]))
     assert cells.tolist() == [-1, 0, 1] and holder.tolist() == [1, 2, -1]
 
 
@@ -85,22 +92,22 @@ def test_the_median_of_nine_is_the_median():
 def test_matching_is_the_same_every_time():
     clip = panned(4, 1, 2) + 20 * torch.randn(4, 96, 112, generator=torch.Generator().manual_seed(2))
     grid = Grid(96, 112, 16, 8)
-    assert torch.equal(matched_places(clip, grid), matched_places(clip.clone(), grid))
+    assert torch.equal(matched_positions(clip, grid), matched_positions(clip.clone(), grid))
 
 
 @pytest.mark.parametrize("height, width", [(16, 16), (17, 23), (30, 16)])
 def test_planes_of_hardly_a_patch_can_be_matched(height, width):
-    places = matched_places(255 * torch.rand(3, height, width), Grid(height, width, 16, 8))
-    assert (places >= 0).all() and (places <= torch.tensor([height - 16, width - 16])).all()
+    positions = matched_positions(255 * torch.rand(3, height, width), Grid(height, width, 16, 8))
+    assert (positions >= 0).all() and (positions <= torch.tensor([height - 16, width - 16])).all()
 
 
 def test_gathered_groups_are_the_patches_at_their_places():
     clip = torch.rand(3, 20, 30)
-    places = torch.tensor([[[0, 0], [4, 7]], [[1, 2], [4, 14]], [[4, 14], [0, 3]]])
-    groups = gather(clip, places, 16)
+    positions = torch.tensor([[[0, 0], [4, 7]], [[1, 2], [4, 14]], [[4, 14], [0, 3]]])
+    groups = gather(clip, positions, 16)
     for slot in range(2):
         for t in range(3):
-            y, x = places[t, slot].tolist()
+            y, x = positions[t, slot].tolist()
             assert torch.equal(groups[slot, t].view(16, 16), clip[t, y : y + 16, x : x + 16])
 
 
@@ -122,21 +129,21 @@ def test_patches_over_holes_leave_no_hole():
     assert len(patches_over_holes(torch.ones(2, 40, 50), 16)) == 0
 
 
-@pytest.mark.parametrize("places", ["fixed", "matched", "scattered"])
-def test_a_network_that_changes_nothing_gives_the_plane_back(places):
+@pytest.mark.parametrize("positions", ["fixed", "matched", "scattered"])
+def test_a_network_that_changes_nothing_gives_the_plane_back(positions):
     clip = panned(5, 2, 3, 50, 70)
     grid = Grid(50, 70, 16, 14)
     chosen = {
-        "fixed": fixed_places(5, grid),
-        "matched": matched_places(clip, grid),
+        "fixed": fixed_positions(5, grid),
+        "matched": matched_positions(clip, grid),
         "scattered": torch.randint(0, 34, (5, 9, 2), generator=torch.Generator().manual_seed(3)),
-    }[places]
+    }[positions]
     restored = restore_patches(clip, origins_of(chosen, 50, 70), 16, lambda groups: groups)
     torch.testing.assert_close(restored, clip, atol=1e-4, rtol=0)
 
 
 def test_a_plane_that_holds_no_patch_is_refused():
-    with pytest.raises(ValueError, match="holds no patch"):
+    with pytest.raises(ValueError, match="is smaller than a patch"):
         Grid(15, 40, 16, 8)
     with pytest.raises(ValueError, match="stride must be in"):
         Grid(20, 40, 16, 17)
@@ -144,9 +151,9 @@ def test_a_plane_that_holds_no_patch_is_refused():
 
 @pytest.mark.parametrize("grids", [2, 4])
 def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids: int) -> None:
-    places = ClipPlaces(torch.zeros(1, 32, 40), 16, follow=False)
-    first = places.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
-    both = places.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()
+    positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
+    first = positions.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
+    both = positions.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()
     assert both[: len(first)] == first
     moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
     assert both[len(first) : 2 * len(first)] == moved

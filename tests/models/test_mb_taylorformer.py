@@ -289,7 +289,7 @@ def test_a_configuration_builds_its_network_again():
         ({"widths": [8, 20, 24, 32]}, "widths must double from level 1 to 2"),
         ({"heads": [1, 2, 3, 8]}, "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72"),
         ({"blocks": [1, 2, 3]}, "blocks must be four numbers of at least 1"),
-        ({"offset_limit": [3, -3]}, "offset_limit must be two numbers that rise"),
+        ({"offset_limit": [3, -3]}, "offset_limit must be two increasing numbers"),
         ({"embedding": "wide"}, "embedding must be deformable, plain or dilated, got 'wide'"),
         ({"attention": {"focus_power": 0}}, "focus_power must be at least 1"),
         ({"attention": {"eps_length": 0}}, "eps_length must be positive"),

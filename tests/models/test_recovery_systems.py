@@ -119,7 +119,7 @@ def test_every_system_goes_through_train(
     }
     run = tiny_run(tmp_path, changes)
     told = Told()
-    trained = load_model(train(run, tmp_path / "runs", listen=told))
+    trained = load_model(train(run, tmp_path / "runs", on_event=told))
     assert [event.step for event in told[1:]] == [1, 2]
     assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in told[1:])
     fresh = loop.Run(run, tmp_path / "fresh", torch.device("cpu")).network.state_dict()

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
-from vidrestore.models.matching import Grid, fixed_places
+from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.second_pass import (
-    Strength,
+    NoiseCurve,
     Transform,
     filtered_change,
     in_pairs,
-    refined,
-    strength_of,
+    noise_curve,
+    refine,
 )
 
 SIDE = 8
@@ -27,7 +27,7 @@ def transform(dtype: torch.dtype = torch.float32) -> Transform:
 
 def tracks(frames: int, height: int, width: int, stride: int = SIDE) -> Tensor:
     grid = Grid(height, width, SIDE, stride)
-    return origins_of(fixed_places(frames, grid), height, width)[:, None]
+    return origins_of(fixed_positions(frames, grid), height, width)[:, None]
 
 
 def noise(*shape: int) -> Tensor:
@@ -61,7 +61,7 @@ def test_a_rough_first_estimate_comes_nearer_to_the_picture():
     clean = picture()
     noisy = clean + 10 * noise(*clean.shape)
     first = clean + 0.4 * (noisy - clean)
-    second = refined(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(), first)
+    second = refine(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(), first)
     assert (second - clean).square().mean() < 0.7 * (first - clean).square().mean()
 
 
@@ -69,7 +69,7 @@ def test_half_precision_hardly_shows():
     clean = picture()
     noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
     full, half = (
-        refined(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(dtype), first)
+        refine(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(dtype), first)
         for dtype in (torch.float32, torch.bfloat16)
     )
     torch.testing.assert_close(half, full, atol=0.15, rtol=0)
@@ -78,7 +78,7 @@ def test_half_precision_hardly_shows():
 def test_what_no_group_holds_stays_as_first_estimated():
     clean = picture(2)
     first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
-    second = refined(noisy, first, 5.0, tracks(*clean.shape)[:1], transform(), first)
+    second = refine(noisy, first, 5.0, tracks(*clean.shape)[:1], transform(), first)
     changed = (second != first).nonzero()
     assert changed.amax(0).tolist() == [1, SIDE - 1, SIDE - 1]
 
@@ -86,26 +86,26 @@ def test_what_no_group_holds_stays_as_first_estimated():
 def test_an_estimate_that_is_not_finite_stays_so():
     first = picture(2)
     first[0, 3, 3] = torch.nan
-    assert refined(picture(2), first, 5.0, tracks(2, 64, 64), transform(), first)[0, 3, 3].isnan()
+    assert refine(picture(2), first, 5.0, tracks(2, 64, 64), transform(), first)[0, 3, 3].isnan()
 
 
 def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = noise(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
-    strength = strength_of(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128)[:, 0], SIDE)
+    strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128)[:, 0], SIDE)
     dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
 def test_few_groups_tell_nothing_of_the_brightness():
-    strength = strength_of(
+    strength = noise_curve(
         noise(2, 16, 16), torch.zeros(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE
     )
     assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
 
 
 def test_between_known_brightnesses_the_strength_is_a_straight_line():
-    strength = Strength(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
+    strength = NoiseCurve(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
     assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
 
 

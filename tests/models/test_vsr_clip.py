@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vsr_networks import compact, golden, released
 
 from vidrestore.models.vsr_attention import Attention, Locality
-from vidrestore.models.vsr_clip import Recent, VsrClip
+from vidrestore.models.vsr_clip import LruCache, VsrClip
 from vidrestore.models.vsr_transformer import VsrTransformer
 
 CLIP = golden("vsr_tiny.safetensors")["input"]  # (1, 5, 3, 64, 64)
@@ -158,7 +158,7 @@ def test_what_a_compact_network_keeps_does_not_grow_with_the_scene():
 
 def test_the_oldest_result_is_let_go_first():
     made: list[int] = []
-    recent = Recent[int](2)
+    recent = LruCache[int](2)
     for key in (1, 2, 1, 3, 1, 2):
         assert recent.get(key, lambda key=key: made.append(key) or key) == key
     assert made == [1, 2, 3, 2]

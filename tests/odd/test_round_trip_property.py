@@ -33,13 +33,13 @@ RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], d
 
 
 @st.composite
-def films(draw: Callable[[Any], Any]) -> tuple[str, Film]:
+def films(rng: Callable[[Any], Any]) -> tuple[str, Film]:
     """A container and a film that fits into it; every time lies on the container's grid."""
-    suffix = draw(st.sampled_from(sorted(TICKS)))
-    ticks = draw(st.sampled_from(TICKS[suffix]))
-    steps = draw(st.lists(st.integers(1, 3 * ticks), max_size=7))
-    times = tuple(accumulate(steps, initial=draw(st.one_of(st.just(0), st.integers(0, 5 * ticks)))))
-    exact = suffix == ".mkv" and draw(st.booleans())
+    suffix = rng(st.sampled_from(sorted(TICKS)))
+    ticks = rng(st.sampled_from(TICKS[suffix]))
+    steps = rng(st.lists(st.integers(1, 3 * ticks), max_size=7))
+    times = tuple(accumulate(steps, initial=rng(st.one_of(st.just(0), st.integers(0, 5 * ticks)))))
+    exact = suffix == ".mkv" and rng(st.booleans())
     side = st.integers(1, 40) if exact else st.integers(1, 20).map(lambda half: 2 * half)
     formats = (
         "yuv420p",
@@ -49,19 +49,19 @@ def films(draw: Callable[[Any], Any]) -> tuple[str, Film]:
         *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()),
     )
     film = Film(
-        sounds=tuple(draw(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
-        texts=tuple(draw(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
+        sounds=tuple(rng(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
+        texts=tuple(rng(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
         times=times,
         codec="ffv1" if exact else "libx264",
-        size=(draw(side), draw(side)) if exact else (max(16, draw(side)), max(16, draw(side))),
-        pix_fmt=draw(st.sampled_from(formats)),
+        size=(rng(side), rng(side)) if exact else (max(16, rng(side)), max(16, rng(side))),
+        pix_fmt=rng(st.sampled_from(formats)),
         time_base=Fraction(1, ticks),
-        settings=draw(tags()),
-        turned=draw(st.one_of(st.none(), st.tuples(st.sampled_from((90, 180, -90)), st.booleans()))),
-        font=suffix == ".mkv" and draw(st.booleans()),
-        chapters=draw(st.booleans()),
-        first=draw(st.booleans()),
-        metadata=draw(
+        settings=rng(tags()),
+        turned=rng(st.one_of(st.none(), st.tuples(st.sampled_from((90, 180, -90)), st.booleans()))),
+        font=suffix == ".mkv" and rng(st.booleans()),
+        chapters=rng(st.booleans()),
+        first=rng(st.booleans()),
+        metadata=rng(
             st.dictionaries(
                 st.sampled_from(("title", "artist", "comment")), st.text(WORDS, min_size=1, max_size=20)
             )
@@ -74,14 +74,14 @@ WORDS = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
 
 
 @st.composite
-def sounds(draw: Callable[[Any], Any], codecs: tuple[str, ...]) -> Sound:
+def sounds(rng: Callable[[Any], Any], codecs: tuple[str, ...]) -> Sound:
     milliseconds = Fraction(1, 1000)
-    start, length = draw(st.integers(0, 3000)), draw(st.integers(40, 1500))
-    return Sound(draw(st.sampled_from(codecs)), start * milliseconds, length * milliseconds)
+    start, length = rng(st.integers(0, 3000)), rng(st.integers(40, 1500))
+    return Sound(rng(st.sampled_from(codecs)), start * milliseconds, length * milliseconds)
 
 
 @st.composite
-def tags(draw: Callable[[Any], Any]) -> dict[str, Any]:
+def tags(rng: Callable[[Any], Any]) -> dict[str, Any]:
     """Some of the tags of the picture."""
     every = {
         "colorspace": st.sampled_from((1, 5, 6, 9)),
@@ -90,8 +90,8 @@ def tags(draw: Callable[[Any], Any]) -> dict[str, Any]:
         "color_range": st.sampled_from((1, 2)),
         "sample_aspect_ratio": st.sampled_from((Fraction(64, 45), Fraction(4, 3), Fraction(8, 9))),
     }
-    chosen = draw(st.sets(st.sampled_from(sorted(every))))
-    return {name: draw(every[name]) for name in sorted(chosen)}
+    chosen = rng(st.sets(st.sampled_from(sorted(every))))
+    return {name: rng(every[name]) for name in sorted(chosen)}
 
 
 def check_round_trip(film: tuple[str, Film]) -> None:
@@ -102,6 +102,7 @@ def check_round_trip(film: tuple[str, Film]) -> None:
         summary = vidrestore.restore(source, output, task="<identity>", encoder=EncoderOptions(lossless=True))
         assert (summary.frames, summary.damage) == (len(content.times), None)
         assert frames(output) == frames(source)
+        assert end(output) == end(source) or end(source) <= frames(source)[-1][0]
         assert tags_differ(source, output) is None
         assert beside(output) == beside(source)
 
@@ -110,6 +111,14 @@ def frames(path: Path) -> list[tuple[Fraction, list[bytes]]]:
     with VideoReader(str(path), threads=1) as reader:
         base = reader.info.video.time_base
         return [(frame.pts * base, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
+
+
+def end(path: Path) -> Fraction:
+    """The time at which the picture ends, in seconds; 0 for Matroska, which says it of the whole file."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        whole = path.suffix == ".mkv"
+        return Fraction(0) if whole else (stream.start_time + stream.duration) * stream.time_base
 
 
 def beside(path: Path) -> list[Any]:

@@ -69,7 +69,7 @@ def test_an_overlap_that_leaves_no_step_is_refused(overlap):
 
 @pytest.mark.parametrize("cuts", [(0,), (20,), (7, 5), (5, 5)])
 def test_cuts_outside_the_video_or_out_of_order_are_refused(cuts):
-    with pytest.raises(ValueError, match="cuts must rise"):
+    with pytest.raises(ValueError, match="cuts must increase"):
         clip_bounds(20, cuts, 8, 2)
 
 

@@ -262,8 +262,8 @@ def test_one_pixel_frames_convert():
 
 def smooth_planes(sizes, low=100, high=150):
     """Random samples that vary smoothly and stay inside the RGB cube."""
-    draw = torch.Generator().manual_seed(3)
-    noise = [torch.rand(1, 1, height // 4 + 2, width // 4 + 2, generator=draw) for height, width in sizes]
+    rng = torch.Generator().manual_seed(3)
+    noise = [torch.rand(1, 1, height // 4 + 2, width // 4 + 2, generator=rng) for height, width in sizes]
     smooth = [
         torch.nn.functional.interpolate(n, size=size, mode="bilinear")[0, 0]
         for n, size in zip(noise, sizes, strict=True)

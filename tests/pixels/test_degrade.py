@@ -36,9 +36,9 @@ def test_a_seed_gives_the_same_noise_each_time():
 
 
 def test_a_generator_goes_on_from_frame_to_frame():
-    draw = torch.Generator().manual_seed(7)
+    rng = torch.Generator().manual_seed(7)
     frame = torch.zeros(8, 8)
-    one, two = (add_gaussian_noise(frame, 10, draw, clip_and_round=False) for _ in range(2))
+    one, two = (add_gaussian_noise(frame, 10, rng, clip_and_round=False) for _ in range(2))
     assert torch.equal(one, add_gaussian_noise(frame, 10, 7, clip_and_round=False))
     assert not torch.equal(one, two)
 

@@ -18,41 +18,41 @@ from vidrestore.degrade import (
     add_haze,
     add_rain,
     add_snow,
+    average_light,
     imresize,
-    mean_light,
 )
-from vidrestore.degrade.added_noise import _demosaiced_noise, drawn_chroma, smoothed
+from vidrestore.degrade.added_noise import _demosaiced_noise, random_chroma, smoothed
 from vidrestore.degrade.blur import (
+    average_exposures,
     blurred,
-    disc,
-    drawn_way,
-    kernel_of,
-    kernels_of,
-    means_of_light,
+    blurred_layers,
+    disc_kernel,
     motion,
-    parts_blurred,
+    path_kernel,
+    path_kernels,
+    random_path,
 )
 from vidrestore.degrade.demosaic import demosaiced
-from vidrestore.degrade.haze import drawn_depth
+from vidrestore.degrade.haze import random_depth
 from vidrestore.degrade.particles import (
     Swarm,
+    canvas_size,
     capsule,
-    drawn_swarm,
-    dropped,
-    room_around,
-    shaped,
-    soft,
-    spread_all,
+    gaussian_spectrum,
+    random_swarm,
+    render,
+    shape_spectrum,
+    splat,
 )
-from vidrestore.degrade.regions import drawn_regions, feet
+from vidrestore.degrade.regions import lowest_rows, random_regions
 
 
-def draw(*seed: int) -> np.random.Generator:
+def rng(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
 def scene(frames: int = 3, height: int = 40, width: int = 56) -> Tensor:
-    return torch.from_numpy(draw(1).uniform(0.1, 0.9, (frames, 3, height, width))).float()
+    return torch.from_numpy(rng(1).uniform(0.1, 0.9, (frames, 3, height, width))).float()
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
@@ -60,20 +60,20 @@ def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name: str) -> 
     clip = scene()
     before, changed = clip.clone(), 0
     for seed in range(6):
-        one, two = (DEGRADATIONS[name](clip, draw(seed)) for _ in range(2))
+        one, two = (DEGRADATIONS[name](clip, rng(seed)) for _ in range(2))
         assert torch.equal(one, two)
         assert (one.shape, one.dtype) == (clip.shape, clip.dtype)
         assert float(one.min()) >= 0 and float(one.max()) <= 1
         changed += not torch.equal(one, clip)
     assert torch.equal(clip, before)
     assert changed >= 4  # a small frame may lie between flakes
-    assert not torch.equal(DEGRADATIONS[name](clip, draw(9)), one)
+    assert not torch.equal(DEGRADATIONS[name](clip, rng(9)), one)
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
 def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -> None:
     for clip in (torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16), scene(1, 8, 8)):
-        degraded = DEGRADATIONS[name](clip, draw(2))
+        degraded = DEGRADATIONS[name](clip, rng(2))
         assert degraded.shape == clip.shape
         assert degraded.isfinite().all()
 
@@ -92,7 +92,7 @@ def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> Non
 
 def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None:
     still = scene(1).expand(4, -1, -1, -1)
-    depths = [drawn_depth(still, draw(seed)) for seed in range(12)]
+    depths = [random_depth(still, rng(seed)) for seed in range(12)]
     for depth in depths:
         assert float(depth.min()) >= 0 and float(depth.max()) <= 1 + 1e-6
         assert all(torch.equal(frame, depth[0]) for frame in depth)
@@ -103,7 +103,7 @@ def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None
 def test_haze_is_as_dense_in_every_frame_of_a_still_scene() -> None:
     still = scene(1, 24, 24).expand(3, -1, -1, -1)
     for seed in range(12):
-        hazy = DEGRADATIONS["haze"](still, draw(seed))
+        hazy = DEGRADATIONS["haze"](still, rng(seed))
         assert float((hazy[1:] - hazy[:-1]).abs().mean()) < 0.01
 
 
@@ -111,10 +111,10 @@ def test_regions_are_parts_of_the_picture_with_feet() -> None:
     clip = torch.zeros(2, 3, 20, 30)
     clip[:, :, :12, :15], clip[:, :, :, 15:] = 1, 0.5
     for seed in range(6):
-        regions = drawn_regions(clip, draw(seed))
+        regions = random_regions(clip, rng(seed))
         assert torch.equal(regions[0], regions[1])
         count = int(regions.max()) + 1
-        for region, foot in enumerate(feet(regions, count)):
+        for region, foot in enumerate(lowest_rows(regions, count)):
             rows = (regions[1] == region).nonzero()[:, 0]
             assert round(foot * 19) == (int(rows.max()) if len(rows) else 0)
 
@@ -166,30 +166,30 @@ def test_a_trace_has_its_weight_on_every_pixel_that_it_passes() -> None:
 
 
 def test_a_weight_is_shared_among_four_pixels() -> None:
-    image = dropped(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
+    image = splat(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
     assert image[2:4, 3:5].tolist() == [[3, 3], [1, 1]] and image.sum() == 8
 
 
 def test_there_are_as_many_things_as_their_density_says() -> None:
-    things = drawn_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), draw(6))
+    things = random_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), rng(6))
     assert len(things.weight) == pytest.approx(600, rel=0.1)
     assert np.median(things.step, axis=1).tolist() == pytest.approx([7, 2], abs=0.2)
 
 
 def test_a_point_becomes_its_shape_where_it_is() -> None:
-    room = room_around((20, 30))
+    room = canvas_size((20, 30))
     points, shape = torch.zeros(1, 1, *room), torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
     points[0, 0, 8, 12] = 2
     expected = torch.zeros(room)
     expected[6:11, 10:15] = 4 * shape
-    torch.testing.assert_close(spread_all([(points, shaped(shape, room))] * 2, room)[0, 0], expected)
+    torch.testing.assert_close(render([(points, shape_spectrum(shape, room))] * 2, room)[0, 0], expected)
 
 
 def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
     room = (32, 32)
     line = torch.zeros(1, 1, *room)
     line[..., 16] = 1
-    across = spread_all([(line, soft(2.0, room))], room)[0, 0, 5]
+    across = render([(line, gaussian_spectrum(2.0, room))], room)[0, 0, 5]
     expected = torch.exp(-((torch.arange(32.0) - 16) ** 2) / (2 * 2.0**2))
     torch.testing.assert_close(across, expected, atol=1e-3, rtol=0)
 
@@ -198,7 +198,7 @@ def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
 def test_weather_brightens_and_moves(name: str) -> None:
     dark = torch.full((2, 3, 64, 64), 0.15)
     for seed in range(3):
-        one, two = DEGRADATIONS[name](dark, draw(seed))
+        one, two = DEGRADATIONS[name](dark, rng(seed))
         assert float(one.mean()) >= 0.15 - 1e-4
         assert not torch.equal(one, two)
 
@@ -219,11 +219,11 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
 
 def test_the_mean_of_frames_is_of_their_light() -> None:
     frames = torch.tensor([0.0, 1.0, 1.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
-    torch.testing.assert_close(mean_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
+    torch.testing.assert_close(average_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
 
 
 def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
-    kernel = kernel_of(np.stack([np.zeros(9), np.arange(9.0)], 1))
+    kernel = path_kernel(np.stack([np.zeros(9), np.arange(9.0)], 1))
     middle = len(kernel) // 2
     expected = torch.zeros_like(kernel)
     expected[middle, middle - 4 : middle + 5] = 1 / 9
@@ -231,8 +231,8 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
 
 
 def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
-    way = 0.2 * drawn_way(64, draw(3))
-    kernel = kernel_of(way).double().numpy()
+    way = 0.2 * random_path(64, rng(3))
+    kernel = path_kernel(way).double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
     assert kernel.sum() == pytest.approx(1, abs=1e-6)
     mean = (way - way[32]).mean(0)
@@ -240,7 +240,7 @@ def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
 
 
 def test_a_point_of_light_blurred_is_the_kernel() -> None:
-    kernel = kernel_of(0.1 * drawn_way(64, draw(5)))
+    kernel = path_kernel(0.1 * random_path(64, rng(5)))
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
@@ -251,32 +251,32 @@ def test_a_point_of_light_blurred_is_the_kernel() -> None:
 
 def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> None:
     way = np.stack([np.zeros(20), np.arange(20.0)], 1)
-    kernels = kernels_of(way, 2)
+    kernels = path_kernels(way, 2)
     assert torch.equal(kernels[0], kernels[1])
     rows, columns = kernels[0].nonzero().float().T
     assert set(rows.tolist()) == {len(kernels[0]) // 2}
     assert abs(float(columns.mean()) - len(kernels[0]) // 2) <= 0.5
-    through = kernels_of(way, 2, disc(1.2))
+    through = path_kernels(way, 2, disc_kernel(1.2))
     torch.testing.assert_close(through.sum((1, 2)), torch.ones(2))
 
 
 def test_a_part_that_moves_leaves_what_is_far_from_it() -> None:
     clip, part = scene(2), torch.zeros(2, 1, 40, 56)
     part[..., :8] = 1
-    line = kernels_of(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
-    still = kernels_of(np.zeros((12, 2)), 2)
-    seen = parts_blurred(clip, part, line, still)
+    line = path_kernels(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
+    still = path_kernels(np.zeros((12, 2)), 2)
+    seen = blurred_layers(clip, part, line, still)
     torch.testing.assert_close(seen[..., 24:], clip[..., 24:], atol=1e-3, rtol=0)
     torch.testing.assert_close(seen[..., :3], blurred(clip * part, line)[..., :3], atol=1e-3, rtol=0)
-    same = parts_blurred(clip, part, still, still)
+    same = blurred_layers(clip, part, still, still)
     torch.testing.assert_close(same, clip, atol=1e-3, rtol=0)
 
 
 def test_windows_of_frames_become_the_mean_of_their_light() -> None:
     clip = scene(6)
-    means = means_of_light(clip, 3)
+    means = average_exposures(clip, 3)
     assert len(means) == 2
-    torch.testing.assert_close(means[1:], mean_light(clip[3:]))
+    torch.testing.assert_close(means[1:], average_light(clip[3:]))
 
 
 def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
@@ -291,7 +291,7 @@ def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
 
 def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
     display = 0.5 ** (1 / 2.2)
-    noise = torch.from_numpy(draw(1).standard_normal((1, 3, 300, 300))).float()
+    noise = torch.from_numpy(rng(1).standard_normal((1, 3, 300, 300))).float()
     shot, read = torch.tensor([2e-3, 1e-3, 3e-3]), torch.tensor([1e-4, 2e-4, 0.0])
     noisy = add_camera_noise(torch.full((1, 3, 300, 300), display), shot, read, noise)
     variance = (noisy**2.2).var((0, 2, 3))
@@ -299,7 +299,7 @@ def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
 
 
 def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None:
-    noise = smoothed(torch.from_numpy(draw(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
+    noise = smoothed(torch.from_numpy(rng(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
     # of the kernel 0.4, 1, 0.4 with itself, one further
@@ -340,22 +340,22 @@ def test_red_and_blue_follow_green_by_their_differences() -> None:
 def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone() -> None:
     flat, edges = torch.full((1, 3, 200, 200), 0.5), scene(1, 200, 200)
     cells = torch.tensor([3e-3] * 3), torch.tensor([1e-5] * 3)
-    noise = torch.from_numpy(draw(2).standard_normal(flat.shape)).float()
-    red, green, blue = (_demosaiced_noise(flat, *cells, noise, draw(1)) - flat)[0]
+    noise = torch.from_numpy(rng(2).standard_normal(flat.shape)).float()
+    red, green, blue = (_demosaiced_noise(flat, *cells, noise, rng(1)) - flat)[0]
     for one, two in ((red, green), (green, blue), (blue, red)):
         assert float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1]) > 0.4
     nothing = torch.zeros(3)
-    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, draw(1)), edges)
+    torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, rng(1)), edges)
 
 
 def test_noise_is_new_in_every_frame() -> None:
     flat = torch.full((2, 3, 80, 80), 0.6)
-    one, two = DEGRADATIONS["noise"](flat, draw(3)) - flat
+    one, two = DEGRADATIONS["noise"](flat, rng(3)) - flat
     assert abs(float((one * two).mean())) < 0.1 * float(one.square().mean())
 
 
 def test_noise_of_colours_is_coarse_and_leaves_the_luma() -> None:
-    noise = drawn_chroma(torch.zeros(2, 3, 60, 60), draw(1))
+    noise = random_chroma(torch.zeros(2, 3, 60, 60), rng(1))
     luma = (noise * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
     assert float(luma.abs().max()) < 2e-3 < float(noise.std())
     assert float((noise[..., 1:] * noise[..., :-1]).mean()) > 0.5 * float(noise.square().mean())

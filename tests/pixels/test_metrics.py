@@ -65,8 +65,8 @@ def test_psnr_of_planes_counts_every_sample_once():
 
 
 def test_ssim_is_wangs_formula_window_by_window():
-    draw = np.random.default_rng(2)
-    a, b = draw.random((2, 13, 12))
+    rng = np.random.default_rng(2)
+    a, b = rng.random((2, 13, 12))
     offset = np.arange(-5, 6)
     weights = np.exp(-(offset[:, None] ** 2 + offset**2) / (2 * 1.5**2))
     weights /= weights.sum()

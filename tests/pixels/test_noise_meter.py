@@ -27,9 +27,9 @@ def scene(count: int = 4, height: int = 128, width: int = 160) -> list[Picture]:
 
 
 def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[Picture]:
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     noise = [
-        blurred(draw.normal(size=frame.shape), blur, blur) if blur else draw.normal(size=frame.shape)
+        blurred(rng.normal(size=frame.shape), blur, blur) if blur else rng.normal(size=frame.shape)
         for frame in frames
     ]
     return [
@@ -70,8 +70,8 @@ def test_there_is_a_figure_for_single_frames_and_for_repeated_ones() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])
 def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
     gauge = NoiseMeter(2, colour=True)
-    draw = np.random.default_rng(0)
-    gauge.add([tuple(draw.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
+    rng = np.random.default_rng(0)
+    gauge.add([tuple(rng.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
     assert all(0 <= plane.sigma < 255 for plane in gauge.noise())
 
 
@@ -109,12 +109,12 @@ def test_both_regressions_must_find_noise(
 
 
 def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
-    draw = np.random.default_rng(0)
-    noise = draw.normal(0, 5, (1, 96, 128)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 5, (1, 96, 128)).astype(np.float32)
     rows, columns = np.mgrid[:8, :8]
     waves = [
-        np.cos(np.pi * (2 * rows + 1) * draw.integers(1, 8) / 16)
-        * np.cos(np.pi * (2 * columns + 1) * draw.integers(1, 8) / 16)
+        np.cos(np.pi * (2 * rows + 1) * rng.integers(1, 8) / 16)
+        * np.cos(np.pi * (2 * columns + 1) * rng.integers(1, 8) / 16)
         for _ in range(12 * 16)
     ]
     texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20

@@ -399,6 +399,15 @@ def test_another_version_is_refused(measured: Path, exact: Path) -> None:
     refused(measured, MediaError, "version 7, this vidrestore reads version 1", model=str(exact))
 
 
+def in_video(**facts: Any) -> Callable[[dict[str, str], Any], None]:
+    """A change of what the header says of the video."""
+
+    def change(metadata: dict[str, str], tensors: Any) -> None:
+        metadata["video"] = json.dumps(json.loads(metadata["video"]) | facts)
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -409,6 +418,17 @@ def test_another_version_is_refused(measured: Path, exact: Path) -> None:
         lambda metadata, tensors: metadata.update(measurements="3"),
         lambda metadata, tensors: metadata.update(video="not json"),
         lambda metadata, tensors: metadata.update(video="[" * 100_000),
+        lambda metadata, tensors: metadata.update(sigma="-1"),
+        lambda metadata, tensors: metadata.update(patch="4.0"),
+        in_video(time_base="1e99999999"),  # a number that takes minutes to work out
+        in_video(time_base="0"),
+        in_video(rate=math.inf),
+        in_video(content_light=[1]),
+        in_video(display_matrix=[1 << 40] * 9),
+        in_video(colour=dict.fromkeys(vars(TAGS), 1000)),
+        in_video(width=1 << 30, height=1 << 30),
+        in_video(pix_fmt="yuv444p"),
+        in_video(pix_fmt="none such"),
         lambda metadata, tensors: tensors.pop("pts"),
         lambda metadata, tensors: tensors.update(pts=tensors["pts"][:3]),
         lambda metadata, tensors: tensors.update(measurements=tensors["measurements"].astype(np.uint8)),
@@ -417,6 +437,27 @@ def test_another_version_is_refused(measured: Path, exact: Path) -> None:
 )
 def test_a_header_that_does_not_fit_is_refused(change: Any, measured: Path, exact: Path) -> None:
     edited(measured, change)
+    refused(measured, MediaError, "its header is damaged", model=str(exact))
+
+
+@pytest.mark.parametrize("name, value", [("pts", -(1 << 63)), ("pts", 1 << 60), ("durations", -1)])
+def test_times_that_no_container_holds_are_refused(
+    name: str, value: int, measured: Path, exact: Path
+) -> None:
+    edited(measured, lambda metadata, tensors: tensors[name].__setitem__(0, value))
+    refused(measured, MediaError, "has impossible times", model=str(exact))
+
+
+@pytest.mark.parametrize("key, value", [("data_offsets", [0.0, 40.0]), ("shape", [5.0]), ("dtype", ["I64"])])
+def test_a_tensor_whose_place_is_of_wrong_types_is_refused(
+    key: str, value: Any, measured: Path, exact: Path
+) -> None:
+    content = measured.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["pts"][key] = value
+    text = json.dumps(header).encode()
+    measured.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
     refused(measured, MediaError, "its header is damaged", model=str(exact))
 
 

@@ -24,15 +24,15 @@ from vidrestore.training.data.compressed import encoded
 from vidrestore.training.data.super_resolution import (
     ClipSource,
     FlowSource,
-    bicubic_small,
-    drawn_flow,
-    drawn_motion,
-    drawn_resizing,
-    practical_small,
+    downscale_bicubically,
+    downscale_practically,
+    random_flow,
+    random_motion,
+    random_resizing,
 )
 from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import charbonnier, flow_distance, see_differences
+from vidrestore.training.objective import charbonnier, flow_distance, initialise_flow_level
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -60,8 +60,8 @@ def picture(frames: int = 3, side: int = 64) -> Tensor:
 class Scenes:
     """Stands for footage."""
 
-    def rgb_crop(self, draw: np.random.Generator, side: int, frames: int) -> Tensor:
-        return picture(frames, side) * float(draw.uniform(0.8, 1))
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int) -> Tensor:
+        return picture(frames, side) * float(rng.uniform(0.8, 1))
 
 
 # Small clips
@@ -80,12 +80,12 @@ def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step() ->
 
 def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again() -> None:
     large = picture()
-    bicubic = bicubic_small(large)
+    bicubic = downscale_bicubically(large)
     for seed in range(4):
-        practical = practical_small(large, np.random.default_rng(seed))
+        practical = downscale_practically(large, np.random.default_rng(seed))
         assert practical.shape == bicubic.shape
         assert torch.equal(practical, (practical * 255).round() / 255)
-        assert torch.equal(practical, practical_small(large, np.random.default_rng(seed)))
+        assert torch.equal(practical, downscale_practically(large, np.random.default_rng(seed)))
         assert 0.002 < float((practical - bicubic).abs().mean()) < 0.2
 
 
@@ -112,7 +112,7 @@ def test_a_better_quality_leaves_more_of_the_clip() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: int) -> None:
-    resize = drawn_resizing(np.random.default_rng(seed))
+    resize = random_resizing(np.random.default_rng(seed))
     large = torch.full((2, 3, 32, 48), 0.3)
     torch.testing.assert_close(resize(large), torch.full((2, 3, 8, 12), 0.3))
     ramp = torch.linspace(0, 1, 48).expand(1, 3, 32, 48)
@@ -145,7 +145,7 @@ def test_odd_sides_are_refused() -> None:
 def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> None:
     config = FlowDataConfig("clips", crop=48, reach=6)
     for seed in range(4):
-        reference, supporting, flow = drawn_motion(Scenes(), config, np.random.default_rng(seed))  # type: ignore[arg-type]
+        reference, supporting, flow = random_motion(Scenes(), config, np.random.default_rng(seed))  # type: ignore[arg-type]
         assert (reference.shape, flow.shape) == ((3, 48, 48), (2, 48, 48))
         warped = warp(supporting[None], flow[None], border="border")[0]
         torch.testing.assert_close(warped[:, 8:-8, 8:-8], reference[:, 8:-8, 8:-8], atol=6 / 255, rtol=0)
@@ -155,7 +155,7 @@ def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> Non
 
 
 def test_drawn_flows_are_smooth_and_keep_their_reach() -> None:
-    flows = [drawn_flow(64, 9.0, np.random.default_rng(seed)) for seed in range(30)]
+    flows = [random_flow(64, 9.0, np.random.default_rng(seed)) for seed in range(30)]
     lengths = [float(flow.abs().max()) for flow in flows]
     assert max(lengths) <= 9 and min(lengths) < 4
     assert max(float((flow[..., 1:] - flow[..., :-1]).abs().max()) for flow in flows) < 2
@@ -178,7 +178,7 @@ def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame() -> None:
 
 def test_a_level_first_sees_differences_and_no_brightness() -> None:
     level = nn.Sequential(nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3))
-    see_differences(level)
+    initialise_flow_level(level)
     flat = torch.cat((torch.full((1, 6, 9, 9), 0.7), torch.zeros(1, 2, 9, 9)), 1)
     torch.testing.assert_close(level(flat), torch.zeros(1, 2, 5, 5), atol=1e-5, rtol=0)
     frame = torch.rand(1, 3, 9, 9)
@@ -200,7 +200,7 @@ def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(
     tmp_path: Path, family: str, figure: str
 ) -> None:
     told = Told()
-    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", listen=told))
+    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", on_event=told))
     first, last = told[1], told[-1]
     assert last.loss < first.loss
     assert list(last.psnr) == list(last.before) == [figure]
@@ -219,14 +219,14 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
     given = train(clip_run(tmp_path, "spynet", training={"steps": 3}), tmp_path / "runs", device="cpu")
     run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    run.start_from(given)
+    run.initialise_from(given)
     for network in (run.network, run.average):
         kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
         assert all(not name.startswith("flow.") or "bias" in name for name in kept)
         assert {name for name in before if not name.startswith("flow.")} <= kept
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"flow": FLOW | {"widths": [8]}}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="weights of spynet"):
-        other.start_from(given)
+        other.initialise_from(given)
 
 
 def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(
@@ -246,7 +246,7 @@ def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_n
     run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "attention": False}), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     for given in (trunk, flow):
-        run.start_from(given)
+        run.initialise_from(given)
     own, part = run.network.state_dict(), load_model(trunk).network.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
     assert torch.equal(
@@ -260,7 +260,7 @@ def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_n
     assert run.config.command(run.init).endswith(f"--init {trunk} --init {flow}")
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="change .model., or start without"):
-        other.start_from(trunk)
+        other.initialise_from(trunk)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from training_runs import tiny_run, write_clips, write_config
 from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.data import decoded, footage, sources
-from vidrestore.training.data.batches import Share, WorkerError, _ending, in_order
+from vidrestore.training.data.batches import Share, WorkerError, _closing_workers, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -68,7 +68,7 @@ def test_without_shared_memory_the_way_out_is_said(monkeypatch: pytest.MonkeyPat
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refused)
-    with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or give `workers=0`"):
+    with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or set `workers=0`"):
         in_order(abs, range(4), 1)
 
 
@@ -199,14 +199,14 @@ def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
     write_clips(tmp_path)
     config = tiny_run(tmp_path)
     with pytest.raises(
-        ConfigError, match="clips/cache: lies within the data in .*clips; choose another `cache`"
+        ConfigError, match="clips/cache: is inside the data folder .*clips; choose another `cache`"
     ):
         make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
 
 
 def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file: can't be made a folder"):
+    with pytest.raises(ConfigError, match="file: can't create this folder"):
         DecodedFiles(tmp_path / "file")
 
 
@@ -268,7 +268,7 @@ def fails_at_two(number: int) -> int:
 
 def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
     # as of a torch without the private method that ends them at once
-    assert list(_ending(iter([1, 2]))) == [1, 2]
+    assert list(_closing_workers(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -329,7 +329,7 @@ def test_a_damaged_clip_is_left_out_where_that_is_asked_for(
 ) -> None:
     damaged(tmp_path)
     assert command(tmp_path, "--skip-bad") == 0
-    assert f"left out: {tmp_path / 'clips' / 'two.mkv'}: the source is damaged" in capsys.readouterr().err
+    assert f"skipped: {tmp_path / 'clips' / 'two.mkv'}: the source is damaged" in capsys.readouterr().err
     without = tmp_path / "without"
     without.mkdir()
     write_clips(without)
@@ -349,7 +349,7 @@ def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path)
 
 
 def test_leaving_out_needs_a_cache() -> None:
-    with pytest.raises(OptionError, match="`skip_bad` needs one, so `cache_gb` above 0"):
+    with pytest.raises(OptionError, match="`skip_bad` needs a cache, .*; set `cache_gb` above 0"):
         Reading(skip_bad=True)
 
 

@@ -21,9 +21,9 @@ from vidrestore.training.data.footage import (
     Window,
     back_and_forth,
     decode_clip,
-    drawn_move,
-    filmed,
     find_footage,
+    pan_over,
+    random_move,
 )
 
 
@@ -78,11 +78,11 @@ def test_the_same_generator_gives_the_same_windows(tmp_path: Path, monkeypatch: 
     )
 
     def some(seed: int) -> list[torch.Tensor]:
-        draw = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         source = Footage(
             [tmp_path / "a.mkv", tmp_path / "b.mkv"], [tmp_path / "a.jpg"], frames=3, still_share=0.5
         )
-        return [plane for _ in range(6) for plane in source.window(draw)]
+        return [plane for _ in range(6) for plane in source.window(rng)]
 
     assert all(map(torch.equal, some(1), some(1)))
     assert {plane.shape for plane in some(1)} == {(3, 48, 64), (3, 24, 32), (3, 32, 48), (3, 16, 24)}
@@ -129,7 +129,7 @@ def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None
 
 def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
-    with pytest.raises(MediaError, match="small.mkv: frames of 32x12 hold no patch of 16x16"):
+    with pytest.raises(MediaError, match="small.mkv: frames of 32x12 are smaller than a patch of 16x16"):
         Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(
             np.random.default_rng(0), side=16
         )
@@ -189,7 +189,7 @@ def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(
 ) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
-    shot, *_ = filmed(as_window(texture), Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
+    shot, *_ = pan_over(as_window(texture), Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
     for before, after in pairwise(shot):
         assert torch.equal(after[:-2, 3:], before[2:, :-3])
 
@@ -197,7 +197,7 @@ def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(
 def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
-    luma, blue, _ = filmed(as_window(texture), Move((100.0, 150.0), 1.0), 2)
+    luma, blue, _ = pan_over(as_window(texture), Move((100.0, 150.0), 1.0), 2)
     assert torch.equal(luma[1], torch.from_numpy(texture[0, 80:120, 120:180]))
     means = texture[1, 80:120, 120:180].reshape(20, 2, 30, 2).mean((1, 3))
     assert np.abs(blue[0].numpy() - means).max() <= 0.5
@@ -207,11 +207,11 @@ def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_cen
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(footage, "SHOT", (40, 60))
-    grown = filmed(ramp(), Move((150.0, 200.0), 1.0, growth=0.1), 9)[0].float()
+    grown = pan_over(ramp(), Move((150.0, 200.0), 1.0, growth=0.1), 9)[0].float()
     spans = grown[:, 20, -1] - grown[:, 20, 0]
     assert torch.all(spans[1:] >= spans[:-1])
     assert spans[-1] > 1.5 * spans[0]
-    turned = filmed(ramp(), Move((150.0, 200.0), 1.0, turn=0.05), 9)[0].float()
+    turned = pan_over(ramp(), Move((150.0, 200.0), 1.0, turn=0.05), 9)[0].float()
     assert float(turned[:, 20, 30].std()) < 1  # the centre stays
     # the right border looks down, where the ramp is darker
     assert torch.all(turned[1:, 20, -1] <= turned[:-1, 20, -1])
@@ -219,8 +219,8 @@ def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_cen
 
 
 def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
-    draw = np.random.default_rng(0)
-    moves = [drawn_move((300, 400), draw) for _ in range(200)]
+    rng = np.random.default_rng(0)
+    moves = [random_move((300, 400), rng) for _ in range(200)]
     assert all(
         90 <= move.centre[0] <= 210 and 120 <= move.centre[1] <= 280 and 1 <= move.zoom <= 2 for move in moves
     )
@@ -232,7 +232,7 @@ def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch: pytest.M
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     picture = as_window(np.random.default_rng(0).integers(0, 255, (3, 200, 300)))
     move = Move((90.3, 140.7), 1.3, drift=(2.2, -0.4), growth=0.01, turn=0.02)
-    whole, part = filmed(picture, move, 3), filmed(picture, move, 3, Place(6, 20, 16))
+    whole, part = pan_over(picture, move, 3), pan_over(picture, move, 3, Place(6, 20, 16))
     assert torch.equal(part[0], whole[0][:, 6:22, 20:36])
     assert torch.equal(part[2], whole[2][:, 3:11, 10:18])
 

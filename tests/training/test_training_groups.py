@@ -22,8 +22,8 @@ class Flat:
 
     frames = FRAMES
 
-    def window(self, draw: np.random.Generator, side: int = 1) -> Window:
-        return (torch.full((FRAMES, 24, 24), int(draw.integers(256)), dtype=torch.uint8),)
+    def window(self, rng: np.random.Generator, side: int = 1) -> Window:
+        return (torch.full((FRAMES, 24, 24), int(rng.integers(256)), dtype=torch.uint8),)
 
 
 def data(**changes: object) -> DataConfig:
@@ -150,10 +150,10 @@ def test_a_share_of_the_groups_is_chroma() -> None:
         torch.full((FRAMES, side, side), value, dtype=torch.uint8)
         for side, value in ((32, 10), (16, 100), (16, 200))
     )
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     counts = Counter[int]()
     for _ in range(40):
-        groups = window_groups(window, 20.0, data(chroma_share=0.3), PATCH, draw)
+        groups = window_groups(window, 20.0, data(chroma_share=0.3), PATCH, rng)
         values = [int(value) for value in groups[:, 0, 0]]
         assert sorted(values, key=lambda value: value != 10) == values
         assert values.count(10) == 7
@@ -193,10 +193,10 @@ def symmetries(groups: Tensor) -> list[Tensor]:
 
 def test_a_batch_is_turned_as_a_whole_by_a_symmetry_of_the_square_and_each_occurs() -> None:
     groups = torch.rand(5, FRAMES, PATCH**2)
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     found = Counter[int]()
     for _ in range(320):
-        result = turned(groups, PATCH, draw)
+        result = turned(groups, PATCH, rng)
         (which,) = [
             number for number, expected in enumerate(symmetries(groups)) if torch.equal(result, expected)
         ]

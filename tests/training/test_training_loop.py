@@ -100,7 +100,7 @@ def test_without_warm_up_or_decay_the_learning_rate_is_constant() -> None:
 def test_a_few_dozen_steps_make_the_network_better(tmp_path: Path, changes: dict[str, Any]) -> None:
     training = {"steps": 40, "validate_every": 4} | changes.get("training", {})
     told = Told()
-    train(tiny_run(tmp_path, changes | {"training": training}), tmp_path / "runs", listen=told)
+    train(tiny_run(tmp_path, changes | {"training": training}), tmp_path / "runs", on_event=told)
     first, last = told[1], told[-1]
     assert last.loss < 0.9 * first.loss
     assert all(last.psnr[sigma] > first.psnr[sigma] for sigma in first.psnr)
@@ -108,7 +108,7 @@ def test_a_few_dozen_steps_make_the_network_better(tmp_path: Path, changes: dict
 
 def test_a_run_tells_its_beginning_each_validation_and_the_end(tmp_path: Path) -> None:
     told = Told()
-    train(tiny_run(tmp_path), tmp_path / "runs", listen=told)
+    train(tiny_run(tmp_path), tmp_path / "runs", on_event=told)
     assert told[0] == Began(0, 12, str(torch_device("auto")), None)
     assert [(event.step, list(event.psnr)) for event in told[1:]] == [(5, [20.0]), (10, [20.0]), (12, [20.0])]
     assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in told[1:])
@@ -147,7 +147,7 @@ def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path: Path) -> N
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         error = (run.network(clean + 60 * noise, 60.0).clamp(0, 255) - clean).square().mean()
-    assert run.objective.figures(run.network, clean)[60.0] == pytest.approx(
+    assert run.objective.metrics(run.network, clean)[60.0] == pytest.approx(
         10 * math.log10(255**2 / float(error)), abs=1e-3
     )
 
@@ -190,7 +190,7 @@ def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path
 
 def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(tmp_path: Path) -> None:
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    run.go(lambda event: None)
+    run.train(lambda event: None)
     path = run.save_weights()
     halves = {name: tensor.half().float() for name, tensor in run.average.state_dict().items()}
     assert equal(tensors(path), halves)
@@ -248,12 +248,12 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
     expected = tensors(train(config, tmp_path / "whole", device="cpu"))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(step, patched)
-        train(config, tmp_path / "halves", device="cpu", listen=told)
+        train(config, tmp_path / "halves", device="cpu", on_event=told)
     checkpoint = tmp_path / "halves" / "tiny.checkpoint"
     assert told[-1] == Interrupted(step + 1, checkpoint)  # the step that was under way is done
     assert {path.name for path in checkpoint.parent.iterdir()} >= {"tiny.checkpoint", "tiny.log.jsonl"}
     assert not (checkpoint.parent / "tiny.safetensors").exists()
-    resumed = train(config, tmp_path / "halves", resume=True, device="cpu", listen=told)
+    resumed = train(config, tmp_path / "halves", resume=True, device="cpu", on_event=told)
     assert Began(step + 1, 12, "cpu", checkpoint) in told
     assert equal(tensors(resumed), expected)
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
@@ -288,7 +288,7 @@ def test_a_checkpoint_of_before_identities_were_saved_still_loads(tmp_path: Path
 
 def test_resume_without_a_checkpoint_begins_anew_and_says_so(tmp_path: Path) -> None:
     told = Told()
-    train(tiny_run(tmp_path), tmp_path / "runs", resume=True, device="cpu", listen=told)
+    train(tiny_run(tmp_path), tmp_path / "runs", resume=True, device="cpu", on_event=told)
     assert told[0] == Began(0, 12, "cpu", None)
 
 
@@ -314,7 +314,7 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
                 refused.append(str(raised.value))
             train(replace(config, name="other"), tmp_path / "runs", device="cpu")
 
-    train(config, tmp_path / "runs", device="cpu", listen=second)
+    train(config, tmp_path / "runs", device="cpu", on_event=second)
     assert len(refused) == 2 and all(
         f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused
     )
@@ -330,7 +330,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
     for resume in (False, True):
         with pytest.raises(
             ConfigError,
-            match="tiny.safetensors: exists, without the checkpoint of its run; choose another `output`",
+            match="tiny.safetensors: already exists, without the checkpoint of its run",
         ):
             train(config, tmp_path / "runs", device="cpu", resume=resume, init=weights)
     assert weights.read_bytes() == content
@@ -339,7 +339,9 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
 def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     Run(config, tmp_path / "runs", CPU).save_checkpoint()
-    with pytest.raises(ConfigError, match="tiny.checkpoint: holds an earlier run; go on with `resume`"):
+    with pytest.raises(
+        ConfigError, match="tiny.checkpoint: belongs to an earlier run; continue it with `resume`"
+    ):
         train(config, tmp_path / "runs")
 
 
@@ -357,7 +359,9 @@ def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     Run(tiny_run(tmp_path), tmp_path / "runs", CPU).save_checkpoint()
-    with pytest.raises(ConfigError, match=f"tiny.checkpoint: is of another run: {message}; change it back"):
+    with pytest.raises(
+        ConfigError, match=f"tiny.checkpoint: belongs to another run: {message}; change them back"
+    ):
         train(tiny_run(tmp_path, changes), tmp_path / "runs", resume=True)
 
 
@@ -389,7 +393,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"no checkpoint"):
         run.checkpoint.write_bytes(content)
         with pytest.raises(
-            CheckpointError, match="tiny.checkpoint: can't be read as a checkpoint; remove it to start anew"
+            CheckpointError, match="tiny.checkpoint: can't be read as a checkpoint; remove it to start again"
         ):
             run.load_checkpoint()
 
@@ -421,7 +425,7 @@ def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have
 def test_init_starts_from_given_weights(tmp_path: Path) -> None:
     given = train(tiny_run(tmp_path), tmp_path / "given", device="cpu")
     run = Run(tiny_run(tmp_path, {"training": {"seed": 9}}), tmp_path, CPU)
-    run.start_from(given)
+    run.initialise_from(given)
     assert equal(run.network.state_dict(), tensors(given))
     assert equal(run.average.state_dict(), tensors(given))
     assert run.step == 0
@@ -459,7 +463,10 @@ def test_wrong_data_is_an_error_before_training(tmp_path: Path) -> None:
     for data, message in (
         (replace(config.data, clips="nowhere"), "nowhere: no such folder"),
         (replace(config.data, stills="nowhere"), "nowhere: no such folder"),
-        (replace(config.data, validation=("gone.mkv",)), "clips: no gone.mkv, named in data.validation"),
+        (
+            replace(config.data, validation=("gone.mkv",)),
+            "clips: no file gone.mkv, which data.validation names",
+        ),
         (
             replace(config.data, strides=(4, 5)),
             r"tiny.toml, \[data\]: strides must be at most the patch's 4 pixels, found \[4, 5\]",
@@ -513,14 +520,14 @@ def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Run, "update", killed)
     with pytest.raises(
-        WorkerError, match="a process that makes batches has ended .*fewer `workers` where memory ran out"
+        WorkerError, match="a process that makes batches has ended .*fewer `workers` if memory ran out"
     ):
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
 
 def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file: can't be made a folder"):
+    with pytest.raises(ConfigError, match="file: can't create this folder"):
         train(tiny_run(tmp_path), tmp_path / "file")
 
 
@@ -556,7 +563,7 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
     assert lines[0] == "step 0 of 12, on cpu, anew: no checkpoint yet"
-    stages = ["reading data", "making the first batches", "training", "judging"]
+    stages = ["reading data", "making the first batches", "training", "validating"]
     assert [line.split("  ")[0] for line in lines[1:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
     assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
@@ -652,7 +659,7 @@ def test_memory_that_ran_out_is_an_error_that_names_the_batch(
     ):
         with (
             monkeypatch.context() as patched,
-            pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch, now 16$"),
+            pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch than 16$"),
         ):
             patched.setattr(Run, "update", lambda self, *batch, error=raised: throw(error))
             train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")

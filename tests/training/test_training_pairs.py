@@ -20,15 +20,15 @@ from training_runs import Told, write_config
 
 from vidrestore.cli import main
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.degrade import DEGRADATIONS, mean_light
+from vidrestore.degrade import DEGRADATIONS, average_light
 from vidrestore.errors import CheckpointError, ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.training.config import PairTrainingConfig, read_config
 from vidrestore.training.data import pairs, sources
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.mixed import Shares, degraded
-from vidrestore.training.data.pairs import PairSource, drawn_clips, drawn_pair, held_out_pairs, turned
+from vidrestore.training.data.mixed import Shares, degrade_clip
+from vidrestore.training.data.pairs import PairSource, held_out_pairs, random_clips, random_pair, turned
 from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
@@ -48,10 +48,8 @@ class Scenes:
     def __init__(self) -> None:
         self.given: list[Tensor] = []
 
-    def rgb_crop(
-        self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None
-    ) -> Tensor:
-        self.given.append(torch.from_numpy(draw.uniform(0, 1, (frames, 3, side, side))).float())
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        self.given.append(torch.from_numpy(rng.uniform(0, 1, (frames, 3, side, side))).float())
         return self.given[-1]
 
 
@@ -108,7 +106,7 @@ def test_the_colour_of_a_photo_is_kept(tmp_path: Path) -> None:
 
 def test_a_clip_smaller_than_a_crop_is_named(tmp_path: Path) -> None:
     write_video(tmp_path / "small.mkv", 2, size=(32, 24))
-    with pytest.raises(MediaError, match="small.mkv: frames of 32x24 hold no patch of 32x32"):
+    with pytest.raises(MediaError, match="small.mkv: frames of 32x24 are smaller than a patch of 32x32"):
         Footage([tmp_path / "small.mkv"], [], 1, 0).rgb_crop(np.random.default_rng(0), 32, 1)
 
 
@@ -130,9 +128,9 @@ def test_a_batch_follows_from_the_seed_and_the_step() -> None:
 @pytest.mark.parametrize("name", DEGRADATIONS)
 def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 0)
-    monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
+    monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
     scenes = Scenes()
-    degraded, clean = drawn_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
+    degraded, clean = random_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
     torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
 
@@ -141,44 +139,46 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
-    monkeypatch.setattr(pairs, "STEADY", 1e9)
-    monkeypatch.setattr(pairs, "turned", lambda clip, draw: clip)
+    monkeypatch.setattr(pairs, "MOST_MOTION", 1e9)
+    monkeypatch.setattr(pairs, "turned", lambda clip, rng: clip)
     lengths = set()
     for seed in range(12):
         scenes = Scenes()
-        degraded, clean = drawn_pair(scenes, "blur", SIDE, np.random.default_rng(seed))  # type: ignore[arg-type]
+        degraded, clean = random_pair(scenes, "blur", SIDE, np.random.default_rng(seed))  # type: ignore[arg-type]
         (frames,) = scenes.given
         lengths.add(len(frames))
         torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
-        torch.testing.assert_close(degraded, mean_light(frames)[0], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(degraded, average_light(frames)[0], atol=1 / 255, rtol=0)
     assert lengths == {3, 5, 7}
 
 
 def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
-    monkeypatch.setitem(DEGRADATIONS, "blur", lambda clip, draw: 0.5 * clip)
-    degraded, clean = drawn_clips(Scenes(), "blur", SIDE, 3, np.random.default_rng(1))  # type: ignore[arg-type]
+    monkeypatch.setitem(DEGRADATIONS, "blur", lambda clip, rng: 0.5 * clip)
+    degraded, clean = random_clips(Scenes(), "blur", SIDE, 3, np.random.default_rng(1))  # type: ignore[arg-type]
     assert clean.shape == (3, 3, SIDE, SIDE)
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
 
 
 def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in DEGRADATIONS:
-        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw: 0.5 * clip)
+        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
     clip = F.interpolate(
         torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(1)), (32, 32), mode="bilinear"
     )
     generator = np.random.default_rng(1)
     assert torch.equal(
-        degraded(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip
+        degrade_clip(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip
     )
-    assert torch.equal(degraded(clip, "rain", Shares(combined=1), generator), 0.25 * clip)
+    assert torch.equal(degrade_clip(clip, "rain", Shares(combined=1), generator), 0.25 * clip)
     for _ in range(6):
-        compressed = degraded(clip, "rain", Shares(recompressed=1), generator)
+        compressed = degrade_clip(clip, "rain", Shares(recompressed=1), generator)
         assert compressed.shape == clip.shape
         assert not torch.equal(compressed, 0.5 * clip)
         assert float((compressed - 0.5 * clip).abs().mean()) < 0.05
-    found = [torch.equal(degraded(clip, "snow", Shares(untouched=0.25), generator), clip) for _ in range(400)]
+    found = [
+        torch.equal(degrade_clip(clip, "snow", Shares(untouched=0.25), generator), clip) for _ in range(400)
+    ]
     assert sum(found) == pytest.approx(100, abs=35)
 
 
@@ -238,7 +238,7 @@ def test_psnr_is_the_mean_of_the_pictures() -> None:
 def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path: Path) -> None:
     told = Told()
     config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 40, "validate_every": 20})
-    train(config, tmp_path / "runs", device="cpu", listen=told)
+    train(config, tmp_path / "runs", device="cpu", on_event=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
 
@@ -246,19 +246,19 @@ def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_pat
 def test_a_network_of_three_frames_learns_to_restore_the_middle_one(tmp_path: Path) -> None:
     told, several = Told(), {"model": {"frames": 3}, "data": {"frames": 3, "degradations": ["haze"]}}
     config = pair_run(tmp_path, **several, training={"steps": 40, "validate_every": 20, "loss": "psnr"})
-    train(config, tmp_path / "runs", device="cpu", listen=told)
+    train(config, tmp_path / "runs", device="cpu", on_event=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
 
 
 def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="sees 1 frames at once, but data.frames is 3"):
+    with pytest.raises(ConfigError, match="takes 1 frames at once, but data.frames is 3"):
         Run(pair_run(tmp_path, data={"frames": 3}), tmp_path, torch.device("cpu"))
 
 
 def test_every_degradation_is_judged(tmp_path: Path) -> None:
     told = Told()
-    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", listen=told)
+    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", on_event=told)
     assert list(told[-1].psnr) == list(told[-1].before) == list(DEGRADATIONS)
 
 
@@ -266,7 +266,10 @@ def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) 
     told = Told()
     card = read_card(
         train(
-            pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", device="cpu", listen=told
+            pair_run(tmp_path, data={"degradations": ["rain"]}),
+            tmp_path / "runs",
+            device="cpu",
+            on_event=told,
         )
     )
     last: Validated = told[-1]
@@ -305,22 +308,22 @@ def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> N
         tmp_path,
         torch.device("cpu"),
     )
-    run.start_from(given)
+    run.initialise_from(given)
     assert all(
         torch.equal(run.network.state_dict()[name], tensor)
         for name, tensor in load_model(given).network.state_dict().items()
     )
     with pytest.raises(CheckpointError, match="but the configuration asks for mb-taylorformer"):
-        Run(pair_run(tmp_path, model={"blocks": [2, 1, 1, 1]}), tmp_path, torch.device("cpu")).start_from(
-            given
-        )
+        Run(
+            pair_run(tmp_path, model={"blocks": [2, 1, 1, 1]}), tmp_path, torch.device("cpu")
+        ).initialise_from(given)
 
 
 def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
     Run(pair_run(tmp_path), tmp_path / "runs", torch.device("cpu")).save_checkpoint()
     with pytest.raises(
         ConfigError,
-        match=r"tiny.checkpoint: is of another run: \[data\] degradations was .* and is \('rain',\)",
+        match=r"tiny.checkpoint: belongs to another run: \[data\] degradations was .* and is \('rain',\)",
     ):
         train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", resume=True)
 

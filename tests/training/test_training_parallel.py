@@ -24,7 +24,7 @@ from vidrestore.training.data import sources
 from vidrestore.training.data.batches import Share
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss
-from vidrestore.training.parallel import LostError, Together
+from vidrestore.training.parallel import LostError, ProcessGroup
 from vidrestore.weights import load_model
 
 FEW_ARE_JUDGED = """
@@ -113,14 +113,15 @@ def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path: Path) -> None
 def test_a_batch_that_can_not_be_shared_is_refused(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     with pytest.raises(
-        ConfigError, match="a batch of 16 can't be shared by 3 processes; set training.batch to a multiple"
+        ConfigError,
+        match="a batch of 16 can't be divided among 3 processes; set training.batch to a multiple",
     ):
-        Run(config, tmp_path, torch.device("cpu"), Together(Share(1, 3)))
+        Run(config, tmp_path, torch.device("cpu"), ProcessGroup(Share(1, 3)))
 
 
 def test_only_the_first_process_writes(tmp_path: Path) -> None:
     config = replace(tiny_run(tmp_path), name="quiet")
-    run = Run(config, tmp_path / "runs", torch.device("cpu"), Together(Share(1, 2)))
+    run = Run(config, tmp_path / "runs", torch.device("cpu"), ProcessGroup(Share(1, 2)))
     run.save_checkpoint()
     run.save_weights()
     assert not list((tmp_path / "runs").iterdir())
@@ -133,9 +134,9 @@ def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(
         raise RuntimeError("Connection closed by peer")
 
     monkeypatch.setattr(distributed, "barrier", barrier)
-    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(1, 2)))
-    with pytest.raises(LostError, match="look for what it said"):
-        run.go(lambda event: None)
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), ProcessGroup(Share(1, 2)))
+    with pytest.raises(LostError, match="see its error message"):
+        run.train(lambda event: None)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -151,11 +152,11 @@ def test_the_first_process_saves_what_there_is_when_another_one_ends(
 
     monkeypatch.setattr(distributed, "all_reduce", all_reduce)
     monkeypatch.setattr(distributed, "barrier", lambda: None)
-    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), Together(Share(rank, 2)))
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"), ProcessGroup(Share(rank, 2)))
     with pytest.raises(
         LostError, match=r"another process of this training has ended \(Connection closed by peer\)"
     ):
-        run.go(lambda event: None)
+        run.train(lambda event: None)
     assert run.checkpoint.exists() == (rank == 0)
     if rank == 0:
         saved = Run(tiny_run(tmp_path), tmp_path / "runs", torch.device("cpu"))

@@ -19,7 +19,7 @@ from vidrestore.cli.train_progress import training_bar
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.training.data import sources
 from vidrestore.training.loop import train
-from vidrestore.training.run_records import POINTS, StepLog, thinned, training_picture
+from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
 from vidrestore.training.schedule import learning_rate
 from vidrestore.training.training_events import Began, Reached, Stepped, Validated
 
@@ -151,7 +151,7 @@ def test_a_long_loss_is_thinned_to_means() -> None:
 
 def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
     for psnr in (30.0, math.inf):
-        ElementTree.fromstring(training_picture("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
 
 
 # What is shown

@@ -81,7 +81,7 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(
         tmp_path / "killed",
         resume=True,
         device="cpu",
-        listen=lambda event: begins.append(getattr(event, "step", -1)),
+        on_event=lambda event: begins.append(getattr(event, "step", -1)),
     )
     assert 12 <= begins[0] < 24
     assert equal(resumed, expected)
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(
 
     with (
         monkeypatch.context() as patched,
-        pytest.raises(CheckpointError, match="step 0 can't be written .No space.*; there is none yet"),
+        pytest.raises(CheckpointError, match="step 0 can't be written .No space.*; there is no earlier one"),
     ):
         patched.setattr(os, "fsync", fail)
         run.save_checkpoint()
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(
     run.update(*batch())
     with (
         monkeypatch.context() as patched,
-        pytest.raises(CheckpointError, match="tiny.checkpoint: step 2 .* the one before is still there"),
+        pytest.raises(CheckpointError, match="tiny.checkpoint: step 2 .* the earlier one is unchanged"),
     ):
         patched.setattr(os, "fsync", fail)
         run.save_checkpoint()
@@ -238,7 +238,7 @@ def judged(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list[b
     found = []
     for psnr in figures:
         run.update(*batch(float(100 + run.step)))
-        monkeypatch.setattr(run.objective, "figures", lambda network, held_out, psnr=psnr: {20.0: psnr})
+        monkeypatch.setattr(run.objective, "metrics", lambda network, held_out, psnr=psnr: {20.0: psnr})
         found.append(run.validate(None, [1.0]).best)
     return found
 
@@ -300,7 +300,7 @@ def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path: Path) -> None
             recipe,
             tmp_path / name,
             device="cpu",
-            listen=lambda event, told=told: isinstance(event, Stepped) and told.append(event.loss),
+            on_event=lambda event, told=told: isinstance(event, Stepped) and told.append(event.loss),
         )  # type: ignore[func-returns-value]
     assert losses["fp16"] != losses["fp32"]
     assert losses["fp16"][-1] == pytest.approx(losses["fp32"][-1], rel=0.1)
@@ -392,6 +392,6 @@ def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(t
     ):
         with pytest.raises(
             ConfigError,
-            match="is of another run: .(model|data|training). (heads|chroma_share|clip_noise) was None",
+            match="belongs to another run: .(model|data|training). (heads|chroma_share|clip_noise) was None",
         ):
             Run(tiny_run(tmp_path, changes), tmp_path / "runs", CPU).load_checkpoint()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vidrestore.training.data import batches
-from vidrestore.training.data.batches import WHOLE, Reused, Share, Source, varied
+from vidrestore.training.data.batches import WHOLE, ReusedBatches, Share, Source, augmented
 
 
 class Numbered(Source):
@@ -27,27 +27,28 @@ class Noise(Source):
 
 def test_a_batch_is_made_once_for_as_many_steps_as_it_is_reused() -> None:
     made = [(given.mean().item(), wanted.mean().item()) for given, wanted, _ in
-            Reused(Numbered(), 3, 0).batches(range(7), 2)]  # fmt: skip
+            ReusedBatches(Numbered(), 3, 0).batches(range(7), 2)]  # fmt: skip
     assert made == [(number, number) for number in (0, 0, 0, 1, 1, 1, 2)]
 
 
 @pytest.mark.parametrize("first", [1, 3, 4])
 def test_a_resumed_run_sees_the_batches_that_it_would_have_seen(first: int) -> None:
-    whole = list(Reused(Noise(), 3, 5).batches(range(6), 1))
-    for source in (Reused(Noise(), 3, 5).batches(range(first, 6), 1), [Reused(Noise(), 3, 5).batch(s, 1)
-                   for s in range(first, 6)]):  # fmt: skip
+    whole = list(ReusedBatches(Noise(), 3, 5).batches(range(6), 1))
+    resumed = ReusedBatches(Noise(), 3, 5).batches(range(first, 6), 1)
+    single = [ReusedBatches(Noise(), 3, 5).batch(step, 1) for step in range(first, 6)]
+    for source in (resumed, single):
         for seen, expected in zip(source, whole[first:], strict=True):
             assert all(torch.equal(*parts) for parts in zip(seen, expected, strict=True))
 
 
 def test_a_batch_differs_from_step_to_step() -> None:
-    one, two, three = (given for given, _ in Reused(Noise(), 3, 0).batches(range(3), 1))
+    one, two, three = (given for given, _ in ReusedBatches(Noise(), 3, 0).batches(range(3), 1))
     assert not torch.equal(one, two) and not torch.equal(two, three)
 
 
 def test_both_pictures_are_cut_at_one_place_and_mirrored_alike() -> None:
     for number in range(8):
-        given, wanted = varied(Noise().batch(number, 2), np.random.default_rng(number))
+        given, wanted = augmented(Noise().batch(number, 2), np.random.default_rng(number))
         assert given.shape[-2:] == (112, 112)
         assert torch.equal(wanted, given.repeat_interleave(4, -1).repeat_interleave(4, -2))
 
@@ -55,7 +56,7 @@ def test_both_pictures_are_cut_at_one_place_and_mirrored_alike() -> None:
 def test_what_falls_goes_on_falling() -> None:
     rows = torch.arange(128.0)[:, None].expand(1, 3, 128, 128)
     for number in range(8):
-        given, _ = varied((rows, rows), np.random.default_rng(number))
+        given, _ = augmented((rows, rows), np.random.default_rng(number))
         assert torch.equal(given.diff(dim=-2), torch.ones(1, 3, 111, 112))
 
 
@@ -70,6 +71,6 @@ def test_a_process_that_breaks_while_it_is_ended_is_no_error() -> None:
         def _shutdown_workers(self) -> None:
             raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Aborted.")
 
-    given = batches._ending(Loaded())
+    given = batches._closing_workers(Loaded())
     assert next(given) == 1
     given.close()

@@ -52,14 +52,14 @@ def test_a_plateau_is_a_number_of_validations_in_a_row_that_are_no_better() -> N
     plateau = Plateau(patience=3, factor=0.5)
     shares = []
     for better in (True, False, False, True, False, False, False, False, False, False, True):
-        plateau.judged(better)
+        plateau.step(better)
         shares.append(plateau.share)
     assert shares == [1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
 
 
 def test_a_plateau_goes_on_waiting_where_it_was() -> None:
     plateau, again = Plateau(2, 0.1), Plateau(2, 0.1)
-    plateau.judged(False)
+    plateau.step(False)
     again.load_state_dict(plateau.state_dict())
-    again.judged(False)
+    again.step(False)
     assert again.share == 0.1

@@ -23,9 +23,9 @@ from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError
 from vidrestore.training.config import read_config
 from vidrestore.training.data import sources
-from vidrestore.training.data.clip_sets import ClipSetSource, drawn_set_clip
+from vidrestore.training.data.clip_sets import ClipSetSource, random_set_clip
 from vidrestore.training.data.footage import back_and_forth
-from vidrestore.training.data.paired_sets import PairSetSource, drawn_set_pair
+from vidrestore.training.data.paired_sets import PairSetSource, random_set_pair
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.data_config import ClipSetConfig, PairSetConfig
 from vidrestore.weights import read_card
@@ -52,7 +52,7 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) 
     pairs = found_pairs("rain13k", tmp_path, "train")
     pictures = torch.stack([datasets.read_pair(pair)[1] for pair in pairs]) / 255
     for seed in range(4):
-        degraded, clean = drawn_set_pair(pairs, 16, np.random.default_rng(seed))
+        degraded, clean = random_set_pair(pairs, 16, np.random.default_rng(seed))
         assert (clean.shape, clean.dtype) == ((3, 16, 16), torch.float32)
         assert places(clean, pictures) == 1
         torch.testing.assert_close(degraded, clean + 40 / 255)
@@ -62,7 +62,7 @@ def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
     write_rain(tmp_path, count=1)
     pairs = found_pairs("rain13k", tmp_path, "train")
     sums = {
-        round(drawn_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
+        round(random_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
         for seed in range(60)
     }
     assert len(sums) > 30  # of 65 places; mirroring changes no sum
@@ -71,10 +71,10 @@ def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
 def test_smaller_pictures_go_on_in_their_mirror_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vidrestore.training.data.paired_sets.turned", lambda both, draw: both)
+    monkeypatch.setattr("vidrestore.training.data.paired_sets.turned", lambda both, rng: both)
     write_rain(tmp_path, (9, 40), 1)
     pairs = found_pairs("rain13k", tmp_path, "train")
-    _, clean = drawn_set_pair(pairs, 24, np.random.default_rng(3))
+    _, clean = random_set_pair(pairs, 24, np.random.default_rng(3))
     whole = np.pad(datasets.read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect")
     found = [
         column
@@ -130,7 +130,7 @@ def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path: Path) 
     assert [clip.name for clip in clips] == ["001", "002"]
     whole = torch.cat([datasets.read_frames(clip.clean) for clip in clips]) / 255
     for seed in range(3):
-        small, large = drawn_set_clip(clips, clip_config(), np.random.default_rng(seed))
+        small, large = random_set_clip(clips, clip_config(), np.random.default_rng(seed))
         assert (small.shape, large.shape) == ((2, 3, 8, 8), (2, 3, 32, 32))
         assert [places(frame, whole) for frame in large] == [1, 1]
 
@@ -141,7 +141,7 @@ def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_pat
     whole = torch.cat([datasets.read_frames(clip.clean) for clip in clips]) / 255
     shrunk = imresize(whole, 0.25).clamp(0, 1).mul(255).round()
     for seed in range(8):
-        small, _ = drawn_set_clip(clips, clip_config(), np.random.default_rng(seed))
+        small, _ = random_set_clip(clips, clip_config(), np.random.default_rng(seed))
         assert [places((frame * 255).round(), shrunk) for frame in small] == [1, 1]
 
 
@@ -150,7 +150,7 @@ def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     clips = found_clips("reds", tmp_path, "train")
     same = 0
     for seed in range(8):
-        small, large = drawn_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
+        small, large = random_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
         # whichever way it is turned
         corners = [large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)]
         same += any(torch.equal(small, corner) for corner in corners)
@@ -166,7 +166,7 @@ def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> N
         assert torch.equal(first, second)
     assert not torch.equal(one.batch(5, 3)[1], one.batch(6, 3)[1])
     reached = {
-        drawn_set_clip(clips, clip_config(frames=1), np.random.default_rng(seed))[1].sum().item()
+        random_set_clip(clips, clip_config(frames=1), np.random.default_rng(seed))[1].sum().item()
         for seed in range(60)
     }
     assert len(reached) > 50
@@ -175,9 +175,9 @@ def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"frames": 4}, "3 frames, but frames = 4 in"),
-        ({"crop": 16}, "a quarter of 56x40 holds no crop of 16x16"),
-        ({"read_small": True}, "has no small frames beside it; leave out read_small"),
+        ({"frames": 4}, r"3 frames, but \[data\] frames is 4"),
+        ({"crop": 16}, "a quarter of 56x40 is smaller than a crop of 16x16"),
+        ({"read_small": True}, "has no low-resolution frames beside it; remove read_small"),
     ],
 )
 def test_clips_that_do_not_suffice_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -197,7 +197,7 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path
         ClipSetSource(found_clips("reds", tmp_path, "train"), clip_config(read_small=True), 0).batch(0, 1)
     (tmp_path / "training_videos").mkdir()
     (tmp_path / "training_videos" / "01.avi").touch()
-    with pytest.raises(DatasetError, match=r"01.avi: is a video file; train on such by clips"):
+    with pytest.raises(DatasetError, match=r"01.avi: is a video file; to train on video files"):
         ClipSetSource(found_clips("avenue", tmp_path, "train"), clip_config(), 0).batch(0, 1)
 
 

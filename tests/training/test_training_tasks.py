@@ -32,7 +32,7 @@ RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradati
 def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Degradations that only the task tells apart, and few crops to judge."""
     for name, change in BRIGHTER.items():
-        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, draw, change=change: (clip + change).clamp(0, 1))
+        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng, change=change: (clip + change).clamp(0, 1))
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", SIDE)
 
@@ -40,10 +40,8 @@ def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
 class Greys:
     """Stands for footage: half grey, so that nothing is clamped."""
 
-    def rgb_crop(
-        self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None
-    ) -> Tensor:
-        return torch.from_numpy(draw.uniform(0.4, 0.6, (frames, 3, side, side))).float()
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        return torch.from_numpy(rng.uniform(0.4, 0.6, (frames, 3, side, side))).float()
 
 
 def source(tasks: list[str], **shares: float) -> PairSource:
@@ -83,8 +81,8 @@ class Undoing(nn.Module):
 def test_held_out_crops_are_judged_by_the_task_of_their_degradation() -> None:
     config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE)
     held_out: HeldOutPairs = held_out_pairs(Greys(), config, SIDE, 2, TASKS)  # type: ignore[arg-type]
-    figures = PairObjective(PairTrainingConfig(1)).figures(Undoing(), held_out)
-    assert figures["rain"] > 90 and figures["snow"] == pytest.approx(-20 * np.log10(0.2), abs=0.1)
+    metrics = PairObjective(PairTrainingConfig(1)).metrics(Undoing(), held_out)
+    assert metrics["rain"] > 90 and metrics["snow"] == pytest.approx(-20 * np.log10(0.2), abs=0.1)
 
 
 def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path: Path) -> N
     config = pair_run(
         tmp_path, **RUN, training={"steps": 20, "validate_every": 20, "loss": "psnr", "learning_rate": 0.01}
     )
-    path = train(config, tmp_path / "runs", device="cpu", listen=heard)
+    path = train(config, tmp_path / "runs", device="cpu", on_event=heard)
     last = heard[-1]
     assert all(last.psnr[name] > last.before[name] + 1 for name in BRIGHTER)
     assert read_card(path).config["tasks"] == TASKS
@@ -104,7 +102,7 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
     plain = pair_run(tmp_path)
     given = train(plain, tmp_path / "plain", device="cpu")
     run = Run(pair_run(tmp_path, **RUN), tmp_path / "tasked", torch.device("cpu"))
-    run.start_from(given)
+    run.initialise_from(given)
     expected = load_model(given).network.state_dict()
     for network in (run.network, run.average):
         state = network.state_dict()
@@ -112,7 +110,7 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
         assert not any(tensor.any() for name, tensor in state.items() if name not in expected)
     tasked = run.save_weights()
     with pytest.raises(CheckpointError, match="but the configuration asks for"):
-        Run(plain, tmp_path, torch.device("cpu")).start_from(tasked)
+        Run(plain, tmp_path, torch.device("cpu")).initialise_from(tasked)
 
 
 def test_a_degradation_whose_task_is_missing_is_named(tmp_path: Path) -> None:

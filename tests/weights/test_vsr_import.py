@@ -95,8 +95,8 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "tensors, config, message",
     [
-        (spynet_tensors(), {}, "is no checkpoint of VSR-Transformer as its authors wrote them"),
-        (released_tensors(), {}, "has 2 blocks, and doesn't say for how many frames; give a config with "
+        (spynet_tensors(), {}, "is not a checkpoint of VSR-Transformer.s authors"),
+        (released_tensors(), {}, "has 2 blocks and an unknown number of frames; give a config with "
                                  "num_frame"),
         (released_tensors(), ARGUMENTS | {"depth": 5}, "the config has depth 5, but the tensors are those "
                                                        "of 2"),
@@ -110,13 +110,13 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
                                                            r"with \[1.0, 0.0"),
         (released_tensors(), ARGUMENTS | {"patch_size": 7}, "patch must divide 64"),
         (changed(conv_hr__bias=None), ARGUMENTS, r"lacks tail\.6\.bias"),
-        (changed(more__weight=torch.zeros(2)), ARGUMENTS, r"has besides more\.weight"),
+        (changed(more__weight=torch.zeros(2)), ARGUMENTS, r"has unexpected more\.weight"),
         (changed(conv_hr__bias=torch.zeros(9)), ARGUMENTS, r"tail\.6\.bias: shape \[9\], but the config "
                                                            r"asks for \[8\]"),
         (changed(spynet__spynet__mean=torch.zeros(1, 3, 1, 1)), ARGUMENTS, r"mean is \[0.0, 0.0, 0.0\], but "
                                                                            r"this network computes with"),
-        (changed(spynet__spynet__conv__weight=torch.zeros(1)), ARGUMENTS, "is no SPyNet as mmediting or "
-                                                                          "BasicSR name one: conv.weight"),
+        (changed(spynet__spynet__conv__weight=torch.zeros(1)), ARGUMENTS, "is not a SPyNet of mmediting or "
+                                                                          "BasicSR: conv.weight"),
     ],
 )  # fmt: skip
 def test_a_checkpoint_that_is_not_the_network_is_refused(
@@ -130,9 +130,9 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(
 @pytest.mark.parametrize(
     "tensors, config, message",
     [
-        (released_tensors(), {}, "is no SPyNet as mmediting or BasicSR name one"),
+        (released_tensors(), {}, "is not a SPyNet of mmediting or BasicSR"),
         ({name: each for name, each in spynet_tensors().items() if ".3." not in name}, {}, "lacks levels"),
-        (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has nothing to choose"),
+        (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has no options"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_published_spynet_is_refused(

@@ -187,7 +187,7 @@ def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
     ("change", "message"),
     [
         ({"linear.bias": None}, r"lacks linear\.bias; file and config are of different networks"),
-        ({"stray": torch.zeros(1)}, r"has besides stray"),
+        ({"stray": torch.zeros(1)}, r"has unexpected stray"),
         ({"linear.bias": torch.zeros(5)}, r"linear\.bias: shape \[5\], but the config asks for \[4\]"),
         (
             {"linear.bias": torch.zeros(4, dtype=torch.float64)},
@@ -285,7 +285,7 @@ def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path: Path) ->
     (tmp_path / "empty.safetensors").write_bytes(b"")
     (tmp_path / "huge.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
     for name in ("text", "empty", "huge"):
-        with pytest.raises(CheckpointError, match=f"{name}.safetensors: not a whole safetensors file"):
+        with pytest.raises(CheckpointError, match=f"{name}.safetensors: damaged or not a safetensors file"):
             load_model(tmp_path / f"{name}.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(CheckpointError, match=r"its metadata lacks family, config, task; .*weights import"):
@@ -300,7 +300,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     saved(path)
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+    with pytest.raises(CheckpointError, match="damaged or not a safetensors file"):
         load_model(path)
 
 
@@ -375,7 +375,7 @@ def test_a_manifest_that_disagrees_with_its_file_is_refused(folder: Path) -> Non
     [
         ({"sha256": None}, "lacks sha256"),
         ({"sha256": "abc"}, "sha256 is 'abc', expected the form"),
-        ({"colour": "red"}, "has colour, which no version 1 entry has"),
+        ({"colour": "red"}, "has colour, which version 1 doesn.t know"),
         ({"bytes": "12"}, "bytes is '12', expected int"),
         ({"bytes": True}, "bytes is True, expected int"),
         ({"config": []}, r"config is \[\], expected an object"),
@@ -411,7 +411,7 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path)
         with pytest.raises(CheckpointError, match=message):
             read_manifest(folder)
     path.unlink()
-    with pytest.raises(CheckpointError, match="there is no manifest"):
+    with pytest.raises(CheckpointError, match="the manifest is missing"):
         read_manifest(folder)
 
 
@@ -584,7 +584,7 @@ def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
         f"hf:a/b@{commit}/x.pth",
         f"hf:a/b@{commit}/../x.safetensors",
     ):
-        with pytest.raises(CheckpointError, match="is no hub address; expected hf:owner/repo@commit"):
+        with pytest.raises(CheckpointError, match="is not a hub address; expected hf:owner/repo@commit"):
             HubAddress.parse(text)
 
 
@@ -669,14 +669,14 @@ def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> N
         CheckpointError, match=r"other\.pth, linear\.weight: shape \[5, 5\], but the config asks for \[4, 4\]"
     ):
         imported(tmp_path, tiny(5).state_dict())
-    with pytest.raises(CheckpointError, match="holds no state dict"):
+    with pytest.raises(CheckpointError, match="has no state dict"):
         imported(tmp_path, {"epoch": 3})
     assert not (tmp_path / "ours.safetensors").exists()
 
 
 def test_what_is_no_named_tensor_with_its_values_is_refused(tmp_path: Path) -> None:
     for content in ({0: torch.zeros(4)}, {"linear.bias": torch.zeros(1).expand(10**6, 10**6)}):
-        with pytest.raises(CheckpointError, match="holds no state dict"):
+        with pytest.raises(CheckpointError, match="has no state dict"):
             imported(tmp_path, content)
 
 

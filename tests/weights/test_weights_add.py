@@ -104,7 +104,9 @@ def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")
     better = trained(tmp_path, seed=1)
-    with pytest.raises(CheckpointError, match="manifest.json: has 'tiny-denoise' already; `overwrite` where"):
+    with pytest.raises(
+        CheckpointError, match="manifest.json: has 'tiny-denoise' already; set `overwrite` if"
+    ):
         add_weights(better, folder)
     assert load_model("tiny-denoise", folder=folder).card == first
     assert add_weights(better, folder, overwrite=True).sha256 != first.sha256
@@ -123,8 +125,8 @@ def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder: Path) -> N
 @pytest.mark.parametrize(
     ("extra", "settings", "message"),
     [
-        ({"training": {}}, {}, "does not say how it was trained; give `data` and `command`"),
-        ({"training": {"data": "clips"}}, {}, "does not say how it was trained; give `command`"),
+        ({"training": {}}, {}, "has no record of its training; give `data` and `command`"),
+        ({"training": {"data": "clips"}}, {}, "has no record of its training; give `command`"),
         ({}, {"name": "Not A Name"}, "name is 'Not A Name', expected the form"),
     ],
 )
@@ -140,7 +142,7 @@ def test_an_entry_that_would_not_be_whole_is_refused_and_nothing_written(
 def test_a_damaged_file_is_not_added(tmp_path: Path, folder: Path) -> None:
     source = trained(tmp_path)
     source.write_bytes(source.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+    with pytest.raises(CheckpointError, match="damaged or not a safetensors file"):
         add_weights(source, folder)
 
 

@@ -120,7 +120,7 @@ def evaluate(
                 seconds=seconds,
                 device=device,
                 threads=threads,
-                tell=told,
+                on_progress=told,
             )
     finally:
         told.done()
@@ -131,7 +131,7 @@ def evaluate(
         raise VidRestoreError("; ".join(failed))
     if found.differing:
         raise VidRestoreError(
-            f"{len(found.differing)} of {len(found.rows)} figures differ from the {found.against}'s"
+            f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
         )
 
 

@@ -102,11 +102,11 @@ def train(
 
     from vidrestore.cli.train_progress import listening
     from vidrestore.options import check_threads
-    from vidrestore.training.config import read_config, written_config
+    from vidrestore.training.config import config_toml, read_config
     from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
     from vidrestore.training.data.sources import Reading
     from vidrestore.training.loop import train as run
-    from vidrestore.training.networks import complete
+    from vidrestore.training.networks import with_full_model
     from vidrestore.training.parallel import is_first
 
     check_threads(threads)
@@ -117,12 +117,12 @@ def train(
     folder = (cache or user_cache_folder()) if cache_bytes else None
     reading = Reading(folder, cache_bytes, skip_bad, workers)
     if print_config:
-        show(*written_config(complete(recipe)).splitlines())
+        show(*config_toml(with_full_model(recipe)).splitlines())
     elif dry_run:
         with stops_cleanly():
             _rehearse(recipe, init, device, reading)
     else:
-        with stops_cleanly(), listening() as listen:
+        with stops_cleanly(), listening() as on_event:
             path = run(
                 recipe,
                 output,
@@ -131,7 +131,7 @@ def train(
                 device=device,
                 tensorboard=tensorboard,
                 reading=reading,
-                listen=listen,
+                on_event=on_event,
             )
         if is_first():
             show(str(path))
@@ -142,7 +142,7 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
 
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
-        show(f"{done.seconds:7.2f} s  {done.what}")
+        show(f"{done.seconds:7.2f} s  {done.description}")
     show(
         f"at most {memory_used()}; nothing was kept"
         + (f" but decoded videos in {reading.cache}" if reading.cache else "")

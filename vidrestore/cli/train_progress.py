@@ -27,7 +27,7 @@ STAGES = {
     "read": "reading data",
     "batches": "making the first batches",
     "train": "training",
-    "judge": "judging",
+    "validate": "validating",
     "save": "saving",
 }
 
@@ -48,7 +48,7 @@ def lines() -> Listener:
     """A listener that prints a line for each event that is worth one, and for each stage the first time."""
     known: set[str] = set()
 
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         if isinstance(event, Reached):
             if event.stage not in known:
                 say(STAGES[event.stage], sys.stderr)
@@ -56,7 +56,7 @@ def lines() -> Listener:
         elif line := describe(event):
             say(line, sys.stderr)
 
-    return tell
+    return emit
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
     )
     bar = bars.add_task("", total=None, text="", stage="", start=False)
 
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         if isinstance(event, Began):
             bars.update(bar, completed=event.step, total=event.steps)
             bars.start_task(bar)
@@ -100,7 +100,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
-        yield tell
+        yield emit
     finally:
         bars.stop()
 

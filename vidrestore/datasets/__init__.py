@@ -1,4 +1,4 @@
-"""The papers' datasets, found in folders as their releases lay them out, and read."""
+"""Find and read the papers' datasets in folders as their releases lay them out."""
 
 from vidrestore.datasets.finding import find, names, splits
 from vidrestore.datasets.layouts import Kind

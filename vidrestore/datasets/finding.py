@@ -1,4 +1,4 @@
-"""Datasets found in the folder that a user gives."""
+"""Find a dataset in the folder that a user names."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from vidrestore.datasets import image_sets, video_sets
 from vidrestore.datasets.layouts import Dataset, Kind, Split
 from vidrestore.datasets.pairing import paired_files
 from vidrestore.datasets.records import PairedImages, Sequences
-from vidrestore.datasets.sequencing import found_clips
+from vidrestore.datasets.sequencing import find_clips
 from vidrestore.datasets.templates import listing, spelled
 from vidrestore.errors import DatasetError
 
 DATASETS: Mapping[str, Dataset] = image_sets.DATASETS | video_sets.DATASETS
-SHOWN = 8  # names in messages
+MOST_NAMES = 8  # in a message
 
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
-    """Of all datasets that `find` knows, or of those of pairs of pictures, or of clips."""
+    """Return the names of all datasets, or of those of pairs of pictures or of clips."""
     return tuple(name for name, dataset in DATASETS.items() if kind in (None, dataset.kind))
 
 
 def splits(name: str) -> tuple[str, ...]:
-    """Of one dataset. Raises DatasetError for a name that is none."""
+    """Return the splits of a dataset. Raises DatasetError for an unknown name."""
     return tuple(_dataset(name).splits)
 
 
 def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
-    """The pictures of a dataset's split below `root`: the folder that the release was unpacked to, or the one
-    that holds it.
+    """Return the pictures of a dataset's split below `root`: the unpacked release, or the folder that holds
+    it.
 
-    Nothing is decoded. Raises DatasetError for a dataset or split that is unknown, that isn't there, or that
+    Nothing is decoded. Raises DatasetError for an unknown dataset or split, and for one that is missing or
     lacks clean pictures.
     """
     dataset = _dataset(name)
@@ -55,29 +55,30 @@ def _found(name: str, root: Path, split: str, layouts: Split) -> PairedImages | 
         if files := paired_files(root, pairs):
             return PairedImages(name, split, root, tuple(files), pairs.centred)
     for parts in layouts.clips:
-        if clips := found_clips(root, parts):
-            return Sequences(name, split, root, clips, layouts.judged)
+        if clips := find_clips(root, parts):
+            return Sequences(name, split, root, clips, layouts.measured_frames)
     return None
 
 
 def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError:
-    """Return a message: the place, the files found, those expected, and the way out."""
+    """Return an error that names the place, the files found, the layout expected, and the way out."""
     if not root.is_dir():
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.layout}")
     for pattern, advice in dataset.refused:
         if files := sorted(root.glob(pattern)):
             return DatasetError(f"{files[0]}: {advice}; expected of {name}: {dataset.layout}")
     return DatasetError(
-        f"{root}: no {dataset.title}, split {split}: looked for {_described(dataset.splits[split])}, there "
-        "and below"
-        f" {', '.join(f'{folder}/' for folder in dataset.folders)}; found {_shown(listing(root))}; expected "
+        f"{root}: no {dataset.title}, split {split}: looked for {_template_text(dataset.splits[split])}, "
+        "there "
+        f"and in {', '.join(f'{folder}/' for folder in dataset.folders)}; found "
+        f"{_joined_names(listing(root))}; expected "
         f"{dataset.layout};"
         f" {dataset.advice}"
     )
 
 
-def _described(layouts: Split) -> str:
-    """The first layout as templates, and how many more there are."""
+def _template_text(layouts: Split) -> str:
+    """Return the first layout as templates, and the number of further layouts."""
     first = [f"{part.degraded} with {part.clean}" for part in layouts.pairs[:1]]
     first += [
         part.clean + (f" as listed in {part.listed}" if part.listed else "")
@@ -88,6 +89,6 @@ def _described(layouts: Split) -> str:
     return " and ".join(first) + (f" (or {more} other spellings)" if more else "")
 
 
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (", ".join(names[:SHOWN]) or "nothing") + more
+def _joined_names(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (", ".join(names[:MOST_NAMES]) or "nothing") + more

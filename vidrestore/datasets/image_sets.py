@@ -1,6 +1,6 @@
 """Datasets of degraded pictures and their clean ones.
 
-Folders are those of the releases, and of the collections in which the papers' authors pass them on
+Folders are those of the releases, and of the collections in which the papers' authors redistribute them
 (MB-TaylorFormer V2, Restormer, ConvIR).
 """
 
@@ -14,9 +14,8 @@ from vidrestore.datasets.layouts import Dataset, PairLayout, Split
 HAZY, CLEAR = ("hazy", "haze", "input"), ("clear", "gt", "target")
 INPUT, TARGET = ("input", "input_crops"), ("target", "target_crops")
 MAT = (
-    "holds pictures as a MATLAB file, which takes scipy to read and is not read here; write its blocks as "
-    "PNG files of equal names"
-    " (scipy.io.loadmat gives them as an array of 40x32 blocks of 256x256 R, G, B)"
+    "holds pictures in a MATLAB file, which is not supported; write its blocks as PNG files of equal names "
+    "(scipy.io.loadmat returns an array of 40x32 blocks of 256x256 R, G, B)"
 )
 
 
@@ -30,8 +29,8 @@ def beside(
     centred: bool = False,
     scenes: tuple[int, int] | None = None,
 ) -> tuple[PairLayout, ...]:
-    """A folder of degraded pictures and one of clean ones, each by any of its names, in any of the folders
-    `within`.
+    """Return layouts of a folder of degraded and a folder of clean pictures, by any of their names, in any
+    folder of `within`.
     """
     return tuple(
         PairLayout(f"{folder}{one}/{names}", f"{folder}{other}/{clean_names}", centred, scenes)
@@ -40,8 +39,8 @@ def beside(
 
 
 def real_haze(title: str, names: str, clean_names: str, last: int, *folders: str) -> Dataset:
-    """One of the sets of real haze, whose last five scenes are the test set: so in MB-TaylorFormer V2's
-    release.
+    """Return one of the sets of real haze, whose last five scenes are the test set, as in MB-TaylorFormer
+    V2's release.
     """
     splits = {}
     for split, scenes in (("train", (1, last - 5)), ("test", (last - 4, last))):
@@ -59,7 +58,7 @@ def real_haze(title: str, names: str, clean_names: str, last: int, *folders: str
 
 
 def rain_test(name: str, *others: PairLayout) -> Dataset:
-    """One of the five test sets of Rain13K."""
+    """Return one of the five test sets of Rain13K."""
     splits = {
         "test": Split((*beside(("input",), ("target",), within=(f"test/{name}/", f"{name}/", "")), *others))
     }
@@ -73,7 +72,9 @@ def rain_test(name: str, *others: PairLayout) -> Dataset:
 
 
 def yang_rain(name: str) -> tuple[PairLayout, ...]:
-    """Rain100H and Rain100L as their own authors have them: rain-001 belongs to norain-001."""
+    """Return the layouts of Rain100H and Rain100L as released by their own authors: rain-001 pairs with
+    norain-001.
+    """
     others = ("rainregion-{scene}", "rainstreak-{scene}", "norain-{scene}")
     return tuple(
         PairLayout(f"{folder}{rainy}rain-{{scene}}", f"{folder}norain-{{scene}}", others=others)

@@ -1,4 +1,4 @@
-"""Degraded pictures and the clean ones that belong to them."""
+"""Pair degraded pictures with their clean ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from vidrestore.datasets.templates import Fields, base, filled, listing, matches
 from vidrestore.errors import DatasetError
 from vidrestore.media.pictures import SUFFIXES
 
-File = tuple[str, str]  # degraded and clean, relative to the dataset's folder
+File = tuple[str, str]  # paths of degraded and clean picture, relative to the dataset's folder
 
 
 def paired_files(root: Path, layout: PairLayout) -> list[File]:
-    """The pairs below `root`, in order of the degraded pictures; none where no folder or no file fits the
+    """Return the pairs below `root`, sorted by the degraded pictures; none if no folder or file fits the
     layout.
 
-    Raises DatasetError for a degraded picture without a clean one, and for a picture beside them that is
-    neither.
+    Raises DatasetError for a degraded picture without a clean one, and for other pictures beside them.
     """
     if not (root / spelled(root, base(layout.clean))).is_dir():
         return []
@@ -40,25 +39,25 @@ def _is_chosen(layout: PairLayout, fields: Fields) -> bool:
 
 
 class _CleanPictures:
-    """Finds clean pictures whatever their suffix; every folder is listed once."""
+    """Finds clean pictures with any suffix; every folder is listed once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._stems = cache(self._listed)
 
-    def belonging_to(self, degraded: str, wanted: str) -> str:
-        folder, _, stem = wanted.rpartition("/")
+    def belonging_to(self, degraded: str, expected: str) -> str:
+        folder, _, stem = expected.rpartition("/")
         place, stems = self._stems(folder)
         if stem not in stems:
             raise DatasetError(
                 f"{self.root / degraded}: has no clean picture; expected {self.root / place / stem} with "
                 f"one of {', '.join(SUFFIXES)};"
-                " fetch it, or take the degraded picture out of the folder"
+                " fetch it, or remove the degraded picture from the folder"
             )
         return place + stems[stem]
 
     def _listed(self, folder: str) -> tuple[str, dict[str, str]]:
-        """A folder as it is written, with a slash behind, and its pictures by their names without suffix."""
+        """Return the folder as spelled on disk, with a trailing slash, and its pictures by stem."""
         place = spelled(self.root, folder)
         pictures = {
             os.path.splitext(name)[0]: name
@@ -69,7 +68,7 @@ class _CleanPictures:
 
 
 def _refuse_others(root: Path, pairs: list[File], layout: PairLayout) -> None:
-    """DatasetError for a picture in a folder of degraded ones that belongs to no pair."""
+    """Raise DatasetError for a picture in a folder of degraded ones that belongs to no pair."""
     known = {file for pair in pairs for file in pair}
     for folder in sorted({degraded.rpartition("/")[0] for degraded, _ in pairs}):
         ignored = {
@@ -83,5 +82,5 @@ def _refuse_others(root: Path, pairs: list[File], layout: PairLayout) -> None:
                 raise DatasetError(
                     f"{root / file}: belongs to no pair; pictures are expected as {layout.degraded} and "
                     f"{layout.clean};"
-                    " take it out of the folder"
+                    " remove it from the folder"
                 )

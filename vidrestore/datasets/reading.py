@@ -1,4 +1,4 @@
-"""Pictures of pairs and clips, decoded and compared."""
+"""Read the pictures of pairs and clips and compare their sizes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from vidrestore.media.pictures import read_rgb
 
 
 def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Degraded and clean, (3, H, W) uint8 R, G, B. Raises DatasetError where their sizes differ, MediaError
-    where one can't be read.
+    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B.
+
+    Raises DatasetError if their sizes differ, MediaError if one can't be read.
     """
     degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
     if pair.centred:
@@ -23,14 +24,14 @@ def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
     if degraded.shape != clean.shape:
         raise DatasetError(
             f"{pair.degraded}: is {_size(degraded)}, but its clean picture {pair.clean} is {_size(clean)}; "
-            "one of them is not as released"
+            "fetch both again"
         )
     return degraded, clean
 
 
 def read_frames(paths: Sequence[Path]) -> Tensor:
-    """Pictures of one size, (T, 3, H, W) uint8 R, G, B. Raises DatasetError where sizes differ, MediaError as
-    `read_rgb` does.
+    """Return pictures of one size, (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ,
+    MediaError as `read_rgb` does.
     """
     frames = [torch.from_numpy(read_rgb(path)) for path in paths]
     for path, frame in zip(paths, frames, strict=True):
@@ -47,6 +48,6 @@ def _size(picture: Tensor) -> str:
 
 
 def _middle(picture: Tensor, height: int, width: int) -> Tensor:
-    """(3, H, W) cut to a size around its middle; as it is where it is smaller."""
+    """Crop (3, H, W) to a size around its middle; a smaller picture is unchanged."""
     top, left = (picture.shape[1] - height) // 2, (picture.shape[2] - width) // 2
     return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture

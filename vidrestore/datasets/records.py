@@ -1,4 +1,4 @@
-"""The files of a dataset: pairs of pictures, or sequences of frames, as paths."""
+"""The files of a dataset as paths: pairs of pictures, or sequences of frames."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import overload
 
 @dataclass(frozen=True)
 class Pair:
-    """One degraded picture and its clean one. `centred`: a larger clean picture shows the degraded one's
-    scene in its middle.
+    """A degraded picture and its clean one. `centred`: the degraded one shows the middle of a larger clean
+    picture.
     """
 
     degraded: Path
@@ -26,7 +26,7 @@ class PairedImages(Sequence[Pair]):
     name: str
     split: str
     root: Path
-    # degraded and clean, relative to `root`: hundreds of thousands of strings, made paths when asked for
+    # degraded and clean, relative to `root`; strings, because there may be hundreds of thousands
     files: tuple[tuple[str, str], ...]
     centred: bool = False
 
@@ -46,10 +46,10 @@ class PairedImages(Sequence[Pair]):
 
 @dataclass(frozen=True)
 class FrameSequence:
-    """One clip of a dataset: its frames as pictures in order, or one video file that holds them all.
+    """One clip of a dataset: its frames as pictures in order, or one video file.
 
-    `clean_frames` and `degraded_frames` are names of files in their folders. There are as many of one as of
-    the other, or none degraded where the release has clean frames alone.
+    `clean_frames` and `degraded_frames` are names of files in their folders, in equal number; there are no
+    degraded ones if the release has clean frames alone.
     """
 
     name: str  # "000", "00001/0001", "calendar"
@@ -57,7 +57,7 @@ class FrameSequence:
     clean_frames: tuple[str, ...]
     degraded_folder: Path | None = None
     degraded_frames: tuple[str, ...] = ()
-    video: bool = False  # one file with all frames; `clean` has one path then
+    video: bool = False  # `clean` is one path, a video file with all frames
 
     @property
     def clean(self) -> tuple[Path, ...]:
@@ -65,7 +65,7 @@ class FrameSequence:
 
     @property
     def degraded(self) -> tuple[Path, ...]:
-        """As many paths as `clean` has, or none."""
+        """As many paths as in `clean`, or none."""
         return (
             tuple(self.degraded_folder / frame for frame in self.degraded_frames)
             if self.degraded_folder
@@ -73,23 +73,23 @@ class FrameSequence:
         )
 
     def __len__(self) -> int:
-        """Frames, where they are pictures; 1 for a video file."""
+        """Return the number of frames if they are pictures; 1 for a video file."""
         return len(self.clean_frames)
 
 
 @dataclass(frozen=True)
 class Sequences(Sequence[FrameSequence]):
-    """The sequences of one split of a dataset, in order of their names.
+    """The sequences of one split of a dataset, sorted by name.
 
-    `judged` are the places of the frames that count in its protocol (the fourth of seven in Vimeo-90K); all
-    of them where it is empty.
+    `measured_frames` are the indices of the frames that its protocol measures, such as the fourth of seven in
+    Vimeo-90K; empty for all.
     """
 
     name: str
     split: str
     root: Path
     sequences: tuple[FrameSequence, ...]
-    judged: tuple[int, ...] = ()
+    measured_frames: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -100,5 +100,5 @@ class Sequences(Sequence[FrameSequence]):
     def __getitem__(self, index: slice) -> Sequences: ...
     def __getitem__(self, index: int | slice) -> FrameSequence | Sequences:
         if isinstance(index, slice):
-            return Sequences(self.name, self.split, self.root, self.sequences[index], self.judged)
+            return Sequences(self.name, self.split, self.root, self.sequences[index], self.measured_frames)
         return self.sequences[index]

@@ -1,4 +1,4 @@
-"""Clips of frames, and the small ones that belong to them."""
+"""Find clips of frames, and their low-resolution frames."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vidrestore.media.pictures import SUFFIXES
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 
 
-def found_clips(root: Path, parts: tuple[SequenceLayout, ...]) -> tuple[FrameSequence, ...]:
-    """The clips of all parts, in order of their names; none where a part is not there.
+def find_clips(root: Path, parts: tuple[SequenceLayout, ...]) -> tuple[FrameSequence, ...]:
+    """Return the clips of all parts, sorted by name; none if a part is missing.
 
-    Raises DatasetError for a clip that should be there and isn't, and for frames without their counterparts.
+    Raises DatasetError for a missing clip and for frames without their counterparts.
     """
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):
@@ -37,7 +37,9 @@ def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
     degraded = next(
         (template for template in layout.degraded if (root / spelled(root, base(template))).is_dir()), None
     )
-    shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # names of frames, which many clips have in common
+    shared: dict[
+        tuple[str, ...], tuple[str, ...]
+    ] = {}  # names of frames; equal tuples are shared between clips to save memory
     for folder, fields in _folders(root, layout):
         if fields["clip"] in layout.without or (layout.only and fields["clip"] not in layout.only):
             continue
@@ -69,7 +71,7 @@ def _clips(root: Path, layout: SequenceLayout) -> Iterator[FrameSequence]:
 
 
 def _folders(root: Path, layout: SequenceLayout) -> Iterator[tuple[str, Fields]]:
-    """Folders of clips relative to `root`: those that are listed, or all that fit."""
+    """Yield folders of clips relative to `root`: those of the list, or all that fit."""
     template = layout.clean.rpartition("/")[0]
     listed = root / spelled(root, layout.listed)
     if not layout.listed:
@@ -97,8 +99,8 @@ def _name(layout: SequenceLayout, fields: Fields) -> str:
 def _small_frames(
     root: Path, template: str, fields: Fields, large: Path, clean: dict[str, str]
 ) -> tuple[Path, tuple[str, ...]]:
-    """The folder and the names of the frames that belong to the clean ones. Raises DatasetError unless they
-    are the same ones.
+    """Return the folder and the names of the low-resolution frames. Raises DatasetError unless each clean
+    frame has one.
     """
     folder = root / spelled(root, filled(template.rpartition("/")[0], fields))
     frames = _frames(folder, template)
@@ -112,6 +114,6 @@ def _small_frames(
 
 
 def _frames(folder: Path, template: str) -> dict[str, str]:
-    """Files of a clip by what `{frame}` stands for, in order."""
+    """Return the files of a clip by the value of `{frame}`, in order."""
     found = {fields["frame"]: name for name, fields in matches(folder, template.rpartition("/")[2], SUFFIXES)}
     return {frame: found[frame] for frame in in_order(list(found))}

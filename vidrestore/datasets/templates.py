@@ -1,4 +1,4 @@
-"""Files and folders that fit a template of `layouts`."""
+"""Match files and folders against templates of `layouts`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ _NAMES = re.compile(r"\{(\w+)\}")
 
 
 def base(template: str) -> str:
-    """The folders of a template before the first part that differs from picture to picture."""
+    """Return the folders of a template before the first part with a placeholder."""
     parts = template.split("/")
     return "/".join(parts[: next(index for index, part in enumerate(parts) if "{" in part)])
 
 
 def spelled(root: Path, path: str) -> str:
-    """`path` as it is written below `root`, where only upper and lower case differ; as given where nothing is
-    so called.
-    """
+    """Return `path` as it is spelled below `root` if only upper and lower case differ; else unchanged."""
     found = ""
     for part in path.split("/") if path else []:
         folder = root / found
@@ -34,14 +32,15 @@ def spelled(root: Path, path: str) -> str:
 
 
 def filled(template: str, fields: Mapping[str, str]) -> str:
-    """A template with what its names stand for."""
+    """Return a template with its placeholders replaced."""
     return _NAMES.sub(lambda name: fields[name[1]], template)
 
 
 def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterator[tuple[str, Fields]]:
-    """Yield the matches below `root`, in order: relative paths, and the values of the template's names.
+    """Yield the matches below `root`, in order: relative paths, and the values of the template's
+    placeholders.
 
-    Files with one of `suffixes`, which the template leaves out; folders where there are none.
+    Matches are files with one of `suffixes`, which the template omits; without suffixes they are folders.
     """
     yield from _walk(root, "", template.split("/"), suffixes, {})
 
@@ -59,9 +58,7 @@ def _walk(
 
 
 def _fitting(folder: Path, part: str, ends: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
-    """Names in a folder that fit one part of a template, by their stems where they must have one of the
-    suffixes `ends`.
-    """
+    """Yield names in a folder that fit one part of a template; with suffixes `ends`, files by their stems."""
     if "{" not in part:
         yield spelled(folder, part), {}
         return
@@ -75,7 +72,9 @@ def _fitting(folder: Path, part: str, ends: tuple[str, ...], known: Fields) -> I
 
 @lru_cache
 def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    """Text between the names is meant as it stands; a name that is known, or comes again, is what it was."""
+    """Compile one part of a template: other text is literal; a known or repeated placeholder must have its
+    earlier value.
+    """
     pieces = []
     seen: set[str] = set()
     for index, piece in enumerate(_NAMES.split(part)):
@@ -90,8 +89,8 @@ def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Names in a folder in order, hidden ones left out; none where there is no such folder. DatasetError
-    where it can't be read.
+    """Return the sorted names in a folder without hidden ones; none if it doesn't exist. Raises DatasetError
+    if it can't be read.
     """
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
@@ -102,7 +101,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def in_order(names: list[str]) -> list[str]:
-    """Names sorted as people count: im2 before im10."""
+    """Sort names with numbers by value: im2 before im10."""
     return sorted(
         names,
         key=lambda name: [

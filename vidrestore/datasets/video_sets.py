@@ -1,5 +1,5 @@
-"""Datasets of clips: for super-resolution, for denoising, and the three of surveillance cameras that DUST is
-measured on.
+"""Datasets of clips: for super-resolution, for denoising, and the three of surveillance cameras in the DUST
+paper.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from vidrestore.datasets.layouts import Dataset, SequenceLayout, Split
 
-REDS4 = frozenset({"000", "011", "015", "020"})  # of the training clips: EDVR's test set
-VALIDATION_FIRST = 240  # what BasicSR calls the first of REDS's validation clips, which are trained on then
-SEPTUPLET, SEPTUPLET_JUDGED = 7, 3  # frames, and the place of the one that counts: the fourth
+REDS4 = frozenset({"000", "011", "015", "020"})  # clips of the training set that are EDVR's test set
+VALIDATION_FIRST = 240  # number of REDS's first validation clip when it is used for training, as in BasicSR
+SEPTUPLET, SEPTUPLET_MEASURED = 7, 3  # frames, and the index of the one that is measured
 VID4 = frozenset({"calendar", "city", "foliage", "walk"})
 SET8 = frozenset(
     {"tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard"}
@@ -25,7 +25,7 @@ def reds(
     without: frozenset[str] = frozenset(),
     shift: int = 0,
 ) -> SequenceLayout:
-    """`part` of REDS ("train", "val"), its folders in `folder`."""
+    """Return `part` of REDS ("train", "val"), its folders in `folder`."""
     small = f"{folder}{part}_sharp_bicubic/X4/{FRAMES}"
     return SequenceLayout(f"{folder}{part}_sharp/{FRAMES}", (small,), only=only, without=without, shift=shift)
 
@@ -34,7 +34,7 @@ def reds_train(train: str, val: str) -> tuple[SequenceLayout, ...]:
     return reds("train", train, without=REDS4), reds("val", val, shift=VALIDATION_FIRST)
 
 
-def vimeo(split: str, judged: tuple[int, ...] = ()) -> Split:
+def vimeo(split: str, measured_frames: tuple[int, ...] = ()) -> Split:
     frames, listed = "{clip}/im{frame}", f"sep_{split}list.txt"
     small = "vimeo_septuplet_matlabLRx4/sequences/" + frames
     layouts = (
@@ -42,7 +42,10 @@ def vimeo(split: str, judged: tuple[int, ...] = ()) -> Split:
         SequenceLayout(f"sequences/{frames}", listed=listed),
         SequenceLayout(f"GT/{frames}", (f"BIx4/{frames}",), listed=listed),
     )
-    return Split(clips=tuple((replace(layout, frames=SEPTUPLET),) for layout in layouts), judged=judged)
+    return Split(
+        clips=tuple((replace(layout, frames=SEPTUPLET),) for layout in layouts),
+        measured_frames=measured_frames,
+    )
 
 
 def davis(listed: str) -> Split:
@@ -77,7 +80,7 @@ DATASETS = {
         "vimeo_septuplet/sequences/00001/0001/im1.png to im7.png, vimeo_septuplet/sep_trainlist.txt and "
         "sep_testlist.txt; the small frames,"
         " where they are not to be made, in vimeo_septuplet_matlabLRx4/sequences",
-        {"train": vimeo("train"), "test": vimeo("test", (SEPTUPLET_JUDGED,))},
+        {"train": vimeo("train"), "test": vimeo("test", (SEPTUPLET_MEASURED,))},
         ("vimeo90k", "vimeo_septuplet"),
     ),
     "vid4": Dataset(

@@ -1,23 +1,23 @@
-"""Clean video made worse in known ways, for training and evaluation.
+"""Degrade clean video in known ways, for training and evaluation.
 
 Weather, blur and camera noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
-generator; they give the degraded clip, of the same shape, within [0, 1]. Same generator state, same result on
-every machine. What stands in a scene stays as it is from frame to frame, what falls goes on falling, noise is
-new in every frame.
+generator; they return the degraded clip, of the same shape, within [0, 1]. The same generator state gives the
+same result on every machine. Things that stand in a scene are the same in every frame, falling things
+continue to fall, and noise is different in every frame.
 """
 
-from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, drawn_noise
-from vidrestore.degrade.blur import drawn_blur, gaussian_blurred, mean_light, means_of_light, motion
-from vidrestore.degrade.haze import add_haze, drawn_haze
+from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, random_noise
+from vidrestore.degrade.blur import average_exposures, average_light, gaussian_blurred, motion, random_blur
+from vidrestore.degrade.haze import add_haze, random_haze
 from vidrestore.degrade.resize import imresize
-from vidrestore.degrade.weather import add_rain, add_snow, drawn_rain, drawn_snow
+from vidrestore.degrade.weather import add_rain, add_snow, random_rain, random_snow
 
 DEGRADATIONS = {
-    "haze": drawn_haze,
-    "rain": drawn_rain,
-    "snow": drawn_snow,
-    "blur": drawn_blur,
-    "noise": drawn_noise,
+    "haze": random_haze,
+    "rain": random_rain,
+    "snow": random_snow,
+    "blur": random_blur,
+    "noise": random_noise,
 }
 
 __all__ = [
@@ -27,14 +27,14 @@ __all__ = [
     "add_haze",
     "add_rain",
     "add_snow",
-    "drawn_blur",
-    "drawn_haze",
-    "drawn_noise",
-    "drawn_rain",
-    "drawn_snow",
+    "average_exposures",
+    "average_light",
     "gaussian_blurred",
     "imresize",
-    "mean_light",
-    "means_of_light",
     "motion",
+    "random_blur",
+    "random_haze",
+    "random_noise",
+    "random_rain",
+    "random_snow",
 ]

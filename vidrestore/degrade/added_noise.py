@@ -1,9 +1,9 @@
-"""Noise: white and Gaussian on samples as they are stored, and a camera's, in light.
+"""Noise: white and Gaussian on stored samples, or a camera's, in linear light.
 
-Camera noise is of a variance that grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise
-modeling and fitting for single-image raw-data", TIP 2008), from that of bright light to that of dim light, as
-T. Brooks et al. draw it ("Unprocessing images for learned raw denoising", CVPR 2019), with the readout of
-many cameras instead of one.
+The variance of camera noise grows with the light (A. Foi et al., "Practical Poissonian-Gaussian noise
+modeling and fitting for single-image raw-data", TIP 2008). Its strength ranges from bright to dim light, as
+in T. Brooks et al. ("Unprocessing images for learned raw denoising", CVPR 2019), with the readout of many
+cameras instead of one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
 
-SHOT = (3e-4, 1.2e-2)  # variance of the noise of white, light in [0, 1], in log steps
-READ = (0.7, 8.0)  # standard deviation of the readout in electrons, of which white then has 1 / shot
-BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # how cameras interpolate colours; see `demosaiced`
-ROWS = (0.0, 0.3)  # noise that is the same all along a row, of each pixel's own
+SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
+READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them
+BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
+ROWS = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
-# of clips, which have coarse noise of the colours on top, as what cameras do against noise leaves it
-CHROMA_SHARE = 0.15
+CHROMA_SHARE = 0.15  # of clips with coarse chroma noise in addition, as a camera's denoising leaves it
 CHROMA = (0.008, 0.05)  # its standard deviation in display values
-COARSE = (2, 9)  # pixels, down and across: its grain, the wider along a line
+COARSE = (2, 9)  # its grain size in pixels, down and across
 
 
 def add_gaussian_noise(
@@ -36,13 +35,14 @@ def add_gaussian_noise(
     clip_and_round: bool = True,
     depth: int = 8,
 ) -> Tensor:
-    """White Gaussian noise of standard deviation `sigma` (0-255 scale) on samples of any shape; same shape,
-    dtype and device back.
+    """Add white Gaussian noise of standard deviation `sigma` (0-255 scale) to samples of any shape; keep
+    shape, dtype and device.
 
-    `samples` are integers of `depth` bits, or floats on their scale. `generator` draws the noise, on its own
-    device; a seed stands for a new one on the CPU, which draws the same on every machine. Frames of a video
-    need one generator: with the same seed for each, their noise would stand still. `clip_and_round` gives
-    what a file can hold, whole samples in [0, 2^depth - 1]; integers can't do without it (ValueError).
+    `samples` are integers of `depth` bits, or floats on their scale. The noise comes from `generator`, on its
+    device; a seed stands for a new generator on the CPU, which gives the same noise on every machine. Use one
+    generator for all frames of a video: with the same seed for each, their noise would be the same.
+    `clip_and_round` returns whole samples in [0, 2^depth - 1], as a file holds them; ValueError for integers
+    without it.
     """
     if not (clip_and_round or samples.dtype.is_floating_point):
         raise ValueError(
@@ -59,8 +59,8 @@ def add_gaussian_noise(
 
 
 def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """(T, 3, H, W) with noise of variance shot * light + read, each (3,) for R, G, B; `noise` is normal, of
-    unit variance.
+    """Add noise of variance shot * light + read, each (3,) for R, G, B, to (T, 3, H, W); `noise` is standard
+    normal.
     """
     light = to_light(clip)
     return from_light(light + _scaled(noise, light, shot, read))
@@ -70,55 +70,55 @@ def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
     return noise * (shot[:, None, None] * light + read[:, None, None]).sqrt()
 
 
-def drawn_noise(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Noise of a drawn camera: stronger in red and blue, which white balance amplifies; mostly as demosaicing
-    leaves it, or smoothed.
+def random_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Add the noise of a random camera: stronger in red and blue, which white balance amplifies; mostly
+    demosaiced, or smoothed.
     """
-    noisy = _sensed(clip, draw)
-    return (noisy + drawn_chroma(clip, draw)).clamp_(0, 1) if draw.random() < CHROMA_SHARE else noisy
+    noisy = _sensed(clip, rng)
+    return (noisy + random_chroma(clip, rng)).clamp_(0, 1) if rng.random() < CHROMA_SHARE else noisy
 
 
-def drawn_chroma(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(T, 3, H, W) of coarse noise that leaves the luma as it is."""
+def random_chroma(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return (T, 3, H, W) of coarse colour noise that does not change the luma."""
     height, width = clip.shape[2:]
-    cells = height // int(draw.integers(*COARSE)) + 2, width // int(draw.integers(*COARSE)) + 2
-    coarse = torch.from_numpy(draw.standard_normal((len(clip), 2, *cells), dtype=np.float32))
+    cells = height // int(rng.integers(*COARSE)) + 2, width // int(rng.integers(*COARSE)) + 2
+    coarse = torch.from_numpy(rng.standard_normal((len(clip), 2, *cells), dtype=np.float32))
     blue, red = (
         F.interpolate(coarse, (height, width), mode="bilinear")
-        .mul_(1.5 * log_uniform(draw, CHROMA))
+        .mul_(1.5 * log_uniform(rng, CHROMA))
         .split(1, 1)
     )
     return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
 
 
-def _sensed(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """The clip as a sensor and its interpolation leave it."""
-    level = log_uniform(draw, SHOT)
-    gains = torch.tensor([draw.uniform(1, 2.2), 1.0, draw.uniform(1, 2.2)])
-    read = (log_uniform(draw, READ) * level) ** 2
-    noise = torch.from_numpy(draw.standard_normal(clip.shape, dtype=np.float32))
-    kind = draw.random()
+def _sensed(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Add a sensor's noise, with or without demosaicing."""
+    level = log_uniform(rng, SHOT)
+    gains = torch.tensor([rng.uniform(1, 2.2), 1.0, rng.uniform(1, 2.2)])
+    read = (log_uniform(rng, READ) * level) ** 2
+    noise = torch.from_numpy(rng.standard_normal(clip.shape, dtype=np.float32))
+    kind = rng.random()
     if kind < DEMOSAICED:
-        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, draw)
+        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, rng)
     if kind < DEMOSAICED + SMOOTHED:
-        noise = smoothed(noise, draw.uniform(0, 0.5))
+        noise = smoothed(noise, rng.uniform(0, 0.5))
     return add_camera_noise(clip, level * gains, read * gains**2, noise)
 
 
 def _demosaiced_noise(
-    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, draw: np.random.Generator
+    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, rng: np.random.Generator
 ) -> Tensor:
-    """Add the noise that demosaicing leaves; edges stay as they are, without demosaicing's own artefacts."""
-    rows = torch.from_numpy(draw.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
+    """Add noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
+    rows = torch.from_numpy(rng.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
     light = to_light(clip)
-    noisy = light + _scaled(noise + draw.uniform(*ROWS) * rows, light, shot, read)
-    ways = draw.uniform(*BEND), draw.uniform(*FOLLOW)
-    return from_light(light + demosaiced(noisy, *ways) - demosaiced(light, *ways))
+    noisy = light + _scaled(noise + rng.uniform(*ROWS) * rows, light, shot, read)
+    settings = rng.uniform(*BEND), rng.uniform(*FOLLOW)
+    return from_light(light + demosaiced(noisy, *settings) - demosaiced(light, *settings))
 
 
 def smoothed(noise: Tensor, share: float) -> Tensor:
-    """White noise (T, 3, H, W) with `share` of each sample given to either neighbour across and down, of the
-    same variance again.
+    """Smooth white noise (T, 3, H, W) by a kernel with `share` for the direct neighbours, at unchanged
+    variance.
     """
     line = torch.tensor([share, 1.0, share])
     kernel = torch.outer(line, line) / line.square().sum()

@@ -1,10 +1,11 @@
-"""Motion blur as mean light over the exposure: of consecutive frames, or along ways of a camera and of
-things.
+"""Motion blur as the average light over the exposure: of consecutive frames, or along paths of the camera and
+of objects.
 
-Means of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional neural network for dynamic scene
-deblurring", CVPR 2017); ways by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the performance of
-image restoration from motion blur", TIP 2012, as O. Kupyn et al., DeblurGAN, CVPR 2018 draw it). What is near
-moves more, and things move by themselves: such a part of the scene has its own way, and lies before the rest.
+Averages of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional neural network for dynamic
+scene deblurring", CVPR 2017); paths by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the
+performance of image restoration from motion blur", TIP 2012, in the form of O. Kupyn et al., DeblurGAN, CVPR
+2018). Near objects move more, and some move by themselves: such a part of the scene has its own path, and
+lies in front of the rest.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light, to_light
-from vidrestore.degrade.regions import drawn_regions
+from vidrestore.degrade.regions import random_regions
 
-MOMENTS = 64  # of one exposure
-SPAN = (1.5, 32.0)  # pixels that the camera moves during one, in log steps
-SHAKE = 0.03  # chance per moment of a jerk that turns it round
-PART_SHARE = 0.35  # of clips of which a part moves otherwise: it is nearer, or moves by itself
-STILL_SHARE = 0.4  # of these, whose camera keeps still
-DEFOCUS_SHARE = 0.2  # of clips that are a little out of focus, too
-DEFOCUS = (0.4, 1.8)  # pixels: radius of the circle that a point becomes
-COARSE = 4  # pixels: the cells that motion is measured on
+MOMENTS = 64  # samples of the path per exposure
+SPAN = (1.5, 32.0)  # pixels that the camera moves during one exposure, log-uniform
+SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
+PART_SHARE = 0.35  # of clips with a part that moves differently: it is nearer, or moves by itself
+STILL_SHARE = 0.4  # of these clips, those with a still camera
+DEFOCUS_SHARE = 0.2  # of clips that are slightly out of focus as well
+DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
+COARSE = 4  # pixels; side of the cells for measuring motion
 
 
-def mean_light(frames: Tensor) -> Tensor:
-    """(T, 3, H, W) consecutive frames -> (1, 3, H, W), what one exposure over all of them shows."""
+def average_light(frames: Tensor) -> Tensor:
+    """Return the exposure over consecutive frames (T, 3, H, W): (1, 3, H, W)."""
     return from_light(to_light(frames).mean(0, keepdim=True))
 
 
-def means_of_light(clip: Tensor, exposure: int) -> Tensor:
-    """(T * exposure, 3, H, W) frames -> (T, 3, H, W), the mean light of `exposure` frames each."""
+def average_exposures(clip: Tensor, exposure: int) -> Tensor:
+    """Return (T, 3, H, W) from (T * exposure, 3, H, W): the average light of `exposure` frames each."""
     return from_light(to_light(clip).unflatten(0, (-1, exposure)).mean(1))
 
 
 def motion(clip: Tensor) -> float:
-    """About how many pixels a clip moves from frame to frame: its change in time over that in space."""
+    """Estimate the motion of a clip in pixels per frame as its temporal change over its spatial gradient."""
     if len(clip) < 2:
         return 0.0
     coarse = F.avg_pool2d(clip.mean(1), COARSE)
@@ -52,55 +53,63 @@ def motion(clip: Tensor) -> float:
     return float(2 * COARSE * (coarse[1:] - coarse[:-1]).abs().mean() / along.clamp(min=1e-3))
 
 
-def drawn_blur(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """Blur every frame along its part of one drawn path, about the path's middle; often regions apart."""
-    way, lens = scaled_way(len(clip), draw), None
-    if draw.random() < DEFOCUS_SHARE:
-        lens = disc(log_uniform(draw, DEFOCUS))
-    if draw.random() >= PART_SHARE:
-        return blurred(clip, kernels_of(way, len(clip), lens))
-    part = drawn_part(clip, draw)
-    if draw.random() < STILL_SHARE:
-        still = kernels_of(np.zeros_like(way), len(clip), lens)
-        return parts_blurred(clip, part, kernels_of(way, len(clip), lens), still)
-    nearer = way * draw.uniform(1.3, 3) if draw.random() < 0.5 else way + straight_way(len(clip), draw)
+def random_blur(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Blur every frame along its section of one random path, about the section's middle; sometimes a part
+    differently.
+    """
+    path, lens = random_scaled_path(len(clip), rng), None
+    if rng.random() < DEFOCUS_SHARE:
+        lens = disc_kernel(log_uniform(rng, DEFOCUS))
+    if rng.random() >= PART_SHARE:
+        return blurred(clip, path_kernels(path, len(clip), lens))
+    mask = random_mask(clip, rng)
+    if rng.random() < STILL_SHARE:
+        still = path_kernels(np.zeros_like(path), len(clip), lens)
+        return blurred_layers(clip, mask, path_kernels(path, len(clip), lens), still)
+    nearer = path * rng.uniform(1.3, 3) if rng.random() < 0.5 else path + random_line(len(clip), rng)
     spans = [float(np.ptp(piece, axis=0).max()) for piece in np.split(nearer, len(clip))]
     nearer *= min(1.0, SPAN[1] / max(*spans, 1e-9))
-    return parts_blurred(clip, part, kernels_of(nearer, len(clip), lens), kernels_of(way, len(clip), lens))
+    return blurred_layers(
+        clip, mask, path_kernels(nearer, len(clip), lens), path_kernels(path, len(clip), lens)
+    )
 
 
-def scaled_way(frames: int, draw: np.random.Generator) -> NDArray[np.float64]:
-    """(frames * MOMENTS, 2): a drawn way whose longest exposure spans a drawn number of pixels."""
-    way = drawn_way(frames * MOMENTS, draw)
-    spans = [float(np.ptp(part, axis=0).max()) for part in np.split(way, frames)]
-    way *= log_uniform(draw, SPAN) / max(*spans, 1e-9)
-    return way
+def random_scaled_path(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return (frames * MOMENTS, 2): a random path whose longest exposure spans a random number of pixels."""
+    path = random_path(frames * MOMENTS, rng)
+    spans = [float(np.ptp(part, axis=0).max()) for part in np.split(path, frames)]
+    path *= log_uniform(rng, SPAN) / max(*spans, 1e-9)
+    return path
 
 
-def straight_way(frames: int, draw: np.random.Generator) -> NDArray[np.float64]:
-    """(frames * MOMENTS, 2): evenly along a line, as most things move during an exposure."""
-    angle, length = draw.uniform(0, 2 * math.pi), log_uniform(draw, SPAN)
+def random_line(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return (frames * MOMENTS, 2): a uniform motion along a line, as that of most objects during an
+    exposure.
+    """
+    angle, length = rng.uniform(0, 2 * math.pi), log_uniform(rng, SPAN)
     along = np.linspace(0, length * frames, frames * MOMENTS)
     return np.stack([math.sin(angle) * along, math.cos(angle) * along], 1)
 
 
-def drawn_way(moments: int, draw: np.random.Generator) -> NDArray[np.float64]:
-    """(moments, 2) rows and columns: a walk with inertia, pulled back to its start, jerked now and then."""
+def random_path(moments: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return (moments, 2) rows and columns: a random walk with inertia, pulled back to its start, with
+    occasional jerks.
+    """
     inertia, noise, pull = (
-        draw.uniform(0.7, 1),
-        10 ** draw.uniform(-2.5, -0.3),
-        draw.uniform(0, 0.05) / MOMENTS,
+        rng.uniform(0.7, 1),
+        10 ** rng.uniform(-2.5, -0.3),
+        rng.uniform(0, 0.05) / MOMENTS,
     )
-    down, right = draw.normal(0, 1, 2).tolist()
+    down, right = rng.normal(0, 1, 2).tolist()
     pushes, chances, jerks = (
-        draw.normal(0, noise, (moments, 2)).tolist(),
-        draw.random(moments).tolist(),
-        draw.normal(0, 0.5, (moments, 2)),
+        rng.normal(0, noise, (moments, 2)).tolist(),
+        rng.random(moments).tolist(),
+        rng.normal(0, 0.5, (moments, 2)),
     )
     row = column = 0.0
-    way = []
+    path = []
     for (push_down, push_right), chance, jerk in zip(pushes, chances, jerks.tolist(), strict=True):
-        way.append((row, column))
+        path.append((row, column))
         turned = chance < SHAKE * noise
         jerk_down, jerk_right = (2 * down + jerk[0], 2 * right + jerk[1]) if turned else (0.0, 0.0)
         down = inertia * down + push_down - pull * row - jerk_down
@@ -108,25 +117,25 @@ def drawn_way(moments: int, draw: np.random.Generator) -> NDArray[np.float64]:
         speed = max(math.hypot(down, right), 1e-9)
         down, right = down / speed, right / speed
         row, column = row + down, column + right
-    return np.array(way)
+    return np.array(path)
 
 
-def drawn_part(clip: Tensor, draw: np.random.Generator) -> Tensor:
-    """(T, 1, H, W) in [0, 1]: some regions of the scene together."""
-    regions = drawn_regions(clip, draw)
-    chosen = torch.from_numpy(draw.random(int(regions.max()) + 1) < draw.uniform(0.15, 0.6)).float()
+def random_mask(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return (T, 1, H, W) in [0, 1]: 1 in a random set of regions of the scene."""
+    regions = random_regions(clip, rng)
+    chosen = torch.from_numpy(rng.random(int(regions.max()) + 1) < rng.uniform(0.15, 0.6)).float()
     return chosen[regions][:, None]
 
 
-def kernel_of(way: NDArray[np.float64], reach: int | None = None) -> Tensor:
-    """(side, side), side odd, sum 1: how long a point stays where, with its place in the middle of the way
-    (moments, 2) in the centre.
+def path_kernel(path: NDArray[np.float64], reach: int | None = None) -> Tensor:
+    """Return the blur kernel (side, side), side odd, sum 1, of a path (moments, 2), whose middle is at the
+    centre.
     """
-    places = way - way[len(way) // 2]
-    reach = reach or math.ceil(np.abs(places).max()) + 1
+    positions = path - path[len(path) // 2]
+    reach = reach or math.ceil(np.abs(positions).max()) + 1
     side = 2 * reach + 1
-    base = np.floor(places).astype(int)
-    share = places - base
+    base = np.floor(positions).astype(int)
+    share = positions - base
     kernel = np.zeros(side * side)
     for down in (0, 1):
         for right in (0, 1):
@@ -137,18 +146,20 @@ def kernel_of(way: NDArray[np.float64], reach: int | None = None) -> Tensor:
     return torch.from_numpy(kernel / kernel.sum()).float().view(side, side)
 
 
-def kernels_of(way: NDArray[np.float64], frames: int, lens: Tensor | None = None) -> Tensor:
-    """(frames, side, side): the kernels of the frames' parts of a way, through a lens (side, side)."""
-    parts = np.split(way, frames)
+def path_kernels(path: NDArray[np.float64], frames: int, lens: Tensor | None = None) -> Tensor:
+    """Return (frames, side, side): the kernels of the frames' sections of a path, blurred by a lens (side,
+    side).
+    """
+    parts = np.split(path, frames)
     reach = max(math.ceil(np.abs(part - part[len(part) // 2]).max()) for part in parts) + 1
-    kernels = torch.stack([kernel_of(part, reach) for part in parts])
+    kernels = torch.stack([path_kernel(part, reach) for part in parts])
     return (
         kernels if lens is None else F.conv2d(kernels[:, None], lens[None, None], padding=len(lens) - 1)[:, 0]
     )
 
 
-def disc(radius: float) -> Tensor:
-    """(side, side), side odd, sum 1: the circle that a lens out of focus makes of a point."""
+def disc_kernel(radius: float) -> Tensor:
+    """Return (side, side), side odd, sum 1: the circle of confusion of a lens out of focus."""
     reach = math.ceil(radius)
     line = torch.arange(-reach, reach + 1).float()
     shape = (radius + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
@@ -156,7 +167,7 @@ def disc(radius: float) -> Tensor:
 
 
 def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
-    """(T, 3, H, W) under a Gaussian of `sigma` pixels, in display values; edge pixels are continued."""
+    """Filter (T, 3, H, W) by a Gaussian of `sigma` pixels, in display values; the border is replicated."""
     reach = math.ceil(3 * sigma)
     line = torch.exp(-torch.arange(-reach, reach + 1).float().square() / (2 * sigma**2))
     line /= line.sum()
@@ -165,34 +176,38 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
 
 
 def blurred(clip: Tensor, kernels: Tensor) -> Tensor:
-    """(T, 3, H, W) whose light is spread by kernels (T or 1, side, side); edge pixels are continued."""
-    return from_light(Spread(clip.shape[2:], kernels)(to_light(clip)))
+    """Filter the light of (T, 3, H, W) by kernels (T or 1, side, side); the border is replicated."""
+    return from_light(FourierBlur(clip.shape[2:], kernels)(to_light(clip)))
 
 
-def parts_blurred(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """(T, 3, H, W) of which the part (T, 1, H, W) moves by `front`, the rest behind by `back`: (T, side,
+def blurred_layers(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
+    """Blur (T, 3, H, W) by `front` in the part (T, 1, H, W) and by `back` behind it; kernels are (T, side,
     side).
 
-    The rest goes on behind the part as it is around it.
+    Behind the part, the rest is filled in from its surroundings.
     """
     layers = torch.cat((to_light(clip) * part, part), 1)
-    before, behind = (Spread(clip.shape[2:], kernels) for kernels in (front, back))
+    before, behind = (FourierBlur(clip.shape[2:], kernels) for kernels in (front, back))
     moved = before(layers)
     rest = behind(torch.cat((to_light(clip), torch.ones_like(part)), 1) - layers)
     filled = (rest[:, :3] + 1e-3 * to_light(clip)) / (rest[:, 3:] + 1e-3)
     return from_light(moved[:, :3] + (1 - moved[:, 3:]) * filled)
 
 
-class Spread:
-    """Spread planes (T, C, H, W) by kernels (T or 1, side, side) in Fourier space, edges repeated."""
+class FourierBlur:
+    """Filter planes (T, C, H, W) by kernels (T or 1, side, side) in Fourier space; the border is
+    replicated.
+    """
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)
-        self.room = [-(-(side + 2 * self.reach) // 16) * 16 for side in size]
-        self.spectra = torch.fft.rfft2(kernels, s=self.room)[:, None]
+        self.canvas = [-(-(side + 2 * self.reach) // 16) * 16 for side in size]
+        self.spectra = torch.fft.rfft2(kernels, s=self.canvas)[:, None]
 
     def __call__(self, planes: Tensor) -> Tensor:
         height, width = self.size
         padded = F.pad(planes, [self.reach] * 4, mode="replicate")
-        spread: Tensor = torch.fft.irfft2(torch.fft.rfft2(padded, s=self.room) * self.spectra, s=self.room)
+        spread: Tensor = torch.fft.irfft2(
+            torch.fft.rfft2(padded, s=self.canvas) * self.spectra, s=self.canvas
+        )
         return spread[..., 2 * self.reach :, 2 * self.reach :][..., :height, :width]

@@ -1,5 +1,6 @@
-"""Display values and light: video stores about the 2.2th root of light, which is where optics and sensors
-add.
+"""Convert display values to linear light and back; optics and sensors add in linear light.
+
+Video stores about the 2.2th root of light.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ GAMMA = 2.2
 
 
 def to_light(rgb: Tensor) -> Tensor:
-    """R'G'B' -> light, [0, 1] -> [0, 1]; what lies outside is clipped."""
+    """Convert R'G'B' to linear light, [0, 1] -> [0, 1]; values outside are clipped."""
     return rgb.clamp(0, 1) ** GAMMA
 
 
 def from_light(light: Tensor) -> Tensor:
-    """The way back from `to_light`."""
+    """Convert linear light to R'G'B': the inverse of `to_light`."""
     return light.clamp(0, 1) ** (1 / GAMMA)

@@ -1,6 +1,4 @@
-"""Resizing as MATLAB's imresize does it: what the low-resolution frames of super-resolution papers are made
-with.
-"""
+"""Resize as MATLAB's imresize does, with which super-resolution papers make their low-resolution frames."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from torch import Tensor
 
 
 def imresize(pictures: Tensor, scale: float) -> Tensor:
-    """(..., H, W) float -> (..., ceil(H scale), ceil(W scale)): bicubic (a = -0.5), antialiased when
-    shrinking, mirrored at the borders.
+    """Resize (..., H, W) float to (..., ceil(H scale), ceil(W scale)): bicubic (a = -0.5), antialiased when
+    downscaling.
 
-    Neither rounded nor clipped. R. Keys, "Cubic convolution interpolation for digital image processing",
-    1981.
+    Borders are mirrored; the result is neither rounded nor clipped. R. Keys, "Cubic convolution interpolation
+    for digital image processing", 1981.
     """
     down, right = (resizing_matrix(length, scale).to(pictures) for length in pictures.shape[-2:])
     return down @ pictures @ right.mT
@@ -24,21 +22,21 @@ def imresize(pictures: Tensor, scale: float) -> Tensor:
 
 @cache
 def resizing_matrix(length: int, scale: float) -> Tensor:
-    """(ceil(length scale), length), float64: the weights of every output sample."""
+    """Return (ceil(length scale), length), float64: the weights of every output sample."""
     count, stretch = math.ceil(length * scale), min(scale, 1.0)
     centres = (torch.arange(count, dtype=torch.float64) + 0.5) / scale - 0.5
     reach = math.ceil(4 / stretch)
     first = (centres - 2 / stretch).floor()
-    places = first[:, None] + torch.arange(reach + 2)
-    weights = stretch * keys_cubic(stretch * (centres[:, None] - places))
+    positions = first[:, None] + torch.arange(reach + 2)
+    weights = stretch * keys_cubic(stretch * (centres[:, None] - positions))
     weights /= weights.sum(1, keepdim=True)
-    mirrored = places.long() % (2 * length)
+    mirrored = positions.long() % (2 * length)
     mirrored = torch.where(mirrored < length, mirrored, 2 * length - 1 - mirrored)
     return torch.zeros(count, length, dtype=torch.float64).scatter_add_(1, mirrored, weights)
 
 
 def keys_cubic(distance: Tensor) -> Tensor:
-    """The cubic convolution kernel at distances in samples."""
+    """Return the cubic convolution kernel at distances in samples."""
     d = distance.abs()
     near, far = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
     return torch.where(d <= 1, near, torch.where(d <= 2, far, torch.zeros_like(d)))

@@ -1,7 +1,7 @@
-"""Evaluation: networks on test data, by fixed protocols, beside the figures that they should come to.
+"""Evaluate networks on test data by fixed protocols and compare them with published metrics.
 
-result = evaluate("bundled")                                        # what ships, on its held-out clips
-result = evaluate(config="examples/train/dust-denoise.toml")        # one recipe
+result = evaluate("bundled")                                # the bundled weights, on held-out clips
+result = evaluate(config="examples/train/dust-denoise.toml")        # one training configuration
 result.rows[0].measured["psnr"], result.to_json(), result.to_csv()
 """
 
@@ -14,16 +14,16 @@ from vidrestore.errors import OptionError
 from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
 from vidrestore.evaluation.pair import compare_videos
 from vidrestore.evaluation.papers.published import table_names
-from vidrestore.evaluation.quick import SECONDS, evaluate_films
-from vidrestore.evaluation.results import ClipFigures, Result, Row
+from vidrestore.evaluation.quick import SECONDS, evaluate_videos
+from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.evaluation.suites import evaluate_table
 from vidrestore.restorers.devices import torch_device
 
-__all__ = ["ClipFigures", "Result", "Row", "evaluate", "suite_names"]
+__all__ = ["ClipMetrics", "Result", "Row", "evaluate", "suite_names"]
 
 
 def suite_names() -> tuple[str, ...]:
-    """Return the names of the suites."""
+    """Return the names of the suites: `bundled`, `quick` and every table of a paper."""
     return ("bundled", "quick", *table_names())
 
 
@@ -41,26 +41,27 @@ def evaluate(
     seconds: float | None = None,
     device: str = "auto",
     threads: int = 0,
-    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Evaluate `weights` by a suite, or on the held-out data of a training configuration; one of the two is
-    needed.
+    """Evaluate `weights` by a `suite`, or on the held-out data of a training configuration `config`.
 
-    `data` is the folder of the test data; without it the recipe's own. `systems` and `sets` choose rows of
-    the papers' tables, `metrics` (`further_metrics.NAMES`: vmaf) are measured there besides PSNR and SSIM.
-    `videos` are for the suite `quick`, which looks at their first `seconds` (`quick.SECONDS` unless given)
-    with `threads` of the CPU (0: all); with `reference` they are compared with that video. `tell` hears what
-    is being done. Raises OptionError for an unknown suite, system, set or metric and for what the suite has
-    no use for, ConfigError or DatasetError where data is missing, CheckpointError for weights that aren't
-    there or don't fit.
+    `data` is the folder of the test data; None for the configuration's own. `systems` and `sets` choose rows
+    of a paper's table; `metrics` (`further_metrics.NAMES`) are measured there in addition to PSNR and SSIM.
+    `videos` are for the suite `quick`, which measures their first `seconds` (default `quick.SECONDS`) with
+    `threads` CPU threads (0: all). With `reference`, `videos` are compared with that video instead.
+    `on_progress` is called with a line of text as the work proceeds.
+
+    Raises OptionError for an unknown suite, system, set or metric and for options that the suite doesn't
+    take, ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or
+    don't fit.
     """
     if reference is not None:
         if suite or config or weights or data or seconds is not None:
             raise OptionError(
-                "`reference` compares the named videos with it; leave out suites, weights and data"
+                "`reference` compares the named videos with it; remove suites, weights and data"
             )
-        return compare_videos([Path(video) for video in videos], Path(reference), tell)
-    where = str(torch_device(device))
+        return compare_videos([Path(video) for video in videos], Path(reference), on_progress)
+    device = str(torch_device(device))
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(
@@ -69,31 +70,31 @@ def evaluate(
     if suite not in (None, *suite_names()):
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
     if suite not in table_names() and (systems or sets):
-        raise OptionError("systems and sets choose rows of a paper's table; leave them out here")
+        raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
     if suite not in table_names() and metrics:
         raise OptionError(
-            f"further metrics ({', '.join(metrics)}) are for the papers' tables; leave them out here"
+            f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
         )
     if videos and suite != "quick":
         raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
     if seconds is not None and suite != "quick":
-        raise OptionError("`seconds` is for `suite=quick`; the others look at all of their data")
+        raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
             "`data` is for the other suites; name videos for `suite=quick`: "
             "`vidrestore eval --suite quick video.mp4`"
         )
     if config is not None:
-        return evaluate_recipe(Path(config), weights, folder, where, tell)
+        return evaluate_recipe(Path(config), weights, folder, device, on_progress)
     if suite == "quick":
-        return evaluate_films(
+        return evaluate_videos(
             [Path(video) for video in videos],
             weights,
             SECONDS if seconds is None else seconds,
-            where,
-            tell,
+            device,
+            on_progress,
             threads,
         )
     if suite is None or suite == "bundled":
-        return evaluate_bundled(weights, folder, where, tell)
-    return evaluate_table(suite, folder, weights, systems, sets, metrics, where, tell)
+        return evaluate_bundled(weights, folder, device, on_progress)
+    return evaluate_table(suite, folder, weights, systems, sets, metrics, device, on_progress)

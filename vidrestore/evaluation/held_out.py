@@ -1,6 +1,4 @@
-"""Held-out figures, measured again: the recipe's own held-out data and objective, beside the figures that the
-weights' card holds.
-"""
+"""Measure weights on the held-out data of their training configuration, beside the values of their card."""
 
 from __future__ import annotations
 
@@ -17,23 +15,23 @@ from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.data_config import SetConfig
 from vidrestore.training.objective import objective_of
-from vidrestore.training.training_events import noted
+from vidrestore.training.training_events import rounded_metrics
 from vidrestore.weights import Model, weights_folder
 from vidrestore.weights.manifest import Card
 
-AGREEMENT = 0.02  # dB: what half-precision files and other processors change is below
-HELD_OUT = "held-out"  # what the names of such figures begin with
+AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
+HELD_OUT = "held-out"  # prefix of these values' names on a card
 
 
 def recipe_of(card: Card) -> RunConfig:
-    """The configuration that weights were trained by, which their card holds.
+    """Return the configuration that the weights were trained with, from their card.
 
-    Its folders are relative to the working folder, or to the recipes of the checkout if they are only there.
-    Raises ConfigError if the card holds none.
+    Its folders are relative to the working folder, or to `examples/train` of the checkout if they are only
+    there. Raises ConfigError if the card has no configuration.
     """
     text = card.training.get("configuration")
     if not isinstance(text, str):
-        raise ConfigError(f"{card.name}: doesn't hold the configuration of its training; give `config`")
+        raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
     name = f"{card.name}.toml"
     here, recipes = (
         parse_config(text, folder / name)
@@ -49,17 +47,17 @@ def _has_data(config: RunConfig) -> bool:
 
 
 def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> Iterator[Row]:
-    """Yield the figures of one network on the held-out data of a recipe, or on the clips in the folder `data`
-    where that is given.
+    """Yield the metrics of one network on the held-out data of a configuration, or on the clips in the folder
+    `data`.
 
-    They are held against the card's where the recipe is the one that the weights were trained by and the
-    clips are its own. Raises ConfigError if the clips are not there, CheckpointError if the recipe is
-    of another family or task than the weights.
+    They are compared with the card's only if the weights were trained with this configuration and the clips
+    are its own. Raises ConfigError if the clips are missing, CheckpointError if the configuration is of
+    another family or task than the weights.
     """
     _check_fits(config, model.card)
     here, own_clips = with_clips(config, data)
     listed = _listed(model.card) if own_clips and _is_recipe(config, model.card) else None
-    found = measured_figures(here, model)
+    found = measured_metrics(here, model)
     for name in dict.fromkeys((*found, *(listed or ()))):
         measured, expected = found.get(name, {}), (listed or {}).get(name, {})
         verdict: Verdict = (
@@ -75,10 +73,11 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
 
 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
-    """The recipe with the clips of another folder, and whether those that it holds out are among them.
+    """Return the configuration with the clips of the folder `data`, and True if its held-out clips are among
+    them.
 
-    Where they are not, the network is judged on all clips of the folder. A recipe on one of the papers'
-    datasets finds that there.
+    If they are not, all clips of the folder are held out. A configuration for a paper's dataset looks for
+    that dataset in the folder.
     """
     if isinstance(config.data, SetConfig):
         return (
@@ -88,35 +87,35 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():
                 raise ConfigError(
-                    f"{folder}: no such folder, where {config.path.name} has its clips; name another with "
-                    "`data`"
+                    f"{folder}: no such folder, but {config.path.name} has its clips there; name another "
+                    "with `data`"
                 )
         return config, True
     names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
     if not names:
-        raise ConfigError(f"{data}: holds no clips; expected {', '.join(CLIP_SUFFIXES)}")
+        raise ConfigError(f"{data}: no clips in this folder; expected files named {', '.join(CLIP_SUFFIXES)}")
     held_out = config.data.validation
     own = bool(held_out) and names >= set(held_out)
     changed = replace(config.data, clips=str(data.resolve()), stills="", validation=held_out if own else ())
     return replace(config, data=changed), own
 
 
-def measured_figures(config: RunConfig, model: Model) -> dict[str, Values]:
-    """Name of a figure -> its values, as the card of trained weights has them."""
+def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
+    """Return the values of each held-out measurement by name, as the card of trained weights lists them."""
     objective = objective_of(config)
     _, held_out = make_data(config, model.network.config)
     try:
-        figures = {
-            "psnr": objective.figures(model.network, held_out),
-            "before": objective.figures_before(held_out),
+        metrics = {
+            "psnr": objective.metrics(model.network, held_out),
+            "before": objective.metrics_before(held_out),
         }
-    except ValueError as error:  # of sizes that the network can't take
-        raise ConfigError(f"{model.card.name}: can't be judged as {config.path} says: {error}") from error
-    return objective.measured({part: noted(values) for part, values in figures.items()})
+    except ValueError as error:  # the network can't take frames of this size
+        raise ConfigError(f"{model.card.name}: can't be measured as {config.path} says: {error}") from error
+    return objective.card_metrics({part: rounded_metrics(values) for part, values in metrics.items()})
 
 
 def agree(measured: Values, expected: Values) -> bool:
-    """Return True if every expected metric was measured, to `AGREEMENT`."""
+    """Return True if every expected metric was measured and is within `AGREEMENT` of the expected value."""
     return all(
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
@@ -127,7 +126,7 @@ def _listed(card: Card) -> Mapping[str, Any]:
 
 
 def _is_recipe(config: RunConfig, card: Card) -> bool:
-    """Return True if a recipe's data and training are those of the weights."""
+    """Return True if the weights were trained with the data and training settings of `config`."""
     if "configuration" not in card.training:
         return False
     own = recipe_of(card)

@@ -1,7 +1,7 @@
-"""An evaluation as one HTML page that needs nothing else: table, pictures with a slider, error maps, curves.
-No network, no other files.
+"""An evaluation as one self-contained HTML page: table, pictures with a slider, error maps, curves.
 
-Its numbers are those of the JSON, which it holds as well (the element `result`).
+The page has no external files and makes no network requests. Its numbers are those of the JSON, which it
+holds as well (the element `result`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.charts import chart
-from vidrestore.evaluation.contestants import GIVEN
 from vidrestore.evaluation.png import data_uri, error_map
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown
+from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row
+from vidrestore.evaluation.systems import GIVEN
 from vidrestore.events import plain
 
 Picture = NDArray[np.uint8]
 
-LARGEST = (480, 720)  # rows and columns of a picture: the middle of larger ones is shown, pixel by pixel
-COMPARISONS, CHARTS = 24, 24  # on one page, at most
-MOST_ERROR = 32.0  # grey levels: yellow in an error map
-LEAST_WIDTH = 640  # pixels on the page: smaller pictures are shown larger
+LARGEST = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
+COMPARISONS, CHARTS = 24, 24  # most on one page
+MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
+LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
 NAMES = ("system", "weights", "on")
 UNITS = {
     "psnr": "PSNR, dB",
@@ -40,7 +40,7 @@ UNITS = {
 
 
 def page(result: Result) -> str:
-    """The page as a text."""
+    """Return the HTML of the page."""
     pictures: dict[str, str] = {}
     body = [_head(result), _table(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
@@ -62,7 +62,7 @@ def _asset(name: str) -> str:
 
 
 def _in_script(text: str) -> str:
-    """JSON that can't end the element it stands in."""
+    """Escape JSON so that it can't end the script element that holds it."""
     return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
 
 
@@ -107,17 +107,18 @@ def _kind(row: Row) -> str:
 
 
 def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
-    """Before and after, of every system that changes something; the first ones of them."""
-    seen = [clip for clip in result.clips if clip.shown is not None and clip.system != GIVEN]
-    if seen:
-        left_out = f" The first {COMPARISONS} of {len(seen)}." if len(seen) > COMPARISONS else ""
+    """Yield a heading and the comparisons, before and after, of systems that change something; `COMPARISONS`
+    at most.
+    """
+    compared = [clip for clip in result.clips if clip.comparison is not None and clip.system != GIVEN]
+    if compared:
+        limit = f" The first {COMPARISONS} of {len(compared)}." if len(compared) > COMPARISONS else ""
         yield (
-            f"<h2>Pictures</h2><p>Drag: {_sides(result)}.{left_out} Large pictures are cut to their middle."
-            "</p>"
+            f"<h2>Pictures</h2><p>Drag: {_sides(result)}.{limit} Large pictures are cut to their middle.</p>"
         )
-    for clip in seen[:COMPARISONS]:
-        assert clip.shown is not None
-        yield _comparison(result, clip, clip.shown, pictures)
+    for clip in compared[:COMPARISONS]:
+        assert clip.comparison is not None
+        yield _comparison(result, clip, clip.comparison, pictures)
 
 
 def _sides(result: Result) -> str:
@@ -126,20 +127,20 @@ def _sides(result: Result) -> str:
     return "before on the left, after on the right"
 
 
-def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[str, str]) -> str:
-    before, after = _middle(shown.given), _middle(shown.restored)
-    names = {"given": _kept(before, pictures), "restored": _kept(after, pictures)}
+def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
+    before, after = _middle(comparison.given), _middle(comparison.restored)
+    names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
     others = []
-    if shown.clean is None:
+    if comparison.clean is None:
         caption = "the difference" if result.suite == "reference" else "what was changed"
-        others.append((_kept(error_map(after, before, MOST_ERROR), pictures), caption))
+        others.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), caption))
     else:
-        clean = _middle(shown.clean)
-        others.append((_kept(clean, pictures), "clean"))
+        clean = _middle(comparison.clean)
+        others.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
-            others.append((_kept(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
-    places = [place for place in _where(result, clip) if place != clip.system]
-    title = f"{_system(result, clip)}: {', '.join([*places, f'frame {shown.frame}'])}"
+            others.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
+    places = [place for place in _place_names(result, clip) if place != clip.system]
+    title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
     slider = (
         f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" '
@@ -158,7 +159,7 @@ def _comparison(result: Result, clip: ClipFigures, shown: Shown, pictures: dict[
     )
 
 
-def _where(result: Result, clip: ClipFigures) -> list[str]:
+def _place_names(result: Result, clip: ClipMetrics) -> list[str]:
     """Test set, clip and setting, as far as there are any."""
     return [
         part
@@ -171,20 +172,20 @@ def _where(result: Result, clip: ClipFigures) -> list[str]:
     ]
 
 
-def _system(result: Result, clip: ClipFigures) -> str:
+def _system(result: Result, clip: ClipMetrics) -> str:
     name = result.names.get(clip.system, clip.system)
     return f"{name} ({clip.weights})" if clip.weights else name
 
 
 def _middle(picture: Picture) -> Picture:
-    """The middle of a picture that is larger than `LARGEST`."""
+    """Crop a picture that is larger than `LARGEST` to its middle."""
     height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST, strict=False))
     top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
     return picture[top : top + height, left : left + width]
 
 
-def _kept(picture: Picture, pictures: dict[str, str]) -> str:
-    """The key of a picture, which is kept once however often it is shown."""
+def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
+    """Return the key of a picture in `pictures`, adding it once however often the page shows it."""
     content = np.ascontiguousarray(picture)
     key = sha256(str(content.shape).encode() + content.tobytes()).hexdigest()[:16]
     if key not in pictures:
@@ -193,20 +194,20 @@ def _kept(picture: Picture, pictures: dict[str, str]) -> str:
 
 
 def _charts(result: Result) -> Iterator[str]:
-    """Curves of all systems on one clip in one chart, of each metric; the first ones of them."""
-    moving = [clip for clip in result.clips if any(len(values) > 1 for values in clip.frames.values())]
-    moving.sort(key=_place)
-    groups = [list(clips) for _, clips in groupby(moving, key=_place)]
+    """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
+    videos = [clip for clip in result.clips if any(len(values) > 1 for values in clip.frames.values())]
+    videos.sort(key=_clip_and_setting)
+    groups = [list(clips) for _, clips in groupby(videos, key=_clip_and_setting)]
     charts = [(metric, clips) for clips in groups for metric in clips[0].frames]
     if charts:
-        left_out = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
-        yield f"<h2>Frame by frame</h2><p>{left_out}</p>"
+        limit = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
+        yield f"<h2>Frame by frame</h2><p>{limit}</p>"
     for metric, clips in charts[:CHARTS]:
         unit = UNITS.get(metric, metric)
-        title = ", ".join([*_where(result, clips[0]), unit])
+        title = ", ".join([*_place_names(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
         yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"
 
 
-def _place(clip: ClipFigures) -> tuple[str, str, str]:
+def _clip_and_setting(clip: ClipMetrics) -> tuple[str, str, str]:
     return clip.test_set, clip.clip, clip.column

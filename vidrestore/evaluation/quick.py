@@ -1,11 +1,11 @@
-"""The suite `quick`: any video, without anything to compare it with. How noisy it is before and after
-restoration, and how it flickers.
+"""The suite `quick`: how noisy any video is before and after restoration and how much it flickers, without a
+reference.
 
-Flicker: what the mean of a patch of 16x16 that follows the motion changes from frame to frame. Motion is
-found in the source, for both videos. Per frame it is the median over the patches, so that those that got lost
-don't count, over 0.6745, which makes it the standard deviation where the changes are Gaussian; on the 0-255
-scale, of luma (or of the first plane). Fine noise averages out in a patch; what is left is what one sees
-pulsing.
+Flicker is the change from frame to frame of the mean of 16x16 patches that follow the motion. Motion is found
+in the source and used for both videos. The value of a frame is the median of the absolute changes over the
+patches, so that patches whose motion was not found don't count, divided by 0.6745, which makes it the
+standard deviation if the changes are Gaussian; on the 0-255 scale, of luma (or of the first plane). Fine
+noise averages out within a patch; the rest is the visible pulsing.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from torch import Tensor
 import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.contestants import GIVEN, NAMES, Contestant, told_apart
-from vidrestore.evaluation.figures import rows_last
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
+from vidrestore.evaluation.paper_metrics import channels_last
+from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import eight_bits
+from vidrestore.evaluation.systems import GIVEN, NAMES, System, with_unique_labels
 from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.matching import Grid, gather, matched_places
+from vidrestore.models.matching import Grid, gather, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import DROPPABLE, EncoderOptions, RestoreOptions
 from vidrestore.weights import load_model
 
-Tell = Callable[[str], None]
-SECONDS = 10.0  # of a video, from its beginning
+OnProgress = Callable[[str], None]
+SECONDS = 10.0  # measured of each video, from its beginning
 MODEL = "dust-denoise"
 PATCH = 16  # pixels
-MEDIAN_OF_NORMAL = 0.6745  # of the magnitudes of a normal distribution of standard deviation 1
+MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
 @dataclass
-class Side:
-    """The measurements of one video: its noise, its flicker frame by frame, and the frame in its middle."""
+class Measurement:
+    """The measurements of one video: its noise, its flicker by frame, and its middle frame."""
 
     estimator: NoiseEstimator
     flicker: list[float] = field(default_factory=list)
@@ -58,29 +58,36 @@ class Side:
 
     @property
     def values(self) -> dict[str, float]:
+        """Noise and mean flicker, on the 0-255 scale."""
         return {"noise": self.estimator.sigma(), "flicker": fmean(self.flicker) if self.flicker else 0.0}
 
 
-def evaluate_films(
-    videos: Sequence[Path], weights: Sequence[str], seconds: float, device: str, tell: Tell, threads: int = 0
+def evaluate_videos(
+    videos: Sequence[Path],
+    weights: Sequence[str],
+    seconds: float,
+    device: str,
+    on_progress: OnProgress,
+    threads: int = 0,
 ) -> Result:
-    """Restore the first `seconds` of each video with each of the weights, `dust-denoise` unless some are
-    named, and measure both.
+    """Restore the first `seconds` of each video with each of the weights, `dust-denoise` by default, and
+    measure both.
 
-    Raises OptionError without a video, and for weights that change its size; MediaError, CheckpointError.
+    Raises OptionError without a video and for weights that change a video's size; MediaError,
+    CheckpointError.
     """
     if not videos:
         raise OptionError("quick: name at least one video: `vidrestore eval --suite quick video.mp4`")
     if not 0 < seconds < math.inf:
         raise OptionError(f"`seconds` must be a number above 0, got {seconds}")
     rows: list[Row] = []
-    clips: list[ClipFigures] = []
+    clips: list[ClipMetrics] = []
     damaged: dict[str, str] = {}
-    taking = told_apart([_contestant(name, device) for name in dict.fromkeys(weights or (MODEL,))])
+    systems = with_unique_labels([_load_system(name, device) for name in dict.fromkeys(weights or (MODEL,))])
     for video, title in zip(videos, titles(videos), strict=True):
-        for contestant in taking:
-            tell(f"{title}: {contestant.source}")
-            row, pair, damage = _video(video, title, contestant, seconds, threads)
+        for system in systems:
+            on_progress(f"{title}: {system.source}")
+            row, pair, damage = _video(video, title, system, seconds, threads)
             rows.append(row)
             clips += pair
             if damage:
@@ -105,55 +112,52 @@ def evaluate_films(
 
 
 def titles(videos: Sequence[Path]) -> list[str]:
-    """Return titles of videos: their names, or their paths if names repeat."""
+    """Return titles of videos: their names, or their paths if several have the same name."""
     names = [video.name for video in videos]
     return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
 
 
-def _contestant(name: str, device: str) -> Contestant:
+def _load_system(name: str, device: str) -> System:
     model = load_model(name)
     if model.card.task in ("sr", "recover"):
-        raise OptionError(
-            f"{name}: weights for {model.card.task!r}; quick compares videos of one size, before and after"
-        )
-    return Contestant(model.card.task, model, name, device)
+        raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares videos of one size")
+    return System(model.card.task, model, name, device)
 
 
 def _video(
-    video: Path, title: str, contestant: Contestant, seconds: float, threads: int
-) -> tuple[Row, list[ClipFigures], str | None]:
-    """Figures of one video, before and after, and what is wrong with it."""
-    task = contestant.system
+    video: Path, title: str, system: System, seconds: float, threads: int
+) -> tuple[Row, list[ClipMetrics], str | None]:
+    """Measure one video before and after restoration; the last value describes its damage, if any."""
+    task = system.name
     with TemporaryDirectory(prefix="vidrestore-") as folder:
         restored = Path(folder) / "restored.mkv"
         options = RestoreOptions(
-            model=contestant.source,
-            device=contestant.device,
+            model=system.source,
+            device=system.device,
             threads=threads,
             duration=Fraction(seconds).limit_denominator(10**6),
             encoder=EncoderOptions(lossless=True),
             drop=frozenset(DROPPABLE),
         )
         summary = vidrestore.restore(video, restored, task=task, options=options)
-        before, after = sides(video, restored, summary.frames, {scene.first for scene in summary.scenes})
+        before, after = measure_both(
+            video, restored, summary.frames, {scene.first for scene in summary.scenes}
+        )
     pair = [
-        ClipFigures(system, "videos", "", title, {"flicker": tuple(side.flicker)}, weights)
-        for system, side, weights in ((GIVEN, before, ""), (task, after, contestant.weights))
+        ClipMetrics(system, "videos", "", title, {"flicker": tuple(side.flicker)}, weights)
+        for system, side, weights in ((GIVEN, before, ""), (task, after, system.weights))
     ]
-    row = Row(
-        task, title, rounded(after.values), rounded(before.values), contestant.weights, "", summary.frames
-    )
+    row = Row(task, title, rounded(after.values), rounded(before.values), system.weights, "", summary.frames)
     assert before.picture is not None and after.picture is not None
-    return (
-        row,
-        [pair[0], replace(pair[1], shown=Shown(summary.frames // 2, before.picture, after.picture))],
-        summary.damage,
-    )
+    comparison = Comparison(summary.frames // 2, before.picture, after.picture)
+    return row, [pair[0], replace(pair[1], comparison=comparison)], summary.damage
 
 
-def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tuple[Side, Side]:
-    """Both videos measured, the first `count` frames of them; frames that begin a scene (`cuts`) don't
-    flicker.
+def measure_both(
+    source: Path, restored: Path, count: int, cuts: Collection[int]
+) -> tuple[Measurement, Measurement]:
+    """Measure the first `count` frames of both videos; no flicker is measured across the scene cuts at
+    `cuts`.
     """
     with (
         VideoReader(str(source)) as first,
@@ -162,40 +166,45 @@ def sides(source: Path, restored: Path, count: int, cuts: Collection[int]) -> tu
         closing(second.frames()) as other,
     ):
         videos = first.info.video, second.info.video
-        both = Side(NoiseEstimator(videos[0].format.unit)), Side(NoiseEstimator(videos[1].format.unit))
-        held: tuple[list[Tensor], list[Tensor]] = ([], [])
+        both = (
+            Measurement(NoiseEstimator(videos[0].format.unit)),
+            Measurement(NoiseEstimator(videos[1].format.unit)),
+        )
+        buffers: tuple[list[Tensor], list[Tensor]] = ([], [])
         for index, frames in enumerate(zip(islice(one, count), other, strict=False)):
             if index in cuts:
-                note_flicker(both, held)
-                held = ([], [])
-            for side, video, frame, planes in zip(both, videos, frames, held, strict=True):
+                add_flicker(both, buffers)
+                buffers = ([], [])
+            for side, video, frame, planes in zip(both, videos, frames, buffers, strict=True):
                 side.estimator.add(frame.planes[0])
                 planes += planes_to_grey(frame.planes[:1], video.format)
                 if index == count // 2:
                     side.picture = displayed(frame, video)
-            if len(held[0]) == GROUP or index == count - 1:
-                note_flicker(both, held)
+            if len(buffers[0]) == GROUP or index == count - 1:
+                add_flicker(both, buffers)
     return both
 
 
-def note_flicker(both: Sequence[Side], held: Sequence[list[Tensor]]) -> None:
-    """Add the flicker of the frames that are held, but for the first; of these only the last one is kept."""
-    if len(held[0]) > 1 and min(held[0][0].shape) >= PATCH:
-        source = torch.stack(held[0])
-        places = matched_places(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
-        for side, planes in zip(both, held, strict=True):
-            side.flicker += flicker(torch.stack(planes), places)
-    for planes in held:
+def add_flicker(both: Sequence[Measurement], buffers: Sequence[list[Tensor]]) -> None:
+    """Add the flicker of the buffered frames after the first; keep only the last frame in the buffers."""
+    if len(buffers[0]) > 1 and min(buffers[0][0].shape) >= PATCH:
+        source = torch.stack(buffers[0])
+        positions = matched_positions(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
+        for side, planes in zip(both, buffers, strict=True):
+            side.flicker += flicker(torch.stack(planes), positions)
+    for planes in buffers:
         del planes[:-1]
 
 
-def flicker(plane: Tensor, places: Tensor) -> list[float]:
-    """Of each frame of a plane (T, H, W) but the first, along the places (T, S, 2) of its patches."""
-    changes = gather(plane, places, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
+def flicker(plane: Tensor, positions: Tensor) -> list[float]:
+    """Return the flicker of each frame after the first of a plane (T, H, W), at the patch positions (T, S,
+    2).
+    """
+    changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 
 def displayed(frame: Frame, video: VideoInfo) -> NDArray[np.uint8]:
-    """(H, W, 3) R, G, B of a decoded frame."""
+    """Convert a decoded frame to (H, W, 3) uint8 R, G, B."""
     planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
-    return rows_last(eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height)))
+    return channels_last(eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height)))

@@ -1,4 +1,4 @@
-"""One page about a finished restoration: pictures before and after, noise, flicker, bitrate, settings."""
+"""A page about a finished restoration: pictures before and after, noise, flicker, bitrate, settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey
-from vidrestore.evaluation.contestants import GIVEN
 from vidrestore.evaluation.page import LARGEST, page
-from vidrestore.evaluation.quick import Side, displayed, note_flicker
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Shown, rounded
+from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
+from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix
+from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
@@ -34,21 +34,21 @@ from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.rgb_clips import enlarged_frame
 
-SCENES = 4  # of the video that are shown
-LOOK = 10  # consecutive frames in each whose flicker is measured
+SAMPLES = 4  # starts of the video that the page shows
+SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured
 
 
 @dataclass
-class Look:
-    """One place of a video before and after; `whole` are small pictures of the whole frame, if it is cut."""
+class Sample:
+    """One place of a video before and after; `whole` is the whole frame downscaled, if the page crops it."""
 
     frame: int
-    sides: tuple[Side, Side]
-    whole: Shown | None = None
+    sides: tuple[Measurement, Measurement]
+    whole: Comparison | None = None
 
 
 def write_report(path: str, summary: Summary, task: str, options: RestoreOptions) -> None:
-    """Write the page about the finished output of `summary`. Raises MediaError."""
+    """Write the page about the finished output of `summary` to `path`. Raises MediaError."""
     found = describe(summary, task, options)
     try:
         with replacing(Path(path)) as file:
@@ -58,11 +58,11 @@ def write_report(path: str, summary: Summary, task: str, options: RestoreOptions
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
-    """The content of the page. Both videos are decoded up to the last place that is shown."""
-    places = chosen_places(summary)
-    looks = list(_looks(summary, places, options))
+    """Return the content of the page. Both videos are decoded up to the last sample."""
+    starts = sample_starts(summary)
+    samples = list(_samples(summary, starts, options))
     title = os.path.basename(summary.source)
-    values = [_values([look.sides[side] for look in looks]) for side in (0, 1)]
+    values = [_values([sample.sides[side] for sample in samples]) for side in (0, 1)]
     rates = [_bitrate(summary.source), _bitrate(summary.output)]
     for measured, rate in zip(values, rates, strict=True):
         if rate is not None:
@@ -76,34 +76,36 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
         tuple(_settings(summary, options)),
         tuple(_notes(summary)),
         os.path.basename(summary.output),
-        tuple(clip for look in looks for clip in _clips(look, task)),
+        tuple(clip for sample in samples for clip in _clips(sample, task)),
         {GIVEN: "before", task: task},
     )
 
 
-def _clips(look: Look, task: str) -> Iterator[ClipFigures]:
-    """Yield what the page shows of one place: the whole frame, pixels of it, flicker before and after."""
-    (given, before), (restored, after) = ((side.picture, side.flicker) for side in look.sides)
+def _clips(sample: Sample, task: str) -> Iterator[ClipMetrics]:
+    """Yield the whole frame of a sample if it is cropped, then its flicker before and after with the cropped
+    frame.
+    """
+    (given, before), (restored, after) = ((side.picture, side.flicker) for side in sample.sides)
     assert given is not None and restored is not None
-    at, shown = f"from frame {look.frame} on", Shown(look.frame, given, restored)
-    if look.whole:
-        yield ClipFigures(task, "", "", "the whole frame, smaller", {}, "", look.whole)
-    yield ClipFigures(GIVEN, "", "", at, {"flicker": tuple(before)} if before else {})
-    yield ClipFigures(task, "", "", at, {"flicker": tuple(after)} if after else {})
-    yield ClipFigures(task, "", "", "", {}, "", shown)
+    at, shown = f"from frame {sample.frame} on", Comparison(sample.frame, given, restored)
+    if sample.whole:
+        yield ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", sample.whole)
+    yield ClipMetrics(GIVEN, "", "", at, {"flicker": tuple(before)} if before else {})
+    yield ClipMetrics(task, "", "", at, {"flicker": tuple(after)} if after else {})
+    yield ClipMetrics(task, "", "", "", {}, "", shown)
 
 
-def chosen_places(summary: Summary) -> list[int]:
-    """Return the frames in the middle of the longest scenes; evenly spread ones if scenes are unknown."""
-    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SCENES]
-    places = {(scene.first + scene.stop) // 2 for scene in longest}
-    if len(places) < SCENES:
-        places |= {summary.frames * (2 * at + 1) // (2 * SCENES) for at in range(SCENES)}
-    return sorted(places)[:: max(1, len(places) // SCENES)][:SCENES]
+def sample_starts(summary: Summary) -> list[int]:
+    """Return the middle frames of the longest scenes; evenly spread frames if scenes are unknown."""
+    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SAMPLES]
+    starts = {(scene.first + scene.stop) // 2 for scene in longest}
+    if len(starts) < SAMPLES:
+        starts |= {summary.frames * (2 * at + 1) // (2 * SAMPLES) for at in range(SAMPLES)}
+    return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
 
 
-def _looks(summary: Summary, places: Sequence[int], options: RestoreOptions) -> Iterator[Look]:
-    """Yield each place with its pictures and flicker; both videos are read in step."""
+def _samples(summary: Summary, starts: Sequence[int], options: RestoreOptions) -> Iterator[Sample]:
+    """Yield each sample with its pictures and measurements; both videos are read in step."""
     with ExitStack() as open_:
         first = open_.enter_context(reader_of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
@@ -112,24 +114,27 @@ def _looks(summary: Summary, places: Sequence[int], options: RestoreOptions) -> 
         other = open_.enter_context(closing(second.frames()))
         videos, at = (first.info.video, second.info.video), 0
         pairs = zip(one, other, strict=False)
-        for place, following in zip(places, [*places[1:], summary.frames], strict=True):
-            for _ in islice(pairs, place - at):
+        for start, following in zip(starts, [*starts[1:], summary.frames], strict=True):
+            for _ in islice(pairs, start - at):
                 pass
-            taken = list(islice(pairs, max(1, min(LOOK, following - place))))
-            at = place + len(taken)
+            taken = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
+            at = start + len(taken)
             if taken:
-                yield _look(place, taken, videos)
+                yield _sample(start, taken, videos)
 
 
-def _look(place: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo]) -> Look:
-    sides = Side(NoiseEstimator(videos[0].format.unit)), Side(NoiseEstimator(videos[1].format.unit))
-    held: tuple[list[Tensor], list[Tensor]] = ([], [])
+def _sample(start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo]) -> Sample:
+    sides = (
+        Measurement(NoiseEstimator(videos[0].format.unit)),
+        Measurement(NoiseEstimator(videos[1].format.unit)),
+    )
+    buffers: tuple[list[Tensor], list[Tensor]] = ([], [])
     for pair in pairs:
-        for side, video, frame, planes in zip(sides, videos, pair, held, strict=True):
+        for side, video, frame, planes in zip(sides, videos, pair, buffers, strict=True):
             side.estimator.add(frame.planes[0])
             planes += planes_to_grey(frame.planes[:1], video.format)
-    if held[0][0].shape == held[1][0].shape:
-        note_flicker(sides, held)
+    if buffers[0][0].shape == buffers[1][0].shape:
+        add_flicker(sides, buffers)
     scale = Fraction(videos[1].height, videos[0].height)
     before, after = pairs[0]
     pictures = displayed(enlarged_frame(before, videos[0], scale), videos[0]), displayed(after, videos[1])
@@ -137,34 +142,34 @@ def _look(place: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo,
     sides[0].picture, sides[1].picture = (picture[:height, :width] for picture in pictures)
     small = [_small(picture[:height, :width]) for picture in pictures]
     cut = height > LARGEST[0] or width > LARGEST[1]
-    return Look(place, sides, Shown(place, small[0], small[1]) if cut else None)
+    return Sample(start, sides, Comparison(start, small[0], small[1]) if cut else None)
 
 
 def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The whole picture within `LARGEST`."""
+    """Downscale a picture by area means to fit into `LARGEST`."""
     height, width = picture.shape[:2]
-    share = min(1.0, LARGEST[0] / height, LARGEST[1] / width)
-    down, right = area_matrix(height, int(height * share)), area_matrix(width, int(width * share))
+    scale = min(1.0, LARGEST[0] / height, LARGEST[1] / width)
+    down, right = area_matrix(height, int(height * scale)), area_matrix(width, int(width * scale))
     mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())
     smaller: NDArray[np.uint8] = mixed.round().to(torch.uint8).numpy()
     return smaller
 
 
-def _values(sides: Sequence[Side]) -> dict[str, float]:
+def _values(sides: Sequence[Measurement]) -> dict[str, float]:
     changes = [value for side in sides for value in side.flicker]
     noise = fmean(side.estimator.sigma() for side in sides)
     return {"noise": noise} | ({"flicker": fmean(changes)} if changes else {})
 
 
 def _bitrate(path: str) -> float | None:
-    """Return kbit/s of the file with all its streams; None if its length is unknown."""
+    """Return the kbit/s of the file with all its streams; None if its duration is unknown."""
     with VideoReader(path) as reader:
         length = reader.info.duration
     return 8e-3 * os.path.getsize(path) / float(length) if length and os.path.isfile(path) else None
 
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
-    """Yield lines for a reader: options other than their defaults, the noise of each scene, the speed."""
+    """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
     default = RestoreOptions()
     given = {
         each.name: getattr(options, each.name)

@@ -18,23 +18,17 @@ from vidrestore.events import plain
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
-VERSION = 1  # of the JSON
-DECIMALS = {
-    "psnr": 3,
-    "ssim": 5,
-    "noise": 2,
-    "flicker": 2,
-    "bitrate": 1,
-}  # of metrics by the first part of their name; others keep four
+VERSION = 1  # of the JSON schema
+# By the part of a metric's name before "_"; 4 for the others.
+DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One system on one test set. `reference` is what the paper or the manifest says of it; either side may
-    lack metrics.
+    """One system on one test set. `reference` holds the paper's or manifest's values; either side may lack
+    metrics.
 
-    `verdict` says whether the two agree, where they are of the same network on the same data; it is empty
-    elsewhere.
+    `verdict` says if the two agree; it is empty unless they are of the same network on the same data.
     """
 
     system: str
@@ -43,13 +37,15 @@ class Row:
     reference: Values = field(default_factory=dict)
     weights: str = ""
     verdict: Verdict = ""
-    count: int = 0  # pictures that the measured values are means of; 0 where they are no means over pictures
+    count: int = 0  # pictures that the measured values are means over; 0 if they are no such means
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One frame to look at, (H, W, 3) uint8 each: what the system was given, made as large as the others; its
-    result; the clean frame, where there is one.
+class Comparison:
+    """One frame to look at, (H, W, 3) uint8 each: the system's input, its output, and the clean frame if
+    known.
+
+    The input of an enlarging system is enlarged to the size of the others.
     """
 
     frame: int
@@ -59,9 +55,9 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class ClipFigures:
-    """One system on one clip (or picture): every metric frame by frame. `column` is the setting, as in the
-    table's columns.
+class ClipMetrics:
+    """One system on one clip or picture: the values of every metric by frame. `column` is the setting, as in
+    the table's columns.
     """
 
     system: str
@@ -70,38 +66,36 @@ class ClipFigures:
     clip: str
     frames: Mapping[str, tuple[float, ...]]
     weights: str = ""
-    shown: Shown | None = None
+    comparison: Comparison | None = None
 
     @property
     def means(self) -> Values:
-        """Over the frames."""
+        """The mean of every metric over the frames."""
         return {metric: fmean(values) for metric, values in self.frames.items()}
 
     def reported(self, metric: str) -> list[float]:
-        """One metric frame by frame, rounded as everywhere."""
+        """Return one metric by frame, rounded as everywhere."""
         return [rounded({metric: value})[metric] for value in self.frames[metric]]
 
 
 @dataclass(frozen=True)
 class Result:
-    """An evaluation as a whole. `against` says what the reference is: "manifest", "published", or "before"
-    restoration.
-    """
+    """A whole evaluation. `against` names the reference: "manifest", "published", or "before" restoration."""
 
     suite: str
     title: str
     against: str
     rows: tuple[Row, ...]
     protocol: tuple[str, ...] = ()  # how it was measured, one choice per line
-    notes: tuple[str, ...] = ()  # what a reader must know of this run
-    source: str = ""  # of the references
-    clips: tuple[ClipFigures, ...] = ()  # what the rows are means of
-    names: Mapping[str, str] = field(default_factory=dict)  # of the clips' systems, as in the rows
-    column: str = ""  # what the clips' columns are: "sigma"
+    notes: tuple[str, ...] = ()  # remarks on this run for a reader
+    source: str = ""  # where the reference values were published
+    clips: tuple[ClipMetrics, ...] = ()  # the measurements that the rows are means over
+    names: Mapping[str, str] = field(default_factory=dict)  # a clip's system -> its title in the rows
+    column: str = ""  # the setting that the clips' columns stand for: "sigma"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of all metrics, in order of appearance."""
+        """The names of all metrics, in order of appearance."""
         return tuple(dict.fromkeys(name for row in self.rows for name in (*row.measured, *row.reference)))
 
     @property
@@ -109,8 +103,8 @@ class Result:
         return tuple(row for row in self.rows if row.verdict == "differs")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: `version` and the fields of this class; a figure that isn't finite, as the PSNR of
-        equal pictures, is None.
+        """Return `version` and the fields of this class as JSON values; a value that isn't finite, such as
+        the PSNR of equal pictures, is None.
         """
         return {"version": VERSION} | {
             item.name: _as_json(getattr(self, item.name)) for item in fields(Result)
@@ -120,7 +114,9 @@ class Result:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """One line per row; columns psnr, psnr_published, ... per metric, empty if there is no value."""
+        """Return one CSV line per row; columns psnr, psnr_published, ... per metric, empty if there is no
+        value.
+        """
         names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
@@ -134,14 +130,14 @@ class Result:
 
 
 def rounded(values: Values) -> dict[str, float]:
-    """Values as they are reported everywhere: PSNR to 0.001 dB, SSIM to 0.00001."""
+    """Round metrics as they are reported everywhere: PSNR to 0.001 dB, SSIM to 0.00001."""
     return {name: round(value, DECIMALS.get(name.partition("_")[0], 4)) for name, value in values.items()}
 
 
 def _as_json(value: Any) -> Any:
-    if isinstance(value, ClipFigures):
+    if isinstance(value, ClipMetrics):
         return plain(
-            {name: part for name, part in vars(value).items() if name != "shown"}
+            {name: part for name, part in vars(value).items() if name != "comparison"}
             | {"frames": _reported(value)}
         )
     if isinstance(value, tuple):
@@ -149,5 +145,5 @@ def _as_json(value: Any) -> Any:
     return plain(vars(value) if isinstance(value, Row) else value)
 
 
-def _reported(clip: ClipFigures) -> dict[str, list[float]]:
+def _reported(clip: ClipMetrics) -> dict[str, list[float]]:
     return {metric: clip.reported(metric) for metric in clip.frames}

@@ -1,6 +1,4 @@
-"""The papers' tables, measured: each system on each test set by the table's protocol, beside the published
-figures.
-"""
+"""Measure the systems of a paper's table on its test sets by its protocol, beside the published values."""
 
 from __future__ import annotations
 
@@ -13,24 +11,24 @@ from typing import Any
 
 from vidrestore import datasets
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation.contestants import (
+from vidrestore.evaluation.further_metrics import VMAF, check_metrics, protocol_lines
+from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, read_table
+from vidrestore.evaluation.results import ClipMetrics, Result, Row, Values, rounded
+from vidrestore.evaluation.systems import (
     BICUBIC,
     GIVEN,
     NAMES,
-    Contestant,
-    chosen,
-    contestants,
-    in_all_qualities,
-    remarks,
+    System,
+    all_qualities,
+    find_systems,
+    select_systems,
+    weights_notes,
 )
-from vidrestore.evaluation.further_metrics import VMAF, check_metrics, lines_of
-from vidrestore.evaluation.papers import awgn, enlarged, sensed_patches, whole_pictures
-from vidrestore.evaluation.papers.published import AVERAGE, Table, TableSet, read_table
-from vidrestore.evaluation.results import ClipFigures, Result, Row, Values, rounded
 
-Tell = Callable[[str], None]
-# families on patches
-UNFOLDING = (
+OnProgress = Callable[[str], None]
+# families that work on patches of gray frames
+PATCH_FAMILIES = (
     "dust",
     "algorithm1",
     "sista",
@@ -40,64 +38,67 @@ UNFOLDING = (
     "unfolded-transformer",
     "vit",
 )
-LOOKED_AT = 3  # clips or pictures of each set that are kept to be seen
+SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tables of one kind are measured. `pooled`: the mean is over all frames of a set, not over its
-    clips' means. `pictures`: there is no motion.
+    """How to measure the tables of one kind.
 
-    `lines` describe it, for the test sets that are taken; `fits` says whether a contestant takes part in a
-    column, which is for networks of the kind that `asks` names; `variants` of each are measured.
+    `measure` yields the metrics of each clip. `families` are the networks that take part, `free` the
+    baselines, `task` the weights' task. `lines` describes the protocol for the test sets used. `pooled`: the
+    mean is over all frames of a set, not over its clips' means. `pictures`: there is no motion. `fits`
+    decides if a system takes part in a column; `requires` says in words what that takes. `variants` of each
+    system are measured.
     """
 
-    judge: Callable[..., Iterator[ClipFigures]]
+    measure: Callable[..., Iterator[ClipMetrics]]
     families: tuple[str, ...]
-    free: Callable[[Table], tuple[str, ...]]
+    baselines: Callable[[Table], tuple[str, ...]]
     task: Callable[[Table], str]
     lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False
     pictures: bool = False
-    fits: Callable[[Contestant, Table, str], bool] = lambda contestant, table, column: True
-    asks: str = ""
-    variants: Callable[[Contestant], tuple[Contestant, ...]] = lambda contestant: (contestant,)
+    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
+    requires: str = ""
+    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)
 
 
-def _of_patches(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
+def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     clip = "the column's number of" if table.column == "clip length" else str(sensed_patches.CLIP)
     return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in sensed_patches.PROTOCOL)
 
 
-def _of_enlarging(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
-    small = (
-        "made here as MATLAB's imresize makes them"
+def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
+    low_resolution = (
+        "made here as MATLAB's imresize does"
         if table.settings.get("made")
         else "of the release, else made here bicubically"
     )
-    judged = sorted({index + 1 for sequences in sets for index in sequences.judged})
+    measured = sorted({index + 1 for sequences in sets for index in sequences.measured_frames})
     restored = (
-        f"of each clip only frame {', '.join(map(str, judged))} is restored and judged"
-        if judged
+        f"of each clip only frame {', '.join(map(str, measured))} is restored and measured"
+        if measured
         else "all frames are restored"
     )
     channels = ", ".join(table.settings["channels"])
-    return tuple(line.format(small=small, restored=restored, channels=channels) for line in enlarged.PROTOCOL)
+    words = {"small": low_resolution, "restored": restored, "channels": channels}
+    return tuple(line.format(**words) for line in enlarged.PROTOCOL)
 
 
 PROTOCOLS = {
     "patches": Protocol(
-        sensed_patches.judge,
-        UNFOLDING,
+        sensed_patches.measure,
+        PATCH_FAMILIES,
         lambda table: () if table.column != "sigma" or "rate" in table.settings else (GIVEN,),
         lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
-        _of_patches,
+        _patches_lines,
         pooled=True,
         fits=sensed_patches.fits,
-        asks=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
+        requires=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
     ),
     "images": Protocol(
-        whole_pictures.judge,
+        whole_pictures.measure,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
@@ -108,17 +109,17 @@ PROTOCOLS = {
         pictures=True,
     ),
     "super-resolution": Protocol(
-        enlarged.judge, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _of_enlarging
+        enlarged.measure, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _enlarging_lines
     ),
     "rgb-denoising": Protocol(
-        awgn.judge,
+        awgn.measure,
         ("dust", "mb-taylorformer"),
         lambda table: (GIVEN,),
         lambda table: "denoise",
         lambda table, sets: awgn.PROTOCOL,
         fits=awgn.fits,
-        asks="one network for every sigma",
-        variants=in_all_qualities,
+        requires="one network for every sigma",
+        variants=all_qualities,
     ),
 }
 
@@ -127,47 +128,50 @@ def evaluate_table(
     name: str,
     data: Path | None,
     weights: Sequence[str],
-    systems: Sequence[str],
+    system_names: Sequence[str],
     sets: Sequence[str],
     metrics: Sequence[str],
     device: str,
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> Result:
-    """Measure the systems of a table on its test sets below `data`, by `metrics` besides those of the paper.
+    """Measure the systems of a table on its test sets in the folder `data`, by the paper's metrics and
+    `metrics`.
 
-    `systems` and `sets` choose, all of them unless given. Raises OptionError for names that the table doesn't
-    have and for named weights that fit none of its columns, for metrics whose library isn't there,
-    DatasetError where a test set isn't there or is too small.
+    `system_names` and `sets` choose rows; all of them if empty. Raises OptionError for names that the table
+    doesn't have, for named weights that fit none of its columns and for metrics whose library is missing,
+    DatasetError if a test set is missing or too small.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
     check_metrics(metrics)
-    parts = _chosen_sets(table, sets)
+    parts = _select_sets(table, sets)
     _check_metrics_fit(table, protocol.pictures, metrics)
-    found = {part.name: _found(table, part, data) for part in parts if part.dataset}
-    _check_told_apart(found)
-    _check_metrics_fit(table, any(getattr(sequences, "judged", ()) for sequences in found.values()), metrics)
-    taking = contestants(
-        table, protocol.free(table), protocol.families, protocol.task(table), weights, device
+    found = {part.name: _find_set(table, part, data) for part in parts if part.dataset}
+    _check_distinct(found)
+    _check_metrics_fit(
+        table, any(getattr(sequences, "measured_frames", ()) for sequences in found.values()), metrics
     )
-    taking = [variant for contestant in taking for variant in protocol.variants(contestant)]
-    taking = chosen(taking, table, systems)
+    systems = find_systems(
+        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
+    )
+    systems = [variant for system in systems for variant in protocol.variants(system)]
+    systems = select_systems(systems, table, system_names)
     if weights:
-        _check_all_fit(taking, table, protocol, [part for part in parts if part.dataset])
-    clips: list[ClipFigures] = []
+        _check_all_fit(systems, table, protocol, [part for part in parts if part.dataset])
+    clips: list[ClipMetrics] = []
     for part in parts:
         if part.dataset:
-            clips += _measured(table, part, found[part.name], taking, protocol, metrics, tell)
-    rows = tuple(_rows(table, parts, clips, systems, protocol.pooled))
+            clips += _measured(table, part, found[part.name], systems, protocol, metrics, on_progress)
+    rows = tuple(_rows(table, parts, clips, system_names, protocol.pooled))
     names = {clip.system: _name(table, clip.system) for clip in clips}
-    lines = protocol.lines(table, found.values()) + lines_of(metrics)
+    lines = protocol.lines(table, found.values()) + protocol_lines(metrics)
     return Result(
         name,
         table.title,
         "published",
         rows,
         lines,
-        tuple(remarks(taking)),
+        tuple(weights_notes(systems)),
         table.source,
         tuple(clips),
         names,
@@ -175,7 +179,7 @@ def evaluate_table(
     )
 
 
-def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
+def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
     names = [part.name for part in table.sets if part.dataset]
     if unknown := [name for name in sets if name not in names]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
@@ -184,52 +188,50 @@ def _chosen_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
 
 
 def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> None:
-    """Raise OptionError for a metric of videos on `pictures`."""
+    """Raise OptionError for a metric of videos if the table measures single pictures."""
     if VMAF in metrics and pictures:
         raise OptionError(
-            f"{VMAF} is for videos, but {table.name} judges single pictures; leave it out of `metrics`"
+            f"{VMAF} is for videos, but {table.name} measures single pictures; remove it from `metrics`"
         )
 
 
 def _check_all_fit(
-    taking: Sequence[Contestant], table: Table, protocol: Protocol, parts: Sequence[TableSet]
+    systems: Sequence[System], table: Table, protocol: Protocol, parts: Sequence[TableSet]
 ) -> None:
-    """OptionError names weights that would be measured in no column of the test sets."""
-    for contestant in taking:
-        on = [part for part in parts if contestant.only in ("", part.name)]
-        if not any(protocol.fits(contestant, table, column) for part in on for column in part.columns):
-            asks = f", {protocol.asks}" if protocol.asks else ""
+    """Raise OptionError for weights that would be measured in no column of the test sets."""
+    for system in systems:
+        on = [part for part in parts if system.only in ("", part.name)]
+        if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
+            requires = f", {protocol.requires}" if protocol.requires else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
-            why = f" ({table.column} {columns}{asks})" if on else f", but is named for {contestant.only}"
+            why = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.only}"
             raise OptionError(
-                f"{contestant.source}: fits nothing of {table.name} on "
+                f"{system.source}: fits no column of {table.name} on "
                 f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
             )
 
 
-def _found(table: Table, part: TableSet, data: Path | None) -> Any:
-    """The pictures of a test set. Raises DatasetError with the layout that is expected."""
+def _find_set(table: Table, part: TableSet, data: Path | None) -> Any:
+    """Return the pictures of a test set. Raises DatasetError with the layout that is expected."""
     if data is None:
         raise DatasetError(f"{table.name}: needs its test sets; name their folder with `data`")
     try:
         return datasets.find(part.dataset, data, part.split)
     except DatasetError as error:
         others = [other.name for other in table.sets if other.dataset and other.name != part.name]
-        way_out = f"; to leave it out, choose others with `sets={','.join(others)}`" if others else ""
+        way_out = f"; to skip it, choose others with `sets={','.join(others)}`" if others else ""
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
 
 
-def _check_told_apart(found: Mapping[str, Any]) -> None:
-    """Raises DatasetError where one folder would pass for several test sets: those that any pictures in a
-    folder can be.
-    """
+def _check_distinct(found: Mapping[str, Any]) -> None:
+    """Raise DatasetError if one folder would be read as several test sets."""
     names: dict[tuple[Any, ...], str] = {}
     for name, pictures in found.items():
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
             raise DatasetError(
-                f"{pictures.root}: taken for {other} and for {name}; say which it is with `sets`, or name "
-                "the folder of all"
+                f"{pictures.root}: may be {other} or {name}; say which with `sets`, or name the folder "
+                "that holds both"
             )
 
 
@@ -237,33 +239,33 @@ def _measured(
     table: Table,
     part: TableSet,
     found: Any,
-    taking: Sequence[Contestant],
+    systems: Sequence[System],
     protocol: Protocol,
     metrics: Sequence[str],
-    tell: Tell,
-) -> Iterator[ClipFigures]:
-    here = [contestant for contestant in taking if contestant.only in ("", part.name)]
-    more = {"judged": found.judged} if getattr(found, "judged", ()) else {}
+    on_progress: OnProgress,
+) -> Iterator[ClipMetrics]:
+    here = [system for system in systems if system.only in ("", part.name)]
+    more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
     more |= {"metrics": metrics} if metrics else {}
     total, last = len(found), ""
     names: dict[str, None] = {}
-    for figures in protocol.judge(table, part, found, here, LOOKED_AT, **more):
-        names[figures.clip] = None
-        if figures.clip != last:
-            tell(f"{part.title}: {figures.clip} ({len(names)} of {total})")
-            last = figures.clip
-        yield figures
+    for metrics_of_clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
+        names[metrics_of_clip.clip] = None
+        if metrics_of_clip.clip != last:
+            on_progress(f"{part.title}: {metrics_of_clip.clip} ({len(names)} of {total})")
+            last = metrics_of_clip.clip
+        yield metrics_of_clip
 
 
 def _rows(
     table: Table,
     parts: Sequence[TableSet],
-    clips: Sequence[ClipFigures],
-    systems: Sequence[str],
+    clips: Sequence[ClipMetrics],
+    system_names: Sequence[str],
     pooled: bool,
 ) -> Iterator[Row]:
-    """One per set, column and system: measured ones first, each with what the paper says of it, then those of
-    the paper alone.
+    """Yield one row per set, column and system: measured systems first, each with its published values, then
+    those that are only published.
     """
     for part in parts:
         for index, column in enumerate(part.columns):
@@ -273,15 +275,15 @@ def _rows(
                 if part.dataset
                 else partial(_means_of_sets, table, parts)
             )
-            mine = list(values_of(column, clips, pooled))
-            for system, weights, values, count in mine:
+            measured = list(values_of(column, clips, pooled))
+            for system, weights, values, count in measured:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
                 yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
             for system, cells in part.published.items():
                 if (
                     cells[index]
-                    and system not in {entry[0] for entry in mine}
-                    and (not systems or system in systems)
+                    and system not in {entry[0] for entry in measured}
+                    and (not system_names or system in system_names)
                 ):
                     yield Row(table.systems[system], on, {}, cells[index])
 
@@ -290,28 +292,26 @@ def _name(table: Table, system: str) -> str:
     return table.systems.get(system, NAMES.get(system, system))
 
 
-Entry = tuple[str, str, Values, int]  # system, weights, values, how many pictures they are means of
+Entry = tuple[str, str, Values, int]  # system, weights, means, number of pictures that they are over
 
 
 def _measured_values(
-    table: Table, part: TableSet, column: str, clips: Sequence[ClipFigures], pooled: bool
+    table: Table, part: TableSet, column: str, clips: Sequence[ClipMetrics], pooled: bool
 ) -> Iterator[Entry]:
-    """Return the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
+    """Yield the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
     here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
         own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
         yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
 
 
-def belongs(table: Table, column: str, clip: ClipFigures) -> bool:
-    """Return True if a column belongs to a measurement: by its clip, in a table by clips, or else of its
-    setting; the average is of all.
-    """
+def belongs(table: Table, column: str, clip: ClipMetrics) -> bool:
+    """Return True if a clip's measurement belongs to a column; the average takes all clips."""
     return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
 
 
-def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
-    """The mean over all frames together, or over each clip's and then over the clips."""
+def mean_of(clips: Sequence[ClipMetrics], pooled: bool) -> Values:
+    """Return the mean over all frames together if `pooled`, else the mean over the clips' means."""
     metrics = clips[0].frames
     if pooled:
         return {metric: fmean(value for clip in clips for value in clip.frames[metric]) for metric in metrics}
@@ -319,9 +319,9 @@ def mean_of(clips: Sequence[ClipFigures], pooled: bool) -> Values:
 
 
 def _means_of_sets(
-    table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipFigures], pooled: bool
+    table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipMetrics], pooled: bool
 ) -> Iterator[Entry]:
-    """The mean over the sets of what each system came to there; of those that were measured on all."""
+    """Yield the mean over the sets of each system that was measured on all of them."""
     per_set = [
         {entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)}
         for part in parts
@@ -334,5 +334,5 @@ def _means_of_sets(
             yield *key, means, sum(entry[3] for entry in entries)
 
 
-def _count(clip: ClipFigures) -> int:
+def _count(clip: ClipMetrics) -> int:
     return len(next(iter(clip.frames.values())))

@@ -13,14 +13,13 @@ import hashlib
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import is_own, this_process, try_lock
+from vidrestore.files.lease import is_own, probe, this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
@@ -157,12 +156,17 @@ def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
     descriptor = open_descriptor(path, os.O_RDWR)
     try:
         free = try_lock(descriptor)  # None if the file system has no locks
-        old = time.time() - os.fstat(descriptor).st_mtime > ABANDONED
-        dead = free is not False and (alone or old or (free and here))
-        if dead and is_own(os.fstat(descriptor), path.parent):
+        status = os.fstat(descriptor)
+        dead = free is not False and (alone or (free and here) or _is_old(status, path.parent))
+        if dead and is_own(status, path.parent):
             path.unlink()
     finally:
         os.close(descriptor)
+
+
+def _is_old(status: os.stat_result, folder: Path) -> bool:
+    """By the clock of the file system: that of this machine may be hours off."""
+    return probe(folder).st_mtime - status.st_mtime > ABANDONED
 
 
 def _created(target: Path, mode: int) -> tuple[Path, int]:

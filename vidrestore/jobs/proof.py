@@ -35,7 +35,7 @@ from vidrestore.media.encoding import opens
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.matching import Grid, matched_places
+from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS, load_restorer
 from vidrestore.restorers.devices import torch_device
@@ -130,9 +130,9 @@ def described(device: torch.device) -> str:
 @cache
 def made_up() -> NDArray[np.float32]:
     """(T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
-    draw, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
+    rng, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
     frames = [0.5 + 0.3 * _texture(rows, columns, number) for number in range(FRAMES)]
-    noisy = np.stack(frames) + draw.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
+    noisy = np.stack(frames) + rng.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
     return noisy.clip(0, 1).astype(np.float32)
 
 
@@ -176,7 +176,7 @@ def places(device: torch.device) -> tuple[bool, str]:
     """Compare the places of patches that follow the motion."""
     luma = torch.from_numpy(255 * made_up()[..., 1])
     grid = Grid(SIDE, SIDE, 16, 16)
-    same = (matched_places(luma.to(device), grid).cpu() == matched_places(luma, grid)).all(-1)
+    same = (matched_positions(luma.to(device), grid).cpu() == matched_positions(luma, grid)).all(-1)
     share = float(same.float().mean())
     return share >= LEAST_SAME, f"{share:.1%} at the same place, {LEAST_SAME:.0%} needed"
 

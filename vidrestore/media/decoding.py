@@ -39,6 +39,7 @@ class Decoding:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
         self.longest = 0  # duration of a packet so far, in ticks
+        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
         self._number = 0  # of the next picture to be yielded
         self._last: int | None = None  # pts of the last one
         self._listening = True
@@ -120,6 +121,7 @@ class Decoding:
         self._count = PictureCount(self.video.codec, floor)
         with open_input(self.source) as container:
             stream = video_stream(container)
+            lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
             context = stream.codec_context
             context.options = decoder_options()
             # Never SLICE: with slice threads, damaged frames are not marked as such.
@@ -130,13 +132,26 @@ class Decoding:
             with collect_errors(names, self._complain):
                 try:
                     yield from self._decode_packets(
-                        _packets(container, stream, target, self._complain), stream, target is not None
+                        self._measured(_packets(container, stream, target, self._complain), lead),
+                        stream,
+                        target is not None,
                     )
                     self._check_emptied(threads)
                 finally:
                     # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a
                     # close that holds it.
                     context.flush_buffers()
+
+    def _measured(
+        self, packets: Iterator[Packet[VideoStream] | None], lead: int | None
+    ) -> Iterator[Packet[VideoStream] | None]:
+        for packet in packets:
+            if packet is not None:
+                duration = packet.duration or 0
+                self.longest = max(self.longest, duration)
+                if lead is not None and packet.dts is not None:
+                    self.reach = max(self.reach, packet.dts + duration + lead)
+            yield packet
 
     def _decode_packets(
         self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
@@ -160,7 +175,6 @@ class Decoding:
         import av
 
         if packet is not None:
-            self.longest = max(self.longest, packet.duration or 0)
             if packet.is_corrupt and self._listening and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:
@@ -232,6 +246,12 @@ class Decoding:
 def _pts(picture: VideoFrame) -> int:
     assert picture.pts is not None
     return picture.pts
+
+
+def _lead(stream: VideoStream, video: VideoInfo) -> int:
+    """Return how many ticks before the first picture is shown an MP4 or MOV begins to be decoded."""
+    first = next((entry.timestamp for entry in stream.index_entries if not entry.is_discard), None)
+    return 0 if first is None or video.start is None else video.start - first
 
 
 def _packets(

@@ -176,7 +176,7 @@ class VideoReader:
                     damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
-            self._end(waiting, longest, decoding.longest * self._ticks, damage)
+            self._end(waiting, longest, decoding, damage)
             yield waiting
 
     @property
@@ -228,19 +228,20 @@ class VideoReader:
                 "the file there first"
             )
 
-    def _end(self, last: Frame, longest: int, packet: int, damage: Damage) -> None:
+    def _end(self, last: Frame, longest: int, decoding: Decoding | PictureDecoding, damage: Damage) -> None:
         """Settle the last frame's duration and whether the video ends where its stream says.
 
-        `longest` is the longest frame, `packet` the longest packet: the last one to be decoded may not be the
-        last one shown.
+        `longest` is the longest frame. Packets have durations in the order of decoding: the last one to be
+        decoded may not be the last one shown.
         """
         end = self.info.video.end
         if end is None:
             return
-        if end > last.pts and (last.duration == 0 or end - last.pts <= longest):
+        filled = end <= decoding.reach * self._ticks and not damage.missing_frames
+        if end > last.pts and (last.duration == 0 or end - last.pts <= longest or filled):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
-        if missing > max(longest, last.duration, packet):
+        if missing > max(longest, last.duration, decoding.longest * self._ticks):
             damage.early_end = missing * Fraction(self.info.video.time_base)
 
 

@@ -213,6 +213,7 @@ class PictureDecoding:
     """Decodes pictures one by one, as `Decoding` does the frames of a video."""
 
     longest = 1  # duration of a picture, in ticks
+    reach = 0  # no picture was reordered
 
     def __init__(self, pictures: Pictures, info: SourceInfo) -> None:
         self.pictures_found, self.info = pictures, info

@@ -1,5 +1,5 @@
-"""The cheap stage of image networks for CPUs: residual pairs of plain convolutions, for levels where pictures
-are large.
+"""Residual pairs of plain convolutions: the cheap stage of image networks for CPUs, used where maps are
+large.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class ConvolutionPair(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> the same."""
+        """Map (B, C, H, W) to the same shape."""
         added: Tensor = self.second(F.relu(self.first(maps)))
         return maps + added if in_one_piece() else added.add_(maps)
 
 
 class ConvolutionStage(nn.Module):
-    """A level of `pairs` blocks; in a network with tasks the vector of the task is added first, as in
+    """A level of `pairs` blocks. With tasks, the task's vector is added first, as in
     `mb_taylorformer.Stage`.
     """
 
@@ -38,8 +38,8 @@ class ConvolutionStage(nn.Module):
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and
-        no gradients.
+        """Map (B, C, H, W), and with tasks their indices (B,), to the same shape; in place with tasks and
+        without gradients.
         """
         if self.task is not None:
             maps = self.task(maps, tasks)

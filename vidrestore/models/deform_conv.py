@@ -1,13 +1,13 @@
-"""Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel reads its channel at a
-place of its own.
+"""Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel samples its channel at an
+offset.
 
-J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (no mask: that is version 2). The rule is
-torchvision.ops.deform_conv2d's with padding 1: offset channel 2k moves tap k (taps row by row) down, channel
-2k + 1 to the right, in pixels, the same for all channels of the image; samples are bilinear, and the image is
-zero outside.
+J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (without the mask of version 2). The rule is
+that of torchvision.ops.deform_conv2d with padding 1: offset channel 2k moves tap k (taps in reading order)
+down, channel 2k + 1 to the right, in pixels, the same for all channels of the image; samples are bilinear,
+and the image is zero outside.
 
-    output(c, i, j) = sum over taps k of weight(c, k) * sample(c, i + k // 3 - 1 + offset(2k, i, j), j + k % 3
-    - 1 + offset(2k + 1, i, j))
+    output(c, i, j) = sum over taps k of weight(c, k) * sample(
+        c, i + k // 3 - 1 + offset(2k, i, j), j + k % 3 - 1 + offset(2k + 1, i, j))
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ TAPS = 9
 def deformable_depthwise(
     maps: Tensor, offsets: Tensor, weight: Tensor, span: Span | None = None, reach: float | None = None
 ) -> Tensor:
-    """(B, C, H, W) maps by (B, 18, rows, W) offsets in pixels and a (C, 1, 3, 3) weight -> (B, C, rows, W),
-    with gradients to all three.
+    """Convolve maps (B, C, H, W) by offsets (B, 18, rows, W) in pixels and a weight (C, 1, 3, 3) to (B, C,
+    rows, W).
 
-    `span` says which rows of the map the offsets belong to (all of them unless told). `reach` promises that
-    no offset is longer, so that a span needs few rows around it. Half precision is sampled in float32.
+    All three get gradients. `span` is the rows of the map that the offsets belong to, by default all. `reach`
+    is an upper bound of the offsets, so that a span needs few rows around it. Half precision is sampled in
+    float32.
     """
     span = span or (0, maps.shape[2])
     if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
@@ -50,7 +51,7 @@ def deformable_depthwise(
 
 
 def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
-    """torchvision's own kernel where it is installed and the faster one: on a GPU."""
+    """Return torchvision's kernel if it is installed and faster, which is on a GPU."""
     if maps.device.type != "cuda" or maps.dtype not in (torch.float32, torch.float16, torch.float64):
         return None
     try:
@@ -60,35 +61,37 @@ def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
-    """A whole map in one call, with nine times its memory: its gradients take a third of the time that those
-    of the samples below do.
+    """Convolve a whole map in one call with nine times its memory; its gradients take a third of the time of
+    the samples' below.
     """
     height, width = maps.shape[2:]
-    y, x = _places(offsets, (0, height))  # (9, B, H, W) each
-    places = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
-    samples = F.grid_sample(maps.contiguous(), places.transpose(0, 1).flatten(1, 2), align_corners=False)
+    y, x = _sample_positions(offsets, (0, height))  # (9, B, H, W) each
+    positions = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
+    samples = F.grid_sample(maps.contiguous(), positions.transpose(0, 1).flatten(1, 2), align_corners=False)
     mixed = weight.flatten(2) @ samples.view(*samples.shape[:2], TAPS, -1)  # (B, C, 1, H W)
     return mixed.view(maps.shape).contiguous(memory_format=torch.channels_last)
 
 
 def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
-    """(M, C) sums of four rows of the table each, weighted: M bilinear samples of all channels at once."""
+    """Return (M, C) weighted sums of four rows of the table each: M bilinear samples of all channels at
+    once.
+    """
     return F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights)
 
 
 def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The pixels that a span may read as rows (M, C) of a table, then for all taps the (9, B rows W, 4) rows
-    to mix, and their weights.
+    """Return the pixels that a span may read as rows (M, C) of a table, and the (9, B rows W, 4) indices and
+    weights of rows to mix.
 
-    The table has margins of zeros: a place is first moved to the nearest one between -1 and the size, where
-    the sample is zero as well.
+    The table has margins of zeros: a position is first clamped to between -1 and the size, where the sample
+    is zero as well.
     """
     batch, channels, height, width = maps.shape
     source, halo = (span, int(reach) + 2) if reach is not None else ((0, height), 2)
     padded = window(maps, source, halo, columns=(1, 2))
     table = padded.permute(0, 2, 3, 1).reshape(-1, channels)
     top, pitch = source[0] - halo, width + 3
-    y, x = _places(offsets, span)  # (9, B, rows, W) each
+    y, x = _sample_positions(offsets, span)  # (9, B, rows, W) each
     y, x = y.clamp(-1, height).sub_(top), x.clamp(-1, width).add_(1)
     row, column = y.detach().floor(), x.detach().floor()
     first = row.int().mul_(pitch).add_(column.int())
@@ -102,8 +105,10 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
     return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
 
 
-def _places(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-    """Row and column, (9, B, rows, W) each, of what each tap reads; rows count from the top of the map."""
+def _sample_positions(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+    """Return the row and column, (9, B, rows, W) each, that each tap reads; rows count from the top of the
+    map.
+    """
     batch, _, rows, width = offsets.shape
     moved = offsets.contiguous().view(batch, TAPS, 2, rows, width)
     taps = torch.arange(TAPS, device=offsets.device).view(-1, 1, 1, 1)

@@ -4,20 +4,18 @@ B. De Weerdt, Y. C. Eldar, N. Deligiannis, "Deep Unfolding Transformers for Spar
 Trans. Signal Processing 72 (2024), doi 10.1109/TSP.2024.3381749. Equation numbers below are the paper's.
 Tokens are rows here: a group of T patches is (T, N), its codes are (T, K).
 
-What the paper leaves open, and what stands here:
-- pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there);
-- the DCT dictionary is the exactly tight one (half-sample cosines, D D^T = I), so that c = 1 meets the bound
-of ISTA and an untrained
-  denoiser with threshold 0 returns its input;
-- lambda1 is kept as the threshold lambda1 / c through a softplus, since a raw lambda1 turns negative within
-steps of training; c then only
-  matters in the initial U and V, and stays as the third scalar of the paper's count;
-- MH-DUST averages its heads (Eq. 17, 18) and keeps a separate dictionary for the output: the count of Table
-VIII;
+Choices that the paper leaves open:
+
+- Pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there).
+- The DCT dictionary is exactly tight (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA
+  and an untrained denoiser with threshold 0 returns its input.
+- The threshold lambda1 / c is learnt through a softplus, since a raw lambda1 turns negative within steps of
+  training; c then only matters in the initial U and V, and remains as the third scalar of the paper's count.
+- MH-DUST averages its heads (Eq. 17, 18) and has a separate dictionary for the output: the count of Table
+  VIII.
 - `temperature`: the printed softmax of normalised tokens has logits of up to N = 256 and is nearly one-hot,
-so that frames hardly help each
-  other; with temperature the logits are divided by N times a learned positive number. The default is the
-  printed form.
+  so that frames hardly help each other; with temperature the logits are divided by N times a learnt positive
+  number. The default is the printed form.
 """
 
 from __future__ import annotations
@@ -37,8 +35,10 @@ NORM_EPS = 1e-5
 
 @dataclass(frozen=True)
 class DustConfig:
-    """Sizes of a network. N = patch * patch pixels, K = atoms, M = measurements (None: A is the identity,
+    """Sizes of a network: N = patch * patch pixels, K = atoms, M = measurements (None: A is the identity,
     denoising).
+
+    Raises ValueError for sizes and values that no network can have.
     """
 
     patch: int = 16
@@ -49,8 +49,9 @@ class DustConfig:
     temperature: bool = False
     # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
     normalise: bool = True
-    correlation: bool = False  # attention is on F D h with F (N, N) learned (Appendix B, Table X)
-    lambda1: float = 0.1  # where learning starts, on the 0-255 scale (Section IV-B, Table I); as the next
+    correlation: bool = False  # attention is on F D h with F (N, N) learnt (Appendix B, Table X)
+    # initial values, on the 0-255 scale (Section IV-B, Table I)
+    lambda1: float = 0.1
     lambda2: float = 0.4
 
     def __post_init__(self) -> None:
@@ -58,23 +59,23 @@ class DustConfig:
         check_measurements(self.measurements, self.patch)
         check_weights(self.lambda1, self.lambda2)
         if self.temperature and not self.normalise:
-            raise ValueError("temperature is for normalised tokens only; leave it out, or normalise")
+            raise ValueError("temperature is for normalised tokens only; remove it, or set normalise")
 
 
 def check_measurements(measurements: int | None, patch: int) -> None:
-    """Raises ValueError for a number of measurements that no patch can have."""
+    """Raise ValueError for a number of measurements that no patch can have."""
     if measurements is not None and not 0 < measurements <= patch**2:
         raise ValueError(f"measurements must be in [1, {patch**2}], got {measurements}")
 
 
 def check_weights(lambda1: float, lambda2: float) -> None:
-    """Raises ValueError for weights of an objective's terms that are not above 0."""
+    """Raise ValueError for weights of an objective's terms that are not above 0."""
     if min(lambda1, lambda2) <= 0:
         raise ValueError(f"lambda1 and lambda2 must be above 0, got {lambda1} and {lambda2}")
 
 
 def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
-    """Raises ValueError for sizes that no network can have."""
+    """Raise ValueError for sizes that no network can have."""
     if math.isqrt(atoms) ** 2 != atoms or atoms < patch**2:
         raise ValueError(f"atoms must be a square of at least {patch**2} (a separable DCT), got {atoms}")
     if min(patch, blocks, heads) < 1:
@@ -82,8 +83,8 @@ def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
-    """(N, K) overcomplete separable DCT whose rows are orthonormal: D D^T = I, every column of norm sqrt(N /
-    K).
+    """Return the (N, K) overcomplete separable DCT with orthonormal rows: D D^T = I, each column of norm
+    sqrt(N / K).
     """
     side = math.isqrt(atoms)
     position, frequency = (
@@ -96,30 +97,30 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
 
 
 def soft_threshold(code: Tensor, threshold: Tensor) -> Tensor:
-    """phi_t(u) = sign(u) max(|u| - t, 0), the proximal operator of t ||u||_1 (after Eq. 3)."""
+    """Return phi_t(u) = sign(u) max(|u| - t, 0), the proximal operator of t ||u||_1 (after Eq. 3)."""
     return code.sign() * F.relu(code.abs() - threshold)
 
 
 def normalise_tokens(tokens: Tensor) -> Tensor:
-    """Zero mean and unit variance over the N entries of each token (Section III-C)."""
+    """Scale each token to zero mean and unit variance over its N entries (Section III-C)."""
     centred = tokens - tokens.mean(-1, keepdim=True)
     return centred * (centred.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
 
 
 def normalised_attention(tokens: Tensor) -> Tensor:
-    """(..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens (Section
-    III-C).
+    """Return the (..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens
+    (Section III-C).
     """
     normalised = normalise_tokens(tokens)
     return (normalised @ normalised.mT).softmax(-1)
 
 
 def weighted_attention(tokens: Tensor) -> Tensor:
-    """(..., T, T) attention of tokens (..., T, N) by the weighted softmax of Eq. 13, whose weights are
+    """Return the (..., T, T) attention of tokens (..., T, N) by the weighted softmax of Eq. 13, with weights
     exp(-|q_u|^2 / 2).
 
     beta_u exp(q_t . q_u) / sum is a softmax of -|q_t - q_u|^2 / 2, which does not overflow. It is computed
-    about the mean of the tokens.
+    relative to the mean of the tokens.
     """
     centred = tokens - tokens.mean(-2, keepdim=True)
     products = centred @ centred.mT
@@ -127,10 +128,11 @@ def weighted_attention(tokens: Tensor) -> Tensor:
 
 
 class Dust(nn.Module):
-    """DUST (heads = 1) or MH-DUST as printed.
+    """DUST (heads = 1) or MH-DUST, as published.
 
-    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N). `measure` makes them.
-    For denoising M = N and the measurements are the noisy patches. All blocks share their parameters.
+    forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N). `measure` makes the
+    measurements. For denoising M = N and the measurements are the noisy patches. All blocks share their
+    parameters.
     """
 
     def __init__(self, config: DustConfig) -> None:
@@ -151,7 +153,7 @@ class Dust(nn.Module):
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
-        # its softplus is lambda1 / c
+        # the inverse softplus of lambda1 / c
         self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))
         self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
         self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
@@ -163,11 +165,11 @@ class Dust(nn.Module):
         return F.softplus(self.raw_threshold)
 
     def measure(self, patches: Tensor) -> Tensor:
-        """(..., N) patches -> (..., M) measurements A s (Eq. 1)."""
+        """Return the measurements A s (..., M) of patches (..., N) (Eq. 1)."""
         return patches if self.config.measurements is None else patches @ self.sensing.mT
 
     def attention(self, code: Tensor) -> Tensor:
-        """(B, T, T) attention maps of codes (B, T, K), averaged over the heads (Eq. 14 with normalised
+        """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 with normalised
         tokens, Eq. 18).
         """
         return torch.stack(
@@ -175,7 +177,7 @@ class Dust(nn.Module):
         ).mean(0)
 
     def attention_dictionaries(self) -> Tensor:
-        """(heads, N, K): what codes are multiplied with to be compared, D_m or F D_m."""
+        """Return the (heads, N, K) matrices that map codes to attention tokens: D_m or F D_m."""
         dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
         return self.correlation @ dictionaries if self.config.correlation else dictionaries
 
@@ -197,12 +199,14 @@ class Dust(nn.Module):
         return code @ self.dictionary.mT
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
-        """The network at one noise level, as `SigmaDust.at`: the printed form is the same at every sigma."""
+        """Return the network at one noise level, as `SigmaDust.at`; the published form is the same for every
+        sigma.
+        """
         return self.fast(dtype, linear)
 
     def operations(self, tokens: int) -> float:
-        """Operations of the products for one token in a group of `tokens`, in the fast form; a multiply and
-        an add are two.
+        """Return the operations of the products per token in a group of `tokens`, in the fast form; a
+        multiply-add counts as two.
         """
         pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
         per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (
@@ -211,19 +215,19 @@ class Dust(nn.Module):
         return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
 
     def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
-        """The same function in the order that computes best: `PackedLinear` for inference, `PlainLinear`
-        where gradients are wanted.
+        """Return the same function in a faster form: `PackedLinear` for inference, `PlainLinear` for
+        gradients.
         """
         return FastDust(self, dtype, linear)
 
 
 class FastDust:
-    """`Dust` with what depends on the weights alone worked out once; equal to it within 1e-3 grey levels in
-    float32.
+    """`Dust` with everything that depends on the weights alone precomputed; equal to it within 1e-3 grey
+    levels in float32.
 
-    Codes are in units of their threshold, which so becomes 1. The gain lambda2 is folded into U, the mean
-    over a token into D, the unit variance is read off the diagonal of the attention's own product: one
-    product per block gives both attention tokens and transitions.
+    Codes are in units of their threshold, which thus becomes 1. The gain lambda2 is folded into U, the mean
+    over a token into D, and the unit variance is read from the diagonal of the attention's own product: one
+    product per block yields both attention tokens and transitions.
     """
 
     def __init__(self, network: Dust, dtype: torch.dtype, linear: type[Linear]) -> None:

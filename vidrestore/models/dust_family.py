@@ -1,4 +1,4 @@
-"""The family `dust`: which network a configuration means."""
+"""The family `dust`: build networks from their configurations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
 
 
 def build(config: dict[str, Any]) -> Dust | SigmaDust:
-    """Network from the configuration that its file carries; `kind` tells the printed form from the one for
-    every sigma.
+    """Build the network from the configuration in its weights file.
+
+    `kind` is "printed" for the published form, "sigma" for the one that takes every noise level.
     """
     settings = dict(config)
     if settings.pop("kind", "printed") == "sigma":
@@ -20,6 +21,6 @@ def build(config: dict[str, Any]) -> Dust | SigmaDust:
 
 
 def config_of(network: Dust | SigmaDust) -> dict[str, Any]:
-    """Return the settings from which `build` makes the network again."""
+    """Return the settings from which `build` rebuilds the network."""
     kind = "printed" if isinstance(network, Dust) else "sigma"
     return {"kind": kind, **asdict(network.config)}

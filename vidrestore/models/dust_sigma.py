@@ -1,27 +1,23 @@
 """One DUST for every noise level, for groups of patches that follow the motion.
 
-Departures from the printed network (dust.py), each measured (weights/README.md, "What was decided by
+Differences from the published network (dust.py), each measured (weights/README.md, "What was decided by
 measurement"):
-- noise units: the mean of a group is taken off and the rest divided by sigma, so that the noise has variance
-1 whatever its level, and
-  thresholds, gains and the attention's temperature are smooth functions of log sigma (polynomials, one per
-  atom and block);
-- attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13
-and Algorithm 1 with a
-  temperature tau. In noise units flat patches are all alike and average; normalised tokens would amplify
-  their noise instead;
-- U = u + P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the arithmetic,
-and D h is the attention's
-  token already;
-- the data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so
-that detail below the
-  threshold of a single frame is averaged before it is thresholded.
-- a token's distance to itself lacks the noise that keeps equal tokens apart: a learned self distance stands
-in for it, so that tau can be
-  small enough to tell different content;
-- thresholds follow the noise that is left: a mix with weights w has |w|_2 of a single frame's, so a token
-that found much of its kind is
-  thresholded less than one that stands alone.
+
+- Noise units: the mean of a group is subtracted and the rest divided by sigma, so that the noise has variance
+  1 at every level, and thresholds, gains and the attention's temperature are smooth functions of log sigma
+  (polynomials, one per atom and block).
+- Attention by distance: the softmax of -|D h_t - D h_s|^2 / (N tau), which is the weighted softmax of Eq. 13
+  and Algorithm 1 with a temperature tau. In noise units flat patches are all alike and are averaged;
+  normalised tokens would amplify their noise instead.
+- U = u + P D, the structure that U = I - D^T A^T A D starts with, with P (K, N) free: half the operations,
+  and D h is the attention's token already.
+- The data term also takes the measurements of similar patches: V x_t becomes a V x_t + b sum_s S_ts V x_s, so
+  that detail below the threshold of a single frame is averaged before it is thresholded.
+- A token's distance to itself lacks the noise that separates equal tokens: a learnt self distance replaces
+  it, so that tau can be small enough to separate different content.
+- Thresholds follow the remaining noise: a weighted mean with weights w has |w|_2 times a single frame's, so a
+  token with many similar ones is thresholded less than one without.
+
 All blocks share D, V and P as in the paper; the curves differ per block.
 """
 
@@ -43,8 +39,8 @@ SIGMA_RANGE = (1.0, 75.0)
 
 
 def noise_level(sigma: float) -> float:
-    """The variable of the curves. Outside the range that networks are trained for it stays at the end; the
-    noise units go on.
+    """Return the variable of the polynomials for a sigma, clamped to the range of training; noise units are
+    not clamped.
     """
     low, high = SIGMA_RANGE
     return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
@@ -52,8 +48,10 @@ def noise_level(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class SigmaDustConfig:
-    """Sizes of a network. N = patch * patch pixels, K = atoms; `degree` is the order of the polynomials in
-    the noise level.
+    """Sizes of a network: N = patch * patch pixels, K = atoms; `degree` is that of the polynomials in the
+    noise level.
+
+    Raises ValueError for sizes that no network can have.
     """
 
     patch: int = 16
@@ -80,37 +78,39 @@ class SigmaDust(nn.Module):
         self.correction = nn.Parameter(-0.4 * dictionary.mT)  # P (K, N)
         later = config.blocks - 1
         self.log_threshold = self._curve(config.blocks, math.log(0.5))
-        self.carried = self._curve(later, 0.4)  # u, starts at lambda2
+        self.carried = self._curve(later, 0.4)  # u, initially lambda2
         self.own = self._curve(later, 0.5)  # a
         self.attended = self._curve(later, 0.5)  # b
-        self.log_gain = self._curve(1, 0.0)  # of the output's atoms
+        self.log_gain = self._curve(1, 0.0)  # per atom of the output
         self.log_temperature = self._number(later, math.log(0.3))  # tau
         self.self_distance = self._number(later, 0.3)
-        # of the noise that attention does not average, through a sigmoid
+        # share of the noise that attention does not average, through a sigmoid
         self.own_share = self._number(later, 0.0)
-        self.noise_power = self._number(later, 0.5)  # thresholds go with the noise that is left to this power
+        self.noise_power = self._number(later, 0.5)  # thresholds scale with the remaining noise to this power
         if config.heads > 1:
             self.head_dictionaries = nn.Parameter(
                 dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape)
             )
 
     def _curve(self, blocks: int, start: float) -> nn.Parameter:
-        """(blocks, degree + 1, K) coefficients of a function of the noise level that is constant at first."""
+        """Return (blocks, degree + 1, K) coefficients of a polynomial in the noise level that is constant at
+        first.
+        """
         coefficients = torch.zeros(blocks, self.config.degree + 1, self.config.atoms)
         coefficients[:, 0] = start
         return nn.Parameter(coefficients)
 
     def measure(self, patches: Tensor) -> Tensor:
-        """Return the network's input for clean patches, as `Dust.measure`: here the patches themselves."""
+        """Return the network's input for clean patches, as `Dust.measure` does: the patches themselves."""
         return patches
 
     def _number(self, blocks: int, start: float) -> nn.Parameter:
-        """(blocks, degree + 1) coefficients of one number per block."""
+        """Return (blocks, degree + 1) coefficients of one number per block."""
         return nn.Parameter(F.pad(torch.full((blocks, 1), start), (0, self.config.degree)))
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
-        """The network at one sigma, products in `dtype`: `PackedLinear` for inference, `PlainLinear` where
-        gradients are wanted.
+        """Return the network at one sigma, with products in `dtype`: `PackedLinear` for inference,
+        `PlainLinear` for gradients.
         """
         level = noise_level(sigma)
         powers = self.dictionary.new_tensor([level**power for power in range(self.config.degree + 1)])
@@ -147,11 +147,13 @@ class SigmaDust(nn.Module):
 
     @staticmethod
     def _at(powers: Tensor, curve: Tensor) -> Tensor:
-        """(blocks, K) values of (blocks, degree + 1, K) coefficients."""
+        """Evaluate (blocks, degree + 1, K) coefficients to (blocks, K) values."""
         return torch.einsum("p,bpk->bk", powers, curve)
 
     def operations(self, tokens: int) -> float:
-        """Operations of the products for one token in a group of `tokens`; a multiply and an add are two."""
+        """Return the operations of the products per token in a group of `tokens`; a multiply-add counts as
+        two.
+        """
         pixels, atoms, later, heads = (
             self.config.patch**2,
             self.config.atoms,
@@ -164,7 +166,7 @@ class SigmaDust(nn.Module):
         return 2.0 * (2 * pixels * atoms + later * per_block)
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
-        """The equations one by one; `at(sigma)` is the same function in the order that computes best."""
+        """Compute the equations one by one; `at(sigma)` is the same function in a faster form."""
         mean = noisy.mean((-2, -1), keepdim=True)
         data = (noisy - mean) / sigma @ self.analysis.mT  # V x
         code = soft_threshold(data, self._value(self.log_threshold[0], sigma).exp())
@@ -183,8 +185,8 @@ class SigmaDust(nn.Module):
             )
             share = self._value(self.own_share[block], sigma).sigmoid()
             mix = share * torch.eye(noisy.shape[-2], device=noisy.device) + (1 - share) * attention
-            left = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
-            code = soft_threshold(code, left * self._value(self.log_threshold[block + 1], sigma).exp())
+            remaining = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
+            code = soft_threshold(code, remaining * self._value(self.log_threshold[block + 1], sigma).exp())
         restored: Tensor = (
             code * self._value(self.log_gain[0], sigma).exp()
         ) @ self.dictionary.mT * sigma + mean
@@ -192,7 +194,7 @@ class SigmaDust(nn.Module):
 
     @staticmethod
     def _value(coefficients: Tensor, sigma: float) -> Tensor:
-        """A curve with (degree + 1, ...) coefficients at one noise level."""
+        """Evaluate a polynomial with (degree + 1, ...) coefficients at one noise level."""
         level = noise_level(sigma)
         return torch.stack(
             [coefficient * level**power for power, coefficient in enumerate(coefficients)]
@@ -213,9 +215,9 @@ class SigmaDust(nn.Module):
 
 
 class _SoftThreshold(torch.autograd.Function):
-    """soft_threshold of (B, T, K) by (B, T, 1) for training: the result is all that its backward needs.
+    """Soft threshold (B, T, K) by (B, T, 1) for training; the backward pass needs only the result.
 
-    The backward of minimum and maximum takes 40 % of a training step.
+    The backward pass of minimum and maximum would take 40 % of a training step.
     """
 
     @staticmethod
@@ -239,10 +241,10 @@ class LevelBlock:
     tokens: Linear  # D (N, K)
     heads: list[Linear]  # D_m (N, K) of MH-DUST; empty: attention uses the tokens themselves
     correction: Linear  # P (K, N)
-    carried: Tensor  # (K,), as the next two
+    carried: Tensor  # (K,), like the next two
     own: Tensor
     attended: Tensor
-    inverse_temperature: Tensor  # a number, as the next three
+    inverse_temperature: Tensor  # a scalar, like the next three
     self_distance: Tensor
     own_share: Tensor
     noise_power: Tensor
@@ -250,9 +252,10 @@ class LevelBlock:
 
 @dataclass
 class LevelDust:
-    """`SigmaDust` at one sigma, in the order that computes best: thresholds are 1 before the noise that is
-    left, one batched product mixes codes and data, and the first and last product change to noise units and
-    back.
+    """`SigmaDust` at one sigma, in a faster form.
+
+    Thresholds are 1 before the factor for the remaining noise, one batched product averages codes and data,
+    and the first and last product convert to noise units and back.
     """
 
     dtype: torch.dtype
@@ -261,7 +264,7 @@ class LevelDust:
     synthesis: Linear  # D (N, K)
 
     def __call__(self, noisy: Tensor) -> Tensor:
-        """(B, T, N) noisy groups -> (B, T, N) float32."""
+        """Restore (B, T, N) noisy groups to (B, T, N) float32."""
         mean = noisy.mean((1, 2), keepdim=True)
         data = on_tokens(self.analysis, (noisy - mean).to(self.dtype))
         code = F.softshrink(data, 1.0)
@@ -271,39 +274,44 @@ class LevelDust:
 
     @staticmethod
     def _step(block: LevelBlock, code: Tensor, data: Tensor) -> Tensor:
-        """One later block. Without gradients it works in the memory of `code` and of the pull: fresh memory
-        costs as much as the sums.
+        """Compute one block after the first.
+
+        Without gradients it overwrites `code` and `pull`: allocating memory would cost as much as the sums.
         """
         tokens = on_tokens(block.tokens, code)
         heads = [on_tokens(head, code) for head in block.heads] or [tokens]
         maps = [_distance_attention(head, block) for head in heads]
         attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
-        left, mixing = _noise_left(attention, block).to(code.dtype), attention.to(code.dtype)
+        remaining, mixing = _remaining_noise(attention, block).to(code.dtype), attention.to(code.dtype)
         pull = on_tokens(block.correction, torch.bmm(mixing, tokens))
         if torch.is_grad_enabled():
             values = code * block.carried + data * block.attended
             mixed = torch.baddbmm(pull, mixing, values) + data * block.own
-            return cast("Tensor", _SoftThreshold.apply(mixed, left))  # type: ignore[no-untyped-call]
+            return cast("Tensor", _SoftThreshold.apply(mixed, remaining))  # type: ignore[no-untyped-call]
         spare, result = code, pull
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
         # torch.clamp with tensors as bounds takes four times as long
-        bounded = torch.maximum(torch.minimum(mixed, left, out=spare), -left, out=spare)
+        bounded = torch.maximum(torch.minimum(mixed, remaining, out=spare), -remaining, out=spare)
         return torch.sub(mixed, bounded, out=result)
 
 
 def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
-    """(B, T, T) softmax of minus squared distance; the part that is the same along a row is left out."""
+    """Return the (B, T, T) softmax of minus the squared distance; terms that are constant along a row are
+    omitted.
+    """
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
-    near = (
+    similarity = (
         2 * products - norms[:, None] - block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
     )
-    return (near * block.inverse_temperature).softmax(-1)
+    return (similarity * block.inverse_temperature).softmax(-1)
 
 
-def _noise_left(attention: Tensor, block: LevelBlock) -> Tensor:
-    """(B, T, 1) what a token's mix leaves of a single frame's noise, to the block's power."""
+def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
+    """Return (B, T, 1): the noise that a token's weighted mean leaves of a single frame's, to the block's
+    power.
+    """
     averaged = 1 - block.own_share
     own = attention.diagonal(dim1=1, dim2=2)
     squared = (

@@ -1,6 +1,4 @@
-"""From planes to groups of patches and back: where DUST's tokens are taken, and how their estimates become
-pictures again.
-"""
+"""Groups of patches: take DUST's tokens from planes, and average their estimates to planes again."""
 
 from __future__ import annotations
 
@@ -11,23 +9,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GROUP = 20  # tokens of a group, the paper's clip length
-CHUNK = 32  # groups restored at once: their activations stay in the processor's cache
-# the last ones come in multiples of this: oneDNN keeps megabytes of code for every size it has seen
+CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
+# The last chunk is padded to a multiple of this, because oneDNN keeps megabytes of code for every size.
 STEP = 16
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
 
-def origins_of(places: Tensor, height: int, width: int) -> Tensor:
-    """(T, S, 2) corners -> (S, T) indices of their first pixels in the flattened plane (T, height, width)."""
-    frames = torch.arange(len(places), device=places.device)[:, None]
-    return ((frames * height + places[..., 0]) * width + places[..., 1]).T.contiguous()
+def origins_of(positions: Tensor, height: int, width: int) -> Tensor:
+    """Convert (T, S, 2) corners to (S, T) indices of their first pixels in the flattened plane (T, height,
+    width).
+    """
+    frames = torch.arange(len(positions), device=positions.device)[:, None]
+    return ((frames * height + positions[..., 0]) * width + positions[..., 1]).T.contiguous()
 
 
 def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor:
-    """(T, H, W) int16, how many of the patches at flat `origins` hold each pixel, fewer than 2^15: +1 and -1
-    at patch corners, summed up along rows and columns. In place and in small integers: a clip has many
-    pixels.
+    """Return (T, H, W) int16: the number of patches at flat `origins` that contain each pixel, fewer than
+    2^15.
+
+    +1 and -1 at patch corners are summed along rows and columns, in place and in small integers to save
+    memory.
     """
     frames, height, width = shape
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
@@ -40,10 +42,10 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
 
 
 def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
-    """(P,) flat origins of patches that hold every pixel with a count of 0: per block of patch x patch
-    pixels, one around its holes.
+    """Return (P,) flat origins of patches that contain every pixel with a count of 0.
 
-    They come sorted by place, then time, so that neighbours make a group.
+    There is one patch per block of patch x patch pixels, around the block's holes. They are sorted by
+    position, then time, so that neighbours form a group.
     """
     frames, height, width = counts.shape
     if counts.amin() > 0:
@@ -61,8 +63,8 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
 
 
 def windows(plane: Tensor, patch: int) -> Tensor:
-    """The patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a contiguous
-    plane.
+    """Return the patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a
+    contiguous plane.
     """
     width = plane.shape[2]
     last = plane.numel() - (patch - 1) * (width + 1)
@@ -79,14 +81,14 @@ def restore_patches(
 ) -> Tensor:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins, `chunk` groups at once.
 
-    Every pixel becomes the mean of the estimates that hold it. Where there are none it is that of `base`, an
-    estimate of the plane whose memory is used for the result; without `base` such holes are filled by groups
-    of their own.
+    Every pixel becomes the mean of the estimates that contain it. Pixels without an estimate are taken from
+    `base`, an estimate of the plane whose memory is reused for the result; without `base` they are covered by
+    extra groups.
     """
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = _grouped(patches_over_holes(counts, patch)) if base is None else origins.new_empty(0, GROUP)
+    extra = _in_groups(patches_over_holes(counts, patch)) if base is None else origins.new_empty(0, GROUP)
     total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(
         -1
     )
@@ -95,7 +97,7 @@ def restore_patches(
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
-            filled = _filled(groups)
+            filled = _padded_groups(groups)
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
                 : len(groups)
             ]
@@ -105,14 +107,14 @@ def restore_patches(
     return total.view_as(plane).div_(counts.clamp_(min=1))
 
 
-def _filled(groups: Tensor) -> Tensor:
-    """Groups up to a multiple of `STEP`: the last one repeated."""
+def _padded_groups(groups: Tensor) -> Tensor:
+    """Repeat the last group up to a multiple of `STEP` groups."""
     missing = -len(groups) % STEP
     return torch.cat([groups, groups[-1:].expand(missing, -1)]) if missing else groups
 
 
-def _grouped(patches: Tensor) -> Tensor:
-    """(P,) flat origins -> (groups, GROUP); the first ones repeat in a last group that is not full."""
+def _in_groups(patches: Tensor) -> Tensor:
+    """Arrange (P,) flat origins as (groups, GROUP); the first ones are repeated to fill the last group."""
     groups = -(-len(patches) // GROUP)
     return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
         groups, GROUP

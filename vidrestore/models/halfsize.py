@@ -1,5 +1,7 @@
-"""Planes that hold little detail, as colour differences do: restored at half the size, where half the noise
-and a quarter of the patches are left, but for the patches that show detail.
+"""Restore planes with little detail, such as colour differences, at half the size, except for detailed
+patches.
+
+At half the size there is half the noise and a quarter of the patches.
 """
 
 from __future__ import annotations
@@ -10,32 +12,35 @@ from torch import Tensor
 
 from vidrestore.models.grouping import CHUNK, windows
 
-KEYS = (-9 / 128, 111 / 128, 29 / 128, -3 / 128)  # of values 1.25, 0.25, 0.75 and 1.75 away
-DETAIL_NOISE = 0.75  # of the variance of white noise is in the differences from the means of 2 x 2 pixels
+KEYS_WEIGHTS = (-9 / 128, 111 / 128, 29 / 128, -3 / 128)  # of samples 1.25, 0.25, 0.75 and 1.75 away
+DETAIL_NOISE = 0.75  # share of white noise's variance in the differences from the means of 2 x 2 pixels
 
 
-def half_size(plane: Tensor) -> Tensor:
-    """(T, H, W) -> (T, H/2, W/2), rounded up: means of 2 x 2 pixels, or of those that there are. White noise
-    is halved.
+def halve(plane: Tensor) -> Tensor:
+    """Downscale (T, H, W) to (T, H/2, W/2), rounded up, by means of 2 x 2 pixels, which halves white noise.
+
+    An odd last row or column is averaged alone.
     """
     return F.avg_pool2d(plane[:, None], 2, ceil_mode=True, count_include_pad=False)[:, 0]
 
 
-def double_size(small: Tensor, height: int, width: int) -> Tensor:
-    """(T, H/2, W/2) -> (T, height, width) by cubic interpolation (Keys, a = -0.5), frame by frame: what is
-    between fits the cache.
+def double(small: Tensor, height: int, width: int) -> Tensor:
+    """Upscale (T, H/2, W/2) to (T, height, width) by cubic interpolation (Keys, a = -0.5), frame by frame to
+    fit the cache.
     """
     doubled = small.new_empty(len(small), height, width)
     for target, frame in zip(doubled, F.pad(small, (2, 2, 2, 2), mode="replicate"), strict=True):
         for row, line in enumerate(_between(frame, 0)):
             for column, pixels in enumerate(_between(line, 1)):
-                place = target[row::2, column::2]
-                place.copy_(pixels[: place.shape[0], : place.shape[1]])
+                samples = target[row::2, column::2]
+                samples.copy_(pixels[: samples.shape[0], : samples.shape[1]])
     return doubled
 
 
 def _between(padded: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The values a quarter before each of a dimension, but for two at both ends, and a quarter behind."""
+    """Interpolate at a quarter before and a quarter after each sample of a dimension that is padded by two at
+    both ends.
+    """
     first, second, third, fourth, last = (
         padded.narrow(dim, start, padded.shape[dim] - 4) for start in range(5)
     )
@@ -43,20 +48,28 @@ def _between(padded: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _cubic(far: Tensor, near: Tensor, other: Tensor, last: Tensor) -> Tensor:
-    """The value a quarter of the way from `near` to `other`; `far` and `last` lie beyond these."""
-    return far.mul(KEYS[0]).add_(near, alpha=KEYS[1]).add_(other, alpha=KEYS[2]).add_(last, alpha=KEYS[3])
+    """Interpolate at a quarter of the way from `near` to `other`; `far` and `last` are their outer
+    neighbours.
+    """
+    return (
+        far.mul(KEYS_WEIGHTS[0])
+        .add_(near, alpha=KEYS_WEIGHTS[1])
+        .add_(other, alpha=KEYS_WEIGHTS[2])
+        .add_(last, alpha=KEYS_WEIGHTS[3])
+    )
 
 
 def detailed_groups(
     plane: Tensor, small: Tensor, origins: Tensor, patch: int, least: float, chunk: int = CHUNK
 ) -> Tensor:
-    """Those of the groups at flat (S, T) origins of `plane` whose mean squared difference from `small`, its
-    `half_size`, is above `least`; `chunk` groups are looked at at once.
+    """Return the groups at flat (S, T) origins of `plane` that have more detail than `least`, `chunk` groups
+    at once.
 
-    Seen by blocks of 2 x 2 pixels: a patch at an odd place is judged by the blocks that begin within it.
+    Detail is the mean squared difference between `plane` and `small`, its `halve`. It is measured in blocks
+    of 2 x 2 pixels: for a patch at an odd position, in the blocks that begin within it.
     """
     height, width = plane.shape[1:]
-    power = torch.cat([half_size(frame.square()) for frame in plane.split(1)]).sub_(small.square())
+    power = torch.cat([halve(frame.square()) for frame in plane.split(1)]).sub_(small.square())
     row, column = origins.div(width, rounding_mode="floor"), origins % width
     frame, row = row.div(height, rounding_mode="floor"), row % height
     side = patch // 2

@@ -1,11 +1,11 @@
-"""Patches that follow the motion: the places that DUST's tokens are taken from.
+"""Patch positions that follow the motion, by block matching: the positions of DUST's tokens.
 
-The attention of DUST has no positions, so the tokens of a group may come from anywhere (paper, Section III-A:
-"the most similar patches"). Here every frame of a clip is covered by one patch per cell of a regular grid,
-and patches of different frames that show the same thing share a *slot*: a column of the table `places` (T, S,
-2). A slot follows its patch from frame to frame by block matching, coarse to fine, on a pre-smoothed guide.
-Where two patches end in one cell the better match keeps it; the slot of the other, and every cell that
-nothing moved into (new scenery, occlusions), begin anew. So each frame holds exactly one patch per cell,
+The attention of DUST has no positional encoding, so the tokens of a group may come from anywhere (paper,
+Section III-A: "the most similar patches"). Here every frame of a clip is covered by one patch per cell of a
+regular grid, and patches of different frames that show the same content share a *slot*: a column of the table
+`positions` (T, S, 2). A slot follows its patch from frame to frame by block matching, coarse to fine, on a
+pre-smoothed guide. If two patches end in one cell, the better match keeps it; the slot of the other restarts
+in a cell that no patch moved into (new scenery, occlusions). So each frame has exactly one patch per cell,
 whatever moves, and the work per frame is constant.
 """
 
@@ -19,18 +19,20 @@ from torch import Tensor
 
 from vidrestore.models.pyramid import blurred, halved
 
-# search radius at a quarter, a half and the full size: up to 16 + 4 + 1 pixels of change in motion per frame
+# search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
-RELUCTANCE = 1.0  # how much of the median cost a slot's own motion must save to leave its neighbours'
-# how many strides away a slot may hold a cell; with 1 twice as many tracks break, with 0.5 four times
+RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
+# largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
-MEMORY = 4  # a template is the mean of about so many frames of its patch
+MEMORY = 4  # frames that the running mean of a template covers
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells that cover a plane: rows x columns of patch corners, `stride` apart, the last ones moved in so
-    that none leaves it.
+    """Cells that cover a plane: rows x columns of patch corners, `stride` apart; the last ones are moved in
+    to fit.
+
+    Raises ValueError if a patch is larger than the plane or the stride is out of range.
     """
 
     height: int
@@ -41,7 +43,8 @@ class Grid:
     def __post_init__(self) -> None:
         if min(self.height, self.width) < self.patch:
             raise ValueError(
-                f"a plane of {self.height}x{self.width} holds no patch of {self.patch}x{self.patch}; pad it "
+                f"a plane of {self.height}x{self.width} is smaller than a patch of "
+                f"{self.patch}x{self.patch}; pad it "
                 "first"
             )
         if not 0 < self.stride <= self.patch:
@@ -56,17 +59,18 @@ class Grid:
         return -(-(self.width - self.patch) // self.stride) + 1
 
     def corners(self, device: torch.device | None = None) -> Tensor:
-        """(S, 2) rows and columns of the upper left corners, cell by cell in reading order."""
+        """Return (S, 2) rows and columns of the upper left corners, in reading order of the cells."""
         y = (torch.arange(self.rows, device=device) * self.stride).clamp(max=self.height - self.patch)
         x = (torch.arange(self.columns, device=device) * self.stride).clamp(max=self.width - self.patch)
         return torch.cartesian_prod(y, x)
 
-    def nearby_cells(self, places: Tensor) -> Tensor:
-        """(S, 16) the cells whose corners stand within two strides of (S, 2) places, nearest first; at the
-        rim some are the same.
+    def nearby_cells(self, positions: Tensor) -> Tensor:
+        """Return (S, 16): the cells whose corners are within two strides of (S, 2) positions, nearest first.
+
+        At the border some are repeated.
         """
-        exact = places / self.stride
-        reach = torch.arange(1 - REACH, 1 + REACH, device=places.device)
+        exact = positions / self.stride
+        reach = torch.arange(1 - REACH, 1 + REACH, device=positions.device)
         around = torch.cartesian_prod(reach, reach)
         cells = exact.floor().long()[:, None] + around
         order = (cells - exact[:, None]).square().sum(-1).sort(dim=1, stable=True).indices
@@ -74,62 +78,64 @@ class Grid:
         return (rows * self.columns + columns).gather(1, order)
 
 
-def pair_of(like: Tensor, first: float, second: float) -> Tensor:
-    """(2,) numbers of a tensor's type, made where it is: a GPU would be waited for until they are copied."""
-    made = like.new_full((2,), first)
-    made[1:].fill_(second)
-    return made
+def pair_like(like: Tensor, first: float, second: float) -> Tensor:
+    """Return (2,) numbers with a tensor's dtype, created on its device: copying them there would wait for a
+    GPU.
+    """
+    pair = like.new_full((2,), first)
+    pair[1:].fill_(second)
+    return pair
 
 
-def fixed_places(frames: int, grid: Grid, device: torch.device | None = None) -> Tensor:
-    """The paper's form: every slot stays at its cell. (T, S, 2)."""
+def fixed_positions(frames: int, grid: Grid, device: torch.device | None = None) -> Tensor:
+    """Return (T, S, 2) positions that stay at their cells, as in the paper."""
     return grid.corners(device).expand(frames, -1, -1)
 
 
-def matched_places(guide: Tensor, grid: Grid) -> Tensor:
+def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
     """Follow the patches of `grid` through a clip.
 
     guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame
     every cell holds one slot.
     """
     corners = grid.corners(guide.device)
-    slots = _begin(_levels(guide[0], grid.patch), grid, corners)
-    places = [corners]
+    slots = _new_slots(_levels(guide[0], grid.patch), grid, corners)
+    positions = [corners]
     for frame in guide[1:]:
         levels = _levels(frame, grid.patch)
         _follow(slots, levels, grid)
-        _settle(slots, levels, grid, corners)
-        places.append(slots.places.clone())
-    return torch.stack(places)
+        _assign_cells(slots, levels, grid, corners)
+        positions.append(slots.positions.clone())
+    return torch.stack(positions)
 
 
 @dataclass
 class _Level:
-    """One size of a guide frame, ready to be searched with blocks of `side`."""
+    """One scale of a guide frame, prepared for a search with blocks of `side` pixels."""
 
     scale: int  # pixels of the plane per pixel of the level
     side: int
     radius: int
     picture: Tensor  # (h + 2 radius, w + 2 radius)
-    energy: Tensor  # mean square of the block at each place of `picture`
-    margin: int  # by which a block reaches out over its patch, in pixels of the plane
+    energy: Tensor  # mean square of the block at each position of `picture`
+    margin: int  # pixels of the plane by which a block extends beyond its patch
 
-    def origins(self, places: Tensor) -> Tensor:
-        """Corners of the compared blocks of patches at `places`; a block that is larger than its patch is
-        centred on it.
+    def origins(self, positions: Tensor) -> Tensor:
+        """Return corners of the compared blocks of patches at `positions`; a larger block is centred on its
+        patch.
         """
-        return (places - self.margin).div(self.scale, rounding_mode="floor")
+        return (positions - self.margin).div(self.scale, rounding_mode="floor")
 
     def inside(self, origins: Tensor) -> Tensor:
         height, width = self.picture.shape
         beyond = 2 * self.radius + self.side
-        limits = pair_of(origins, height - beyond, width - beyond)
+        limits = pair_like(origins, height - beyond, width - beyond)
         return torch.minimum(origins.clamp(min=0), limits)
 
 
 @dataclass
 class _Slots:
-    places: Tensor  # (S, 2) corners in the frame at hand
+    positions: Tensor  # (S, 2) corners in the current frame
     motion: Tensor  # (S, 2) last step, the prediction of the next
     templates: list[Tensor]  # per level (S, side, side): running mean of the patch
     age: Tensor  # (S,) frames since the slot began
@@ -139,9 +145,9 @@ class _Slots:
 
 
 def _levels(guide: Tensor, patch: int) -> list[_Level]:
-    """Smoothed guides at a quarter, a half and the full size: blurring first keeps noise out of the matching.
+    """Smooth the guide at a quarter, half and full size: blurring first keeps noise out of the matching.
 
-    Blocks are as large as the patch, but twice that at the quarter, where few pixels would be left.
+    Blocks are as large as the patch, but twice that at a quarter, where few pixels would be left.
     """
     full = blurred(guide)
     half = blurred(halved(full))
@@ -157,19 +163,19 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
 
 
 def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
-    """Continued by `radius` on each side, and to hold at least one block."""
+    """Replicate the border by `radius` on each side, and to at least the size of one block."""
     height, width = picture.shape
     below, right = max(0, side - height), max(0, side - width)
     return F.pad(picture[None], (radius, radius + right, radius, radius + below), mode="replicate")[0]
 
 
 def _box_mean(picture: Tensor, side: int) -> Tensor:
-    """Mean over side x side blocks at every position."""
+    """Return the mean over side x side blocks at every position."""
     return _line_sums(_line_sums(picture, side, 0), side, 1).div_(side**2)
 
 
 def _line_sums(picture: Tensor, side: int, dim: int) -> Tensor:
-    """Sums of `side` neighbours along a dimension, from those of half as many."""
+    """Return sums of `side` neighbours along a dimension, computed from those of half as many."""
     if side == 1:
         return picture
     half = _line_sums(picture, side // 2, dim)
@@ -179,20 +185,22 @@ def _line_sums(picture: Tensor, side: int, dim: int) -> Tensor:
 
 
 def _windows(picture: Tensor, origins: Tensor, size: int) -> Tensor:
-    """(S, size, size) parts of a picture at (S, 2) corners."""
+    """Return the (S, size, size) parts of a picture at (S, 2) corners."""
     height, width = picture.shape
     last = height * width - (size - 1) * (width + 1)
     view = picture.as_strided((last, size, size), (1, width, 1))
     return view.index_select(0, origins[:, 0] * width + origins[:, 1])  # three times as fast as two indices
 
 
-def _blocks(level: _Level, places: Tensor) -> Tensor:
-    """(S, side, side) what a level shows at the patches' places."""
-    return _windows(level.picture, level.inside(level.origins(places)) + level.radius, level.side)
+def _blocks(level: _Level, positions: Tensor) -> Tensor:
+    """Return the (S, side, side) blocks of a level at the patches' positions."""
+    return _windows(level.picture, level.inside(level.origins(positions)) + level.radius, level.side)
 
 
 def _costs(level: _Level, template: Tensor, origins: Tensor) -> Tensor:
-    """(S, span, span) mean squared differences between templates and the blocks around (S, 2) origins."""
+    """Return (S, span, span) mean squared differences between templates and the blocks around (S, 2)
+    origins.
+    """
     window = _windows(level.picture, origins, level.side + 2 * level.radius)
     cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
     energy = _windows(level.energy, origins, 2 * level.radius + 1)
@@ -206,7 +214,7 @@ _SWAPS += [(5, 8), (4, 7), (3, 6), (1, 4), (2, 5), (4, 7), (4, 2), (6, 4), (4, 2
 
 
 def _median_of_nine(values: Tensor) -> Tensor:
-    """Median over axis 1 of (A, 9, S): whole rows at a time, six times as fast as `torch.median` of short
+    """Return the median over axis 1 of (A, 9, S), by whole rows: six times as fast as `torch.median` of short
     axes.
     """
     rows = list(values.unbind(1))
@@ -216,7 +224,7 @@ def _median_of_nine(values: Tensor) -> Tensor:
 
 
 def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
-    """Component-wise median of the (S, 2) motions over the 3 x 3 cells around each slot."""
+    """Return the component-wise median of the (S, 2) motions over the 3 x 3 cells around each slot."""
     field = motion[slots.holder].float().view(1, grid.rows, grid.columns, 2).permute(3, 0, 1, 2)
     around = F.unfold(F.pad(field, (1, 1, 1, 1), mode="replicate"), 3)
     return _median_of_nine(around).T.long()[slots.cell]
@@ -225,8 +233,9 @@ def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
 def _search(
     costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: Grid
 ) -> tuple[Tensor, Tensor]:
-    """Best (S, 2) origins in the cost volumes, and their costs: the neighbourhood's motion unless the slot's
-    own is clearly better.
+    """Return the best (S, 2) origins in the cost volumes, and their costs.
+
+    The neighbourhood's motion is used unless the slot's own is clearly better.
     """
     span = costs.shape[-1]
     radius = span // 2
@@ -239,7 +248,7 @@ def _search(
     return origins + torch.where(follows[:, None], common, own), torch.where(follows, at_common, least)
 
 
-def _begin(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
+def _new_slots(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
     order, zeros = (
         torch.arange(len(corners), device=corners.device),
         torch.zeros(len(corners), device=corners.device),
@@ -256,86 +265,86 @@ def _begin(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
 
 
 def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
-    """Move every slot to where its templates are found."""
-    before = slots.places
+    """Move every slot to the best match of its templates."""
+    before = slots.positions
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        # where the template was last seen: at borders not quite around its patch
+        # last position of the template, which differs from its patch's at borders
         start = level.inside(level.origins(before))
         wanted = start + level.origins(guess) - level.origins(before)
         origins = level.inside(wanted)
         found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
         guess = guess + (found - wanted) * level.scale
-    limits = pair_of(guess, grid.height - grid.patch, grid.width - grid.patch)
-    slots.places = torch.minimum(guess.clamp(min=0), limits)
-    slots.motion = slots.places - before
+    limits = pair_like(guess, grid.height - grid.patch, grid.width - grid.patch)
+    slots.positions = torch.minimum(guess.clamp(min=0), limits)
+    slots.motion = slots.positions - before
 
 
-def _settle(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
-    """One slot per cell; slots that find no free cell nearby begin anew in cells that are left empty.
-    Templates learn from the frame.
+def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
+    """Give each cell one slot; slots without a free cell nearby restart in the empty cells. Update the
+    templates.
     """
-    cells, holder = _assigned(grid.nearby_cells(slots.places), slots.cost)
+    cells, holder = _assign(grid.nearby_cells(slots.positions), slots.cost)
     lost = cells < 0
     if cells.device.type == "cpu":
         empty = torch.nonzero(holder < 0)[:, 0]
-        slots.places[lost], cells[lost] = corners[empty], empty
+        slots.positions[lost], cells[lost] = corners[empty], empty
     else:
-        empty = torch.argsort((holder >= 0).int(), stable=True)  # those, in order, are the first ones
+        empty = torch.argsort((holder >= 0).int(), stable=True)  # the empty cells come first, in order
         given = empty[(lost.cumsum(0) - 1).clamp(min=0)]
-        slots.places = torch.where(lost[:, None], corners[given], slots.places)
+        slots.positions = torch.where(lost[:, None], corners[given], slots.positions)
         cells = torch.where(lost, given, cells)
     slots.cell, slots.holder = cells, torch.argsort(cells)
     slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots, grid), slots.motion)
     slots.age = torch.where(lost, torch.zeros_like(slots.age), slots.age + 1)
     share = 1 / (slots.age + 1).clamp(max=MEMORY)
     for level, template in zip(levels, slots.templates, strict=True):
-        template += (_blocks(level, slots.places) - template) * share[:, None, None]
+        template += (_blocks(level, slots.positions) - template) * share[:, None, None]
 
 
-def _assigned(wishes: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
     """Give every cell to at most one slot: (S,) the cell of each slot and the slot of each cell, -1 for none.
 
-    `wishes` (S, W) are each slot's cells, dearest first: round by round, slots without a cell ask for their
-    next wish if it is free, and of several the best match gets it.
+    `candidates` (S, W) are the cells that each slot may take, best first. In each round, slots without a cell
+    ask for their next candidate if it is free, and the best match among them gets it.
     """
     slots = torch.arange(len(cost), device=cost.device)
     cells, holder = torch.full_like(slots, -1), torch.full_like(slots, -1)
     rank = torch.empty_like(slots).scatter_(0, torch.argsort(cost, stable=True), slots)  # 0 is the best match
     if cost.device.type != "cpu":
-        return _assigned_without_waiting(wishes, rank, slots)
-    for wish in wishes.T:
-        asking = slots[(cells < 0) & (holder[wish] < 0)]
-        best = torch.full_like(slots, len(slots)).scatter_reduce_(0, wish[asking], rank[asking], "amin")
-        served = asking[best[wish[asking]] == rank[asking]]
-        cells[served], holder[wish[served]] = wish[served], served
+        return _assign_on_device(candidates, rank, slots)
+    for candidate in candidates.T:
+        asking = slots[(cells < 0) & (holder[candidate] < 0)]
+        best = torch.full_like(slots, len(slots)).scatter_reduce_(0, candidate[asking], rank[asking], "amin")
+        served = asking[best[candidate[asking]] == rank[asking]]
+        cells[served], holder[candidate[served]] = candidate[served], served
     return cells, holder
 
 
-def _assigned_without_waiting(wishes: Tensor, rank: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for a device: no size depends on a value, for which the host would wait.
+def _assign_on_device(candidates: Tensor, rank: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same as `_assign` without a synchronisation: no size depends on a value.
 
-    All slots take part in each round; those that don't ask are led to a cell beyond the last one.
+    All slots take part in each round; those that don't ask are directed to a cell beyond the last one.
     """
     count = len(slots)
     cells, holder = torch.full_like(slots, -1), slots.new_full((count + 1,), -1)
-    for wish in wishes.T:
-        asking = (cells < 0) & (holder[wish] < 0)
+    for candidate in candidates.T:
+        asking = (cells < 0) & (holder[candidate] < 0)
         best = torch.full_like(holder, count).scatter_reduce_(
-            0, torch.where(asking, wish, count), rank, "amin"
+            0, torch.where(asking, candidate, count), rank, "amin"
         )
-        served = asking & (best[wish] == rank)
-        cells = torch.where(served, wish, cells)
-        holder = holder.scatter(0, torch.where(served, wish, count), slots)
+        served = asking & (best[candidate] == rank)
+        cells = torch.where(served, candidate, cells)
+        holder = holder.scatter(0, torch.where(served, candidate, count), slots)
     return cells, holder[:count]
 
 
-def gather(plane: Tensor, places: Tensor, patch: int) -> Tensor:
-    """Patches of a plane (T, H, W) at places (T, S, 2), as groups (S, T, patch * patch)."""
+def gather(plane: Tensor, positions: Tensor, patch: int) -> Tensor:
+    """Return patches of a plane (T, H, W) at positions (T, S, 2), as groups (S, T, patch * patch)."""
     frames, height, width = plane.shape
     plane = plane.contiguous()
     view = plane.as_strided(
         (frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1)
     )
     index = torch.arange(frames, device=plane.device)[None]
-    return view[index, places[..., 0].T, places[..., 1].T].flatten(2)
+    return view[index, positions[..., 0].T, positions[..., 1].T].flatten(2)

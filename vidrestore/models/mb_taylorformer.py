@@ -3,13 +3,13 @@
 Z. Jin, Y. Qiu, K. Zhang, H. Li, W. Luo, "MB-TaylorFormer V2: Improved Multi-branch Linear Transformer
 Expanded by Taylor Formula for Image Restoration". Equation and section numbers are the paper's. An encoder of
 four levels (each half the size), a decoder of three, and a refinement at full size. At every level a chain of
-deformable convolutions makes one map per branch, each of wider reach than the last; every branch has a
-transformer of its own; selective kernel fusion puts them together.
+deformable convolutions makes one map per branch, each with a larger receptive field than the last; every
+branch has its own transformer; selective kernel fusion combines them.
 
-The released code differs from the paper. Its way is the default, for its weights need it;
-`MBTaylorFormerConfig` and `AttentionRule` name each difference. Beyond options: the decoder's last level and
-the refinement are twice as wide as Table I says, the feed-forward is Restormer's gated one, and norms divide
-by the deviation of a pixel's channels but take no mean away.
+The released code differs from the paper. It is the default here, because its weights need it;
+`MBTaylorFormerConfig` and `AttentionRule` have an option for each difference. Three differences have none:
+the decoder's last level and the refinement are twice as wide as Table I says, the feed-forward is Restormer's
+gated one, and norms divide by the standard deviation of a pixel's channels without subtracting the mean.
 
 Maps are channels_last. The blocks are in `taylor_blocks`; without gradients `fast.taylor_strips` computes
 them in place.
@@ -36,42 +36,42 @@ from vidrestore.models.taylor_blocks import POSITION_WINDOWS, Block
 
 Levels = tuple[int, int, int, int]
 
-HALVINGS = 8  # sides of the maps at level 1 are multiples of it: three halvings follow
+SIDE_MULTIPLE = 8  # of the maps at level 1, since three halvings follow
 
 
 @dataclass(frozen=True)
 class MBTaylorFormerConfig:
-    """Sizes for the four levels, from full size to an eighth, and how paper and release differ. The defaults
-    are the released B.
+    """Sizes of the four levels, from full size to an eighth, and the differences of paper and release.
 
-    The decoder has the encoder's sizes; its last level and the refinement have the branches, blocks and heads
-    of level 1 at the width of level 2.
+    The defaults are the released B. The decoder has the encoder's sizes; its last level and the refinement
+    have the branches, blocks and heads of level 1 and the width of level 2. Raises ValueError for impossible
+    values.
     """
 
     widths: Levels = (24, 48, 72, 96)
     blocks: Levels = (2, 3, 3, 4)
     branches: Levels = (2, 2, 2, 2)
     heads: Levels = (1, 2, 4, 8)
-    expansion: float = 2.66  # channels inside the feed-forward over those outside, rounded down
-    # pixels a tap may move, any if empty (paper and release; their code's own default is 1)
+    expansion: float = 2.66  # hidden channels of the feed-forward per channel, rounded down
+    # lowest and highest offset of a tap in pixels; empty: no limit (the default of the release's code is 1)
     offset_limit: tuple[float, ...] = (-3.0, 3.0)
-    # taps that move, or fixed ones; dilated: b pixels apart in branch b
+    # deformable: taps with offsets; plain: fixed taps; dilated: fixed taps b pixels apart in branch b
     embedding: Literal["deformable", "plain", "dilated"] = "deformable"
-    # each embedding of a stage follows the last ("-SP" in Table VIII); else all take the stage's input ("-P")
+    # embeddings of a stage are in series ("-SP" in Table VIII); else all take the stage's input ("-P")
     chain: bool = True
-    first_residual: bool = False  # whether encoder level 1 adds its input as all others do; paper yes
+    first_residual: bool = False  # encoder level 1 adds its input, as all others do; paper True
     attention: AttentionRule = field(default_factory=AttentionRule)
     # The rest is ours, for CPUs; the defaults are those of paper and release.
-    frames: int = 1  # seen at once: the frame to restore in the middle of its neighbours
-    # level 1 works at this fraction of the size: pixels move into channels before, and back after
+    frames: int = 1  # input frames: the frame to restore in the middle of its neighbours
+    # level 1 works at one over this of the size, by a pixel unshuffle before and a shuffle after
     unshuffle: int = 1
-    # release: divides by the deviation alone; layer: takes the mean away, too
+    # deviation (release): divide by the standard deviation alone; layer: subtract the mean as well
     norm: Literal["deviation", "layer"] = "deviation"
-    # levels, from full size on, made of pairs of plain convolutions: transformers stay where maps are small
+    # number of levels, from full size, with pairs of plain convolutions instead of transformers
     convolutional: int = 0
-    # a pixel is also multiplied, as haze asks for: in (1 + gain) + added, instead of in + added
+    # the output is input (1 + gain) + residual, which suits haze, instead of input + residual
     gain: bool = False
-    tasks: tuple[str, ...] = ()  # each has a learned vector that is added before every stage; empty: one task
+    tasks: tuple[str, ...] = ()  # each has a learnt vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
         sizes = {name: getattr(self, name) for name in ("widths", "blocks", "branches", "heads")}
@@ -92,7 +92,7 @@ class MBTaylorFormerConfig:
             len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]
         ):
             raise ValueError(
-                f"offset_limit must be two numbers that rise, or none for no limit, got {self.offset_limit}"
+                f"offset_limit must be two increasing numbers, or none for no limit, got {self.offset_limit}"
             )
         if self.embedding not in ("deformable", "plain", "dilated"):
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
@@ -108,18 +108,18 @@ class MBTaylorFormerConfig:
 
     @property
     def multiple(self) -> int:
-        """Sides of pictures are multiples of it."""
-        return HALVINGS * self.unshuffle
+        """The number that sides of pictures must be multiples of."""
+        return SIDE_MULTIPLE * self.unshuffle
 
 
 B = MBTaylorFormerConfig()
 L = replace(B, blocks=(4, 6, 6, 8), branches=(2, 3, 3, 3))
 XL = replace(L, widths=(28, 56, 112, 160))
-# ours, for CPUs: few channels at full size, none that leave a vector half empty, and heads that are not tiny
+# ours, for CPUs: few channels at full size, widths that fill the processor's vectors, and no tiny heads
 T = MBTaylorFormerConfig(
     widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
 )
-# ours, for CPUs: at half the size, with its neighbours, and attention where maps are an eighth or less
+# ours, for CPUs: half the size, three input frames, and attention only in maps of an eighth or less
 H = MBTaylorFormerConfig(
     widths=(32, 64, 96, 128),
     blocks=(2, 2, 1, 2),
@@ -138,15 +138,15 @@ SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
 def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
-    """Return the embedding that makes the map of a branch, counted from 0."""
+    """Return the embedding of a branch, counted from 0."""
     if config.embedding == "deformable":
         return DeformableEmbedding(channels, config.offset_limit)
     return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)
 
 
 class Fusion(nn.Module):
-    """Selective kernel fusion: branches added up by weights that their means over the picture ask for
-    (Section III-D).
+    """Selective kernel fusion: a sum of branches with weights from their means over the picture (Section
+    III-D).
     """
 
     def __init__(self, channels: int, branches: int) -> None:
@@ -157,9 +157,7 @@ class Fusion(nn.Module):
         self.excite = weight(branches, channels, squeezed, fan_in=squeezed)
 
     def forward(self, branches: list[Tensor]) -> Tensor:
-        """(B, C, H, W) of each branch -> the same of them together; without gradients in the place of the
-        first.
-        """
+        """Fuse (B, C, H, W) of each branch to one map; without gradients in the memory of the first."""
         mean = torch.stack([maps.mean((2, 3)) for maps in branches]).sum(0)
         squeezed = F.prelu(mean @ self.squeeze.mT, self.slope)
         shares = (squeezed @ self.excite.mT).softmax(0)[..., None, None]  # (branches, B, C, 1, 1)
@@ -170,8 +168,7 @@ class Fusion(nn.Module):
 
 
 class Stage(nn.Module):
-    """All that happens at one level: embeddings in a chain, one transformer per branch, fusion, and the input
-    added (if `residual`).
+    """One level: embeddings, one transformer per branch, fusion, and the input added (if `residual`).
 
     In a network with tasks the vector of the task is added first.
     """
@@ -194,8 +191,8 @@ class Stage(nn.Module):
             self.fusion = Fusion(channels, self.branches)
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """(B, C, H, W), and with tasks their indices (B,) -> the same; overwrites maps if there are tasks and
-        no gradients.
+        """Map (B, C, H, W), and with tasks their indices (B,), to the same shape; in place with tasks and
+        without gradients.
         """
         if self.task is not None:
             maps = self.task(maps, tasks)
@@ -214,7 +211,7 @@ class Stage(nn.Module):
         return cast("Iterable[Block]", self.blocks)
 
     def embedded(self, maps: Tensor) -> Iterator[Tensor]:
-        """One map per branch."""
+        """Yield one map per branch."""
         latest = maps
         for embed in self.embeddings:
             latest = embed(latest if self.chain else maps)
@@ -224,36 +221,36 @@ class Stage(nn.Module):
 def stage(
     level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
 ) -> Stage | ConvolutionStage:
-    """The stage of a level, of `channels`; convolutions are residual by themselves."""
+    """Return the stage of a level with `channels`; convolution stages are residual by themselves."""
     if level < config.convolutional:
         return ConvolutionStage(channels, config.blocks[level], len(config.tasks))
     return Stage(level, channels, config, residual)
 
 
 class Resample(nn.Module):
-    """A depthwise and a 1x1 convolution, then halves the sides by moving pixels into channels, or doubles
-    them the other way.
+    """A depthwise and a 1x1 convolution, then a pixel unshuffle to half the size, or a pixel shuffle to
+    double the size.
     """
 
-    def __init__(self, channels: int, wanted: int, *, up: bool) -> None:
+    def __init__(self, channels: int, outputs: int, *, up: bool) -> None:
         super().__init__()
         self.up = up
         self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = weight(4 * wanted if up else wanted // 4, channels, fan_in=channels)
+        self.pointwise = weight(4 * outputs if up else outputs // 4, channels, fan_in=channels)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, wanted, 2 H, 2 W) or (B, wanted, H / 2, W / 2)."""
+        """Map (B, C, H, W) to (B, outputs, 2 H, 2 W) or (B, outputs, H / 2, W / 2)."""
         mixed = pointwise(depthwise(maps, self.depthwise), self.pointwise)
         moved = F.pixel_shuffle(mixed, 2) if self.up else F.pixel_unshuffle(mixed, 2)
         return moved.contiguous(memory_format=torch.channels_last)
 
 
 class MBTaylorFormer(nn.Module):
-    """Restore RGB pictures (B, 3, H, W) in [0, 1], or the middle frames of clips (B, frames, 3, H, W) -> (B,
+    """Restore RGB pictures (B, 3, H, W) in [0, 1], or the middle frames of clips (B, frames, 3, H, W), to (B,
     3, H, W), not clamped.
 
     Sides must be multiples of `config.multiple`; ValueError for other shapes. Attention is over the whole
-    picture, so every pixel of it counts a little for every other.
+    picture, so every pixel depends a little on every other.
     """
 
     def __init__(self, config: MBTaylorFormerConfig) -> None:
@@ -271,14 +268,14 @@ class MBTaylorFormer(nn.Module):
         )
         self.decoder = nn.ModuleList(stage(level, widths[max(level, 1)], config) for level in range(3))
         self.refinement = stage(0, widths[1], config)
-        made = colours + config.unshuffle**2 if config.gain else colours
-        self.head = weight(made, widths[1], 3, 3, fan_in=9 * widths[1])
+        outputs = colours + config.unshuffle**2 if config.gain else colours
+        self.head = weight(outputs, widths[1], 3, 3, fan_in=9 * widths[1])
 
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """Pictures or clips, and their tasks' indices (B,) if the network has tasks -> restored pictures."""
+        """Restore pictures or clips; `tasks` are the indices (B,) of their tasks if the network has tasks."""
         check_tasks(tasks, self.config.tasks, len(images))
-        given, middle = self._checked(images)
-        maps = F.conv2d(F.pixel_unshuffle(given, self.config.unshuffle), self.stem, padding=1)
+        channels, middle = self._checked(images)
+        maps = F.conv2d(F.pixel_unshuffle(channels, self.config.unshuffle), self.stem, padding=1)
         maps = maps.contiguous(memory_format=torch.channels_last)
         skipped = []
         for level in range(3):
@@ -291,11 +288,13 @@ class MBTaylorFormer(nn.Module):
                 maps = pointwise(maps, self.reduce[level - 1])
             maps = self.decoder[level](maps, tasks)
         refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
-        made = F.pixel_shuffle(refined, self.config.unshuffle)
-        return middle * (1 + made[:, 3:]) + made[:, :3] if self.config.gain else middle + made
+        residual = F.pixel_shuffle(refined, self.config.unshuffle)
+        if self.config.gain:
+            return middle * (1 + residual[:, 3:]) + residual[:, :3]
+        return middle + residual
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """All frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""
+        """Return all frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""
         frames, multiple = self.config.frames, self.config.multiple
         expected = (3,) if frames == 1 else (frames, 3)
         if images.shape[1:-2] != expected or any(side % multiple for side in images.shape[-2:]):

@@ -1,4 +1,4 @@
-"""The family `mb-taylorformer`: which network a configuration means."""
+"""The family `mb-taylorformer`: build networks from their configurations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from vidrestore.models.taylor_attention import AttentionRule
 
 
 def build(config: dict[str, Any]) -> MBTaylorFormer:
-    """Network from the configuration that its file carries."""
+    """Build the network from the configuration in its weights file."""
     return MBTaylorFormer(config_from(config))
 
 
 def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
-    """`size`, one of SIZES ("b" unless told), and fields of MBTaylorFormerConfig that differ from it, as JSON
-    has them.
+    """Return the configuration of `settings`: `size`, one of SIZES (default "b"), and fields that differ from
+    it, as JSON values.
+
+    Raises ValueError for an unknown size.
     """
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
@@ -31,5 +33,5 @@ def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
 
 
 def settings_of(config: MBTaylorFormerConfig) -> dict[str, Any]:
-    """Return the settings from which `build` makes the network, as JSON values, independent of SIZES."""
+    """Return the settings from which `build` rebuilds the network, as JSON values, independent of SIZES."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}

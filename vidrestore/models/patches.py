@@ -1,6 +1,4 @@
-"""Planes cut into patches side by side, and put together again: where the measurements of compressed sensing
-are taken.
-"""
+"""Cut planes into patches side by side and join them again, for the measurements of compressed sensing."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from torch import Tensor
 class PatchGrid:
     """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap.
 
-    Beyond the far edges the plane is continued by its last row and column. Patches come in reading order, and
-    so do their pixels.
+    The plane is padded at the right and at the bottom by replication. Patches, and their pixels, are in
+    reading order.
     """
 
     height: int
@@ -35,7 +33,7 @@ class PatchGrid:
         return self.rows * self.columns
 
     def cut(self, planes: Tensor) -> Tensor:
-        """(T, height, width) planes -> (T, count, N) patches."""
+        """Cut (T, height, width) planes into (T, count, N) patches."""
         below, right = self.rows * self.patch - self.height, self.columns * self.patch - self.width
         if below or right:
             planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[:, 0]
@@ -43,9 +41,7 @@ class PatchGrid:
         return cells.transpose(2, 3).reshape(len(planes), self.count, self.patch**2)
 
     def joined(self, patches: Tensor) -> Tensor:
-        """The way back: (T, count, N) patches -> (T, height, width) planes, what lies beyond the edges cut
-        off.
-        """
+        """Join (T, count, N) patches to (T, height, width) planes, without the padding."""
         cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
         return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[
             :, : self.height, : self.width

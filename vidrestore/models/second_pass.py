@@ -1,11 +1,12 @@
-"""A second estimate of a plane, guided by the first: an empirical Wiener filter on groups that follow motion.
+"""A second estimate of a plane, guided by the first: an empirical Wiener filter on groups that follow the
+motion.
 
 As in the second step of BM3D (Dabov et al., 2007) and of VNLB (Arias and Morel, 2018), the first estimate
-tells how strong the picture is in every coefficient of a group, and so which share of the source's to keep.
+gives the signal power in every coefficient of a group, and so the share of the source's coefficient to keep.
 The transform is the DCT within patches and, along time, the principal components of the group.
 
-The noise may follow the brightness: what the first estimate took off is compared between groups of different
-means.
+The noise may depend on the brightness: the residual of the first estimate is compared between groups of
+different means.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, on_tokens
 from vidrestore.models.grouping import coverage, windows
 
-CHUNK = 16  # tracks filtered at once: they stay in the processor's cache
-LOOKED_AT = 300  # groups in which the noise is compared
-LEVELS = 6  # of brightness
-FEWEST = 10  # groups of one level
-QUIET = 0.4  # quantile of the groups' power: those with texture have more of it
-RATIO = (0.1, 6.0)  # of the variance at a brightness to that of all
+CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
+CURVE_GROUPS = 300  # groups sampled for the noise curve
+LEVELS = 6  # brightness levels of the noise curve
+GROUPS_PER_LEVEL = 10  # least number of groups per level
+POWER_QUANTILE = 0.4  # of the groups' residual power, which is higher in groups with texture
+RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to that of all
 
 
 class Transform:
@@ -44,12 +45,12 @@ class Transform:
 
 
 @dataclass(frozen=True)
-class Strength:
-    """Relative variance of the noise at some brightnesses, in between by straight lines; the same everywhere
-    if there are none.
+class NoiseCurve:
+    """The relative noise variance at a few brightness levels, linearly interpolated; constant 1 if there are
+    none.
     """
 
-    brightness: Tensor  # (L,), ascending
+    brightness: Tensor  # (L,), ascending, on the 0-255 scale
     variance: Tensor  # (L,)
 
     def at(self, brightness: Tensor) -> Tensor:
@@ -62,14 +63,14 @@ class Strength:
 
 
 def in_pairs(tracks: Tensor) -> Tensor:
-    """(S, M, T) tracks -> (S/2, 2M, T): neighbours share the components. The last of an odd number counts
-    twice.
+    """Join (S, M, T) tracks to (S/2, 2M, T), so that two neighbours share the components; an odd last one is
+    repeated.
     """
     even = torch.cat([tracks, tracks[-1:]]) if len(tracks) % 2 else tracks
     return even.reshape(len(even) // 2, -1, even.shape[2])
 
 
-def refined(
+def refine(
     noisy: Tensor,
     estimate: Tensor,
     sigma: float,
@@ -78,63 +79,69 @@ def refined(
     guide: Tensor,
     chunk: int = CHUNK,
 ) -> Tensor:
-    """The second estimate of a plane (T, H, W) with noise `sigma` from its first one.
+    """Return the second estimate of a plane (T, H, W) with noise `sigma`, from the first one.
 
-    tracks: (S, M, T) flat origins of patches, M for each of S tracks, which lie close to each other and share
-    the components, `chunk` tracks at once. guide: (T, H, W), the brightness.
+    tracks: (S, M, T) flat origins of patches; the M patches of a track are close to each other and share the
+    components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     side, width = transform.side, noisy.shape[2]
-    strength = strength_of(noisy, estimate, guide, tracks[:, 0], side)
+    curve = noise_curve(noisy, estimate, guide, tracks[:, 0], side)
     total = torch.zeros_like(estimate).view(-1)
     line = torch.arange(side, device=noisy.device)
     offsets = (line[:, None] * width + line).flatten()
     for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
-        first, source = (_gathered(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy))
-        seen = first if guide is estimate else _gathered(guide, groups, side).view_as(first)
-        variance = sigma**2 * strength.at(seen.mean((2, 3), keepdim=True))
+        first, source = (
+            _patches_at(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy)
+        )
+        brightness = first if guide is estimate else _patches_at(guide, groups, side).view_as(first)
+        variance = sigma**2 * curve.at(brightness.mean((2, 3), keepdim=True))
         change = filtered_change(first, source.sub_(first), variance, transform)
         total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
     counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 
-def filtered_change(first: Tensor, taken: Tensor, variance: Tensor, transform: Transform) -> Tensor:
-    """Return by how much the second estimate differs from the first: groups (S, M, T, N); `taken` is what the
-    first took off.
+def filtered_change(first: Tensor, residual: Tensor, variance: Tensor, transform: Transform) -> Tensor:
+    """Return the difference of the second estimate from the first in groups (S, M, T, N); `residual` is
+    source minus first.
 
-    With a for the coefficients of `first` and d for those of `taken`, a + d are those of the source, and the
-    filter's are w (a + d) with w = a^2 / (a^2 + variance): a + (a^2 d - variance a) / (a^2 + variance). The
-    difference from a is small, so low precision will do.
+    With a for the coefficients of `first` and d for those of `residual`, a + d are those of the source, and
+    the filter's are w (a + d) with w = a^2 / (a^2 + variance): a + (a^2 d - variance a) / (a^2 + variance).
+    The difference from a is small, so low precision suffices.
     """
     centred = first - first.mean((2, 3), keepdim=True)
     joint = centred.transpose(1, 2).flatten(2)  # (S, T, M N)
-    # NaN and infinity stay in the picture, but raise an error in there
+    # eigh raises an error for NaN and infinity; they remain in `residual`
     products = (joint @ joint.mT).nan_to_num_(0.0, 0.0, 0.0)
     components = torch.linalg.eigh(products).eigenvectors[:, None]  # (S, 1, T, T)
-    a, d = (transform.forward(components.mT @ patches) for patches in (centred, taken))
+    a, d = (transform.forward(components.mT @ patches) for patches in (centred, residual))
     power = a.square()
     change = d.mul_(power).sub_(a.mul_(variance)).div_(power.add_(variance))
     moved: Tensor = components @ transform.back(change)
     return moved.flatten(0, 1)
 
 
-def strength_of(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> Strength:
-    """How the noise follows the brightness, from what the estimate took off groups at flat (S, T) origins."""
-    groups = groups[:: math.ceil(len(groups) / LOOKED_AT)]
-    if len(groups) < LEVELS * FEWEST:
-        return Strength(guide.new_empty(0), guide.new_empty(0))
-    taken = _gathered(noisy, groups, side).sub_(_gathered(estimate, groups, side))
-    power = taken.square().mean((1, 2))
-    brightness, order = _gathered(guide, groups, side).mean((1, 2)).sort()
+def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
+    """Estimate the noise by brightness from the residual of the first estimate in groups at flat (S, T)
+    origins.
+    """
+    groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
+    if len(groups) < LEVELS * GROUPS_PER_LEVEL:
+        return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
+    residual = _patches_at(noisy, groups, side).sub_(_patches_at(estimate, groups, side))
+    power = residual.square().mean((1, 2))
+    brightness, order = _patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = power[order].tensor_split(LEVELS)
-    ratio = torch.stack([level.quantile(QUIET) for level in levels]) / power.quantile(QUIET).clamp(min=1e-6)
+    ratio = torch.stack([level.quantile(POWER_QUANTILE) for level in levels]) / power.quantile(
+        POWER_QUANTILE
+    ).clamp(min=1e-6)
     means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
-    return Strength(means, ratio.clamp(*RATIO))
+    return NoiseCurve(means, ratio.clamp(*RATIO))
 
 
-def _gathered(plane: Tensor, groups: Tensor, side: int) -> Tensor:
-    """Patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
+def _patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:
+    """Return the patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
     patches = windows(plane, side).index_select(0, groups.flatten())
     return patches.view(*groups.shape, -1)

@@ -1,9 +1,9 @@
-"""SPyNet: optical flow from coarse to fine, each level of a pyramid correcting the flow of the one before.
+"""SPyNet: optical flow from coarse to fine; each level of a pyramid corrects the flow of the level before.
 
 A. Ranjan, M. J. Black, "Optical Flow Estimation using a Spatial Pyramid Network", CVPR 2017. Coordinates and
-borders are those of the form that VSR networks load (mmediting's): colours are normalised with the means of
-ImageNet, sides are brought up to a multiple of the coarsest level's pixels and back, flows are doubled with
-corners aligned, frames are warped with their border continued.
+borders are those of the form that VSR networks load (mmediting's): colours are normalised by the means of
+ImageNet, sides are resized to a multiple of the coarsest level's pixels and back, flows are upsampled with
+corners aligned, frames are warped with a replicated border.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours
-SMALL = 256  # pixels of the largest picture that is convolved as a matrix product
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of R, G, B in ImageNet
+SMALL = 256  # pixels of the largest picture that is convolved by a matrix product
 INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), flow (2)
 
 
 @dataclass(frozen=True)
 class SpynetConfig:
-    """Sizes of a network; the defaults are the published ones.
+    """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes.
 
     `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is
     corrected; 1 stops at half resolution, for a quarter of the work. `widths`: channels between the
@@ -36,7 +36,7 @@ class SpynetConfig:
     kernel: int = 7
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "widths", tuple(self.widths))  # a list where it comes from a file
+        object.__setattr__(self, "widths", tuple(self.widths))  # a list if it comes from a file
         if not 0 <= self.finest < self.levels:
             raise ValueError(
                 f"finest must be in [0, {self.levels}) for {self.levels} levels, got {self.finest}"
@@ -49,7 +49,7 @@ class Spynet(nn.Module):
     """forward: reference and supporting frames (B, 3, H, W), RGB in [0, 1], any size -> flow (B, 2, H, W) in
     pixels, x then y.
 
-    `warp(supporting, flow)` looks like `reference`.
+    `warp(supporting, flow)` approximates `reference`.
     """
 
     mean: Tensor
@@ -70,19 +70,19 @@ class Spynet(nn.Module):
         return resized_flow(self.flows(reference, supporting)[-1], height, width)
 
     def flows(self, reference: Tensor, supporting: Tensor) -> list[Tensor]:
-        """The flow that every level comes to, coarsest first, in pixels of that level."""
+        """Return the flow of every level, coarsest first, in pixels of that level."""
         references, supports = self._pyramid(reference), self._pyramid(supporting)
         flows: list[Tensor] = []
-        for seen, support, level in zip(references, supports, self.levels, strict=True):
+        for picture, support, level in zip(references, supports, self.levels, strict=True):
             if flows:
                 flow = 2 * F.interpolate(flows[-1], scale_factor=2.0, mode="bilinear", align_corners=True)
             else:
-                flow = seen.new_zeros(len(seen), 2, *seen.shape[-2:])
-            flows.append(flow + level(torch.cat([seen, warp(support, flow, border="border"), flow], 1)))
+                flow = picture.new_zeros(len(picture), 2, *picture.shape[-2:])
+            flows.append(flow + level(torch.cat([picture, warp(support, flow, border="border"), flow], 1)))
         return flows
 
     def _pyramid(self, frames: Tensor) -> list[Tensor]:
-        """The levels that are looked at, coarsest first, normalised."""
+        """Return the levels whose flow is corrected, coarsest first, normalised."""
         coarsest = 2 ** (self.config.levels - 1)
         height, width = (-(-side // coarsest) * coarsest for side in frames.shape[-2:])
         if frames.shape[-2:] != (height, width):
@@ -94,10 +94,10 @@ class Spynet(nn.Module):
 
 
 class SmallConv2d(nn.Conv2d):
-    """A convolution of stride 1 that is a matrix product on the smallest pictures.
+    """A convolution of stride 1 that is computed as a matrix product for the smallest pictures.
 
-    A library that compiles a kernel for every size spends more on those than they take, in time and in
-    memory: with the product one window of 64x64 pixels takes 9 MB less of 444.
+    A library that compiles a kernel for every size spends more time and memory on those than on the
+    convolution: with the product one window of 64x64 pixels takes 9 MB less of 444.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def _level(config: SpynetConfig) -> nn.Sequential:
 
 
 def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
-    """A flow at another size: interpolated, and its vectors in pixels of that size."""
+    """Resize a flow (B, 2, h, w) to (B, 2, height, width), with vectors in pixels of the new size."""
     if flow.shape[-2:] == (height, width):
         return flow
     ratios = width / flow.shape[-1], height / flow.shape[-2]
@@ -131,10 +131,10 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
 
 
 def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros") -> Tensor:
-    """`maps` (B, C, H, W) sampled at each pixel plus `flow` (B, 2, H, W), bilinear; what lies outside is zero
-    or the border continued.
+    """Sample `maps` (B, C, H, W) bilinearly at each pixel plus `flow` (B, 2, H, W); outside is zero or the
+    border.
 
-    Half precision is sampled in single, since positions need it.
+    Half precision is sampled in float32, because positions need it.
     """
     height, width = flow.shape[-2:]
     x = torch.arange(width, device=flow.device, dtype=flow.dtype)

@@ -11,14 +11,14 @@ from vidrestore.models.fast.compiled import in_one_piece
 
 
 class TaskVectors(nn.Module):
-    """Add a learned vector per task to maps (B, C, H, W); zero at the start, so all tasks begin alike."""
+    """Add a learnt vector per task to maps (B, C, H, W); zero at first, so all tasks start alike."""
 
     def __init__(self, count: int, channels: int) -> None:
         super().__init__()
         self.vectors = nn.Parameter(torch.zeros(count, channels))
 
     def forward(self, maps: Tensor, tasks: Tensor) -> Tensor:
-        """Maps and the index of each one's task (B,) -> the maps; without gradients in place."""
+        """Add the vectors of the tasks with indices (B,) to the maps; in place without gradients."""
         added = self.vectors[tasks].to(maps.dtype)[:, :, None, None]
         return maps + added if in_one_piece() else maps.add_(added)
 
@@ -30,12 +30,12 @@ def check_names(names: tuple[str, ...]) -> None:
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
-    """Raise ValueError unless there is an index for each picture of a batch, or none if the network has no
+    """Raise ValueError unless there is an index for each picture of a batch, or None if the network has no
     tasks.
     """
     if not names:
         if tasks is not None:
-            raise ValueError("tasks must be left out: this network has none")
+            raise ValueError("tasks must be None: this network has no tasks")
         return
     if tasks is None:
         raise ValueError(f"tasks must be given: one index per picture into {', '.join(names)}")

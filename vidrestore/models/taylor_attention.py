@@ -10,10 +10,10 @@ of unit length, phi the focused ones and s the weight of the remainder, pixel i 
 
 then a positional term from the values around it (Eq. 12-14).
 
-Keys and values enter by their sums alone, so a map is read in strips: once for the sums, once to mix. Tokens
-(B, N, heads, d) lie in memory as the pixels of channels_last maps do; a scalar per token costs little there,
-and no map is ever transposed. All of it is computed in float32 at least, also under autocast: powers and sums
-over all pixels do not fit into half precision.
+Keys and values only enter by their sums, so a map is processed in strips: once for the sums, once for the
+queries. Tokens (B, N, heads, d) are in the memory order of channels_last maps, so no map is transposed.
+Everything is computed in float32 at least, also under autocast: powers and sums over all pixels exceed half
+precision.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from torch import Tensor
 @dataclass(frozen=True)
 class AttentionRule:
     """Differences of the paper and the released code; the defaults are the code's, which its weights need.
-    The paper's value after `paper`.
+
+    The comments give the paper's value after `paper`. Raises ValueError for values out of range.
     """
 
     focus_power: int = 8  # p of phi(x) = relu(x)^p, scaled; paper 4
-    # the length phi is given: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
+    # the length of phi: 1; paper |relu(x1)| of the unit-length token (Eq. 8)
     focus: Literal["unit", "norm-preserving"] = "unit"
     # s is the sigmoid of a weight that starts at 1; paper the weight, from 0.5
     remainder: Literal["sigmoid", "plain"] = "sigmoid"
-    temperature: bool = True  # a learned factor per head on the quotient; paper none
-    # One sigmoid per head and pixel; paper a depthwise convolution without bias. None of either is Table IX
-    # (a).
+    temperature: bool = True  # a learnt factor per head on the quotient; paper none
+    # one sigmoid per head and pixel; paper a depthwise convolution without bias; none is Table IX (a)
     position: Literal["gate", "convolution", "none"] = "gate"
-    # added to lengths before dividing by them; paper none, where 1e-12 keeps tokens of zeros from dividing by
-    # 0
+    # added to lengths before dividing by them; paper none; 1e-12 avoids a division by 0 for tokens of zeros
     eps_length: float = 1e-8
     eps_sum: float = 1e-8  # added to the denominator; paper 1e-6
 
@@ -56,7 +55,7 @@ class AttentionRule:
 
 
 def integer_power(values: Tensor, exponent: int) -> Tensor:
-    """values^exponent by squaring; the values may be overwritten where no gradient is wanted."""
+    """Return values^exponent by squaring; the values may be overwritten if they need no gradient."""
     result: Tensor | None = None
     while True:
         if exponent & 1:
@@ -69,15 +68,15 @@ def integer_power(values: Tensor, exponent: int) -> Tensor:
 
 
 def lengths(tokens: Tensor) -> Tensor:
-    """(..., 1) of tokens (..., d). The smallest number keeps the gradient of a token of zeros finite."""
+    """Return the length (..., 1) of tokens (..., d). The tiny number keeps the gradient of a zero token
+    finite.
+    """
     squares = (tokens * tokens).sum(-1, keepdim=True)
     return (squares + torch.finfo(tokens.dtype).tiny).sqrt()
 
 
 class _UnitLength(torch.autograd.Function):
-    """x / (|x| + eps) along the last axis. Its gradient needs four passes over the tokens; that of the
-    separate operations takes nine.
-    """
+    """x / (|x| + eps) along the last axis, with a gradient in four passes over the tokens instead of nine."""
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, eps: float) -> Tensor:
@@ -94,7 +93,7 @@ class _UnitLength(torch.autograd.Function):
 
 
 class _Focused(torch.autograd.Function):
-    """The unit vector of x^power for x >= 0, with a gradient in few passes, as `_UnitLength` has it."""
+    """The unit vector of x^power for x >= 0, with a gradient in few passes, as in `_UnitLength`."""
 
     @staticmethod
     def forward(ctx: Any, positive: Tensor, power: int, eps: float) -> Tensor:
@@ -113,22 +112,25 @@ class _Focused(torch.autograd.Function):
 
 
 def _unit_slope(gradient: Tensor, unit: Tensor, length: Tensor, eps: float) -> Tensor:
-    """The gradient to x of one to u = x / (|x| + eps): (g - u (u . g) (|x| + eps) / |x|) / (|x| + eps)."""
+    """Return the gradient for x from the gradient g for u = x / (|x| + eps).
+
+    It is (g - u (u . g) (|x| + eps) / |x|) / (|x| + eps).
+    """
     along = (gradient * unit).sum(-1, keepdim=True) * ((length + eps) / length)
     return torch.addcmul(gradient, unit, along, value=-1).mul_(1 / (length + eps))
 
 
 def linear_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
-    """Tokens (..., d) of unit length."""
+    """Scale tokens (..., d) to unit length."""
     return cast("Tensor", _UnitLength.apply(tokens, rule.eps_length))  # type: ignore[no-untyped-call]
 
 
 def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
-    """phi of tokens (..., d) (Eq. 8): positive parts to the power p, of unit length, or as long as the
-    positive part of the unit token.
+    """Return phi of tokens (..., d) (Eq. 8): positive parts to the power p, of unit length or of the unit
+    token's positive part.
 
-    Squares of powers must stay finite: parts so large that they would not (over 190 in float32) count as that
-    large.
+    Squares of powers must be finite, so parts are clamped to the largest value for which they are (190 in
+    float32).
     """
     most = 0.99 * (torch.finfo(tokens.dtype).max / tokens.shape[-1]) ** (0.5 / rule.focus_power)
     positive = tokens.clamp(0, most)
@@ -140,11 +142,11 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums through which the pixels of a map attend to each other: sums over keys of their features, with
-    and without the values beside them.
+    """Sums over the keys of a map, through which its pixels attend to each other: of features, with and
+    without values.
 
-    (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. They
-    add over the strips of a map.
+    (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. Sums
+    of the strips of a map can be added.
     """
 
     linear_values: Tensor
@@ -155,7 +157,7 @@ class Sums:
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule) -> Sums:
-        """From keys and values (B, N, heads, d) of some pixels."""
+        """Return the sums over keys and values (B, N, heads, d) of some pixels."""
         with torch.autocast(keys.device.type, enabled=False):
             linear, focused, beside = (
                 linear_features(keys, rule),
@@ -172,11 +174,10 @@ class Sums:
 
 
 class Mixer:
-    """The result of queries on the sums over a whole map: numerator and denominator come from one product for
-    each kind of feature.
+    """Applies queries to the sums over a whole map; one product per kind of feature yields numerator and
+    denominator.
 
-    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` takes the place of
-    N.
+    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` replaces N.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class Mixer:
         self.constants = torch.cat((sums.values, constants), -1)[:, :, None]  # (B, heads, 1, d + 1)
 
     def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, heads, d) queries -> numerators (B, heads, N, d) and what to multiply them by, (B, heads, N,
-        1) (Eq. 11).
+        """Map queries (B, N, heads, d) to numerators (B, heads, N, d) and their factors (B, heads, N, 1) (Eq.
+        11).
         """
         mixed = self.constants.expand(-1, -1, queries.shape[1], -1).flatten(0, 1)
         with torch.autocast(queries.device.type, enabled=False):

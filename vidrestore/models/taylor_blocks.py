@@ -1,8 +1,8 @@
-"""Transformer blocks of MB-TaylorFormer V2: linear attention and a gated feed-forward, one set of weights per
+"""Transformer blocks of MB-TaylorFormer V2: linear attention and a gated feed-forward, with weights per
 branch (Section III-C).
 
-Each block handles one branch at a time, so no grouped convolution is needed. `fast.taylor_strips` computes
-the same in place.
+A block processes one branch at a time, so no grouped convolution is needed. `fast.taylor_strips` computes the
+same in place.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from vidrestore.models.pixel_maps import (
 )
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
-# Heads -> (side of the window, heads that look through it), first heads first: the positional term (Eq. 12).
+# Heads -> (side of the window, number of heads with it), in order of the heads: the positional term (Eq. 12).
 POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
 
 
 class Position(nn.Module):
-    """The positional term of one block: convolutions of the values around a pixel, wider ones for later heads
-    (Eq. 12, 13).
+    """The positional term of one block: convolutions of the values, wider ones for later heads (Eq. 12, 13).
 
-    Released: one filter with bias per head over all its channels; its sigmoid is added to every channel of
-    the head. Paper: one filter per channel, added as it is.
+    Release: one filter with bias per head over all its channels; its sigmoid is added to every channel of the
+    head. Paper: one filter per channel, added directly.
     """
 
     def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
@@ -57,7 +56,7 @@ class Position(nn.Module):
         self.widths = [count * width for _, count in self.windows]
 
     def forward(self, values: Tensor, branch: int) -> Tensor:
-        """A window (B, C, rows + 2 halo, W) of values -> (B, heads or C, rows, W)."""
+        """Map a window (B, C, rows + 2 halo, W) of values to (B, heads or C, rows, W)."""
         parts = values.split(self.widths, 1)
         terms = [self._term(part, number, branch) for number, part in enumerate(parts)]
         return torch.cat(terms, 1).sigmoid() if self.per_head else torch.cat(terms, 1)
@@ -73,8 +72,8 @@ class Position(nn.Module):
 
 
 class Attention(nn.Module):
-    """x + T-MSA++(norm(x)), one set of weights per branch (Section III-C; the sums and products are in
-    `taylor_attention`).
+    """x + T-MSA++(norm(x)), with weights per branch (Section III-C); sums and products are in
+    `taylor_attention`.
     """
 
     def __init__(
@@ -91,13 +90,13 @@ class Attention(nn.Module):
         )
         if rule.temperature:
             self.temperature = nn.Parameter(torch.ones(branches, heads))
-        # times N in the denominator; frozen, and so in released files
+        # factor of N in the denominator; a frozen parameter because released files have it
         self.one = nn.Parameter(torch.ones(1), requires_grad=False)
         self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
         self.halo = self.position.halo if self.position else 0
 
     def tokens(self, maps: Tensor) -> Tensor:
-        """(B, C, rows, W) -> (B, N, heads, d), in float32 where the maps are in half precision."""
+        """Return (B, C, rows, W) as tokens (B, N, heads, d), at least in float32."""
         wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
         return wide.view(*wide.shape[:2], self.heads, -1)
 
@@ -110,7 +109,7 @@ class Attention(nn.Module):
         return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
 
     def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
-        """Queries (B, C, rows, W) and a window of values -> what is added to the stream."""
+        """Return the residual (B, C, rows, W) for queries (B, C, rows, W) and a window of values."""
         numerators, scale = mixer(self.tokens(queries))
         if self.position:
             # (B, heads, N, 1 or d)
@@ -123,7 +122,7 @@ class Attention(nn.Module):
         )
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """(B, C, H, W) -> the same, all at once, with gradients."""
+        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
         whole = (0, maps.shape[2])
         expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
@@ -134,8 +133,8 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, one set of weights
-    per branch.
+    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, with weights per
+    branch.
     """
 
     def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
@@ -147,17 +146,20 @@ class FeedForward(nn.Module):
         self.contract = weight(branches, channels, hidden, fan_in=hidden)
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """(B, C, H, W) -> the same, all at once, with gradients."""
-        stream, (matrices, kernels, contract) = normalised(maps, centred=self.centred), self.filled(branch)
+        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
+        stream, (matrices, kernels, contract) = (
+            normalised(maps, centred=self.centred),
+            self.padded_weights(branch),
+        )
         a, b = (
             depthwise(pointwise(stream, matrix), kernel)
             for matrix, kernel in zip(matrices, kernels, strict=True)
         )
         return maps + pointwise(F.gelu(a) * b, contract)
 
-    def filled(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Matrices for a and b, kernels for both, and the matrix back, with channels of zeros that fill the
-        processor's vectors.
+    def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Return the matrices for a and b, the kernels for both, and the matrix back, padded with zeros to
+        full vectors.
         """
         matrices = [
             F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
@@ -179,5 +181,5 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(channels, hidden, branches, centred=centred)
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """(B, C, H, W) of one branch -> the same."""
+        """Map (B, C, H, W) of one branch to the same shape."""
         return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))

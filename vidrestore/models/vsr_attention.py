@@ -1,5 +1,5 @@
-"""Spatial-temporal convolutional self-attention of VSR-Transformer (paper, Section 4.1): patches of feature
-maps attend to each other.
+"""Spatial-temporal convolutional self-attention of VSR-Transformer (paper, Section 4.1): attention among
+patches of feature maps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# of fresh weights whose result is added to what a network has: a deep stack starts near the identity
+# Factor on the initial weights of residual branches, so that a deep stack starts near the identity.
 GAIN = 0.1
-SIDE = 64  # pixels along the side of the only input that the released networks know
+SIDE = 64  # pixels; the released networks only take 64x64
 
 
 @dataclass(frozen=True)
 class Locality:
-    """The neighbourhood of a token in a compact network: `window` patches along the side of a window, `reach`
-    frames before and after its own.
+    """The neighbourhood of a token in a compact network.
+
+    `window`: patches along the side of a window. `reach`: frames before and after its own. Raises ValueError
+    if out of range.
     """
 
     window: int = 4
@@ -35,57 +37,57 @@ class Locality:
 
 
 def layer_norm(features: int, local: Locality | None) -> nn.LayerNorm:
-    """Over channels with one weight each; in the released form over a whole map (H, W, C) with a weight for
-    each of its values.
+    """Return a norm over channels; in the released form over a whole map (H, W, C), with a weight for each
+    value.
     """
     return nn.LayerNorm(features if local else (SIDE, SIDE, features))
 
 
 def normalised(maps: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """A layer norm of (B, C, H, W), whose weights have the channel last."""
+    """Apply a layer norm, whose weights have the channel last, to (B, C, H, W)."""
     normal: Tensor = norm(maps.permute(0, 2, 3, 1))
     return normal.permute(0, 3, 1, 2)
 
 
 def near_zero(conv: nn.Conv2d) -> None:
-    """Let a fresh convolution whose result is added to something add little."""
+    """Scale a new convolution of a residual branch down, so that it adds little."""
     with torch.no_grad():
         conv.weight *= GAIN
         conv.bias.zero_()  # type: ignore[union-attr]
 
 
 def frequencies(frames: int) -> Tensor:
-    """Of the waves along an axis that `frames` frames need, in float32 as released; each gives a sine and a
-    cosine (Eq. 10).
+    """Return the frequencies that `frames` frames need along an axis, in float32 as released; each has a sine
+    and a cosine (Eq. 10).
     """
     count = -(-frames // 6)
     return 1 / 10000 ** (torch.arange(count).float() / count)
 
 
 def positional_encoding(frames: int, channels: int, height: int, width: int) -> list[Tensor]:
-    """Return the waves that released networks add to the features (C, H, W) of each frame: a wave along one
-    axis, spreading over the others, in float64.
+    """Return the waves that released networks add to the features (C, H, W) of each frame, in float64, to be
+    broadcast.
 
-    The paper (Eq. 10) encodes time, row and column along the channels. The release hands frames to its
-    library where that expects channels: the waves run along channel, row and column, and the frame picks the
+    The paper (Eq. 10) encodes time, row and column along the channels. The release passes frames to its
+    library in the place of channels: the waves run along channel, row and column, and the frame selects the
     wave. 5 frames get sin c, cos c, sin h, cos h, sin w.
     """
     waves: list[Tensor] = []
     for axis, length in enumerate((channels, height, width)):
         angles = frequencies(frames).double()[:, None] * torch.arange(length)
-        shape = [-1 if place == axis else 1 for place in range(3)]
+        shape = [-1 if dim == axis else 1 for dim in range(3)]
         waves += [wave.view(shape) for wave in (*angles.sin(), *angles.cos())]
     return waves[:frames]
 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels that do not overlap, split by
-    channels among `heads`.
+    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels without overlap, split by channels among
+    `heads`.
 
-    With `window` (patches along a side) the tokens of each window stand apart from others; `shift` patches
-    are put before the first row and column, so that windows of two layers meet at different places. Without,
-    a frame is one window.
+    With `window` (patches along a side) tokens only attend within their window; `shift` patches are inserted
+    before the first row and column, so that windows of two layers have different borders. Without it, a frame
+    is one window.
     """
 
     patch: int
@@ -94,8 +96,8 @@ class TokenGrid:
     shift: int = 0
 
     def cut(self, maps: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B * windows * heads, tokens, d); places beyond the frame hold zeros. A token's
-        values have the channel last.
+        """Cut (B, C, H, W) into (B * windows * heads, tokens, d); zero beyond the frame. In a token the
+        channel comes last.
         """
         count, channels = maps.shape[:2]
         (top, rows), (left, columns) = (self._padding(side) for side in maps.shape[-2:])
@@ -122,7 +124,7 @@ class TokenGrid:
         )
 
     def join(self, tokens: Tensor, shape: torch.Size) -> Tensor:
-        """The inverse of `cut`, to maps of `shape`."""
+        """Join tokens to maps of `shape`: the inverse of `cut`."""
         count, channels, height, width = shape
         (top, rows), (left, columns) = (self._padding(side) for side in (height, width))
         high, wide = self.window or rows, self.window or columns
@@ -143,21 +145,21 @@ class TokenGrid:
         return maps[:, top : top + height, left : left + width].permute(0, 3, 1, 2)
 
     def outside(self, height: int, width: int, device: torch.device | None = None) -> Tensor:
-        """(windows, tokens): which tokens lie beyond a frame of this size."""
+        """Return (windows, tokens): True for tokens beyond a frame of this size."""
         patches = TokenGrid(1, 1, self.window, self.shift)
         inside = patches.cut(torch.ones(1, 1, height // self.patch, width // self.patch, device=device))
         return inside[..., 0] == 0
 
     def _padding(self, side: int) -> tuple[int, int]:
-        """Pixels before a side, and its patches with padding at both ends."""
+        """Return the pixels inserted before a side, and its number of patches with padding."""
         patches = side // self.patch
         if not self.window:
             return 0, patches
         return self.shift * self.patch, -(-(patches + self.shift) // self.window) * self.window
 
 
-class Prepared(NamedTuple):
-    """A frame, or several, ready to be attended to: keys and values (B * windows * heads, tokens, d)."""
+class KeysAndValues(NamedTuple):
+    """Keys and values (B * windows * heads, tokens, d) of one or several frames."""
 
     key: Tensor
     value: Tensor
@@ -170,8 +172,8 @@ class Attention(nn.Module):
     instead, adds no n, does not scale the logits, and its Table 4 has a depthwise value convolution: the form
     here is the released one.
 
-    Compact networks (`local`) see windows of neighbouring frames, and a learned bias tells how far apart two
-    frames are; they add no n, as the paper, and begin near the identity.
+    Compact networks (`local`) attend within windows of neighbouring frames, with a learnt bias for the
+    distance of two frames; as in the paper they add no n, and they start near the identity.
     """
 
     def __init__(self, features: int, heads: int, patch: int, local: Locality | None, shifted: bool) -> None:
@@ -201,17 +203,17 @@ class Attention(nn.Module):
         return self.finish(maps, normal, torch.cat(mixed))
 
     def normal(self, maps: Tensor) -> Tensor:
-        """Maps (B, C, H, W) normalised."""
+        """Normalise maps (B, C, H, W)."""
         return normalised(maps, self.norm)
 
-    def prepare(self, normal: Tensor) -> Prepared:
-        """Return the part of normalised maps (B, C, H, W) that attending frames need."""
-        # both before either is cut, which leaves fewer gaps in memory
+    def prepare(self, normal: Tensor) -> KeysAndValues:
+        """Return the keys and values of normalised maps (B, C, H, W)."""
+        # compute both before cutting either, which fragments memory less
         key, value = (self.key(normal), self.value(normal))
-        return Prepared(self.grid.cut(key), self.grid.cut(value))
+        return KeysAndValues(self.grid.cut(key), self.grid.cut(value))
 
     def queries(self, normal: Tensor) -> Tensor:
-        """Queries (B * windows * heads, tokens, d), scaled."""
+        """Return queries (B * windows * heads, tokens, d), scaled."""
         tokens = self.grid.cut(self.query(normal))
         return tokens / math.sqrt(tokens.shape[-1])
 
@@ -222,8 +224,8 @@ class Attention(nn.Module):
         return range(max(0, frame - self.local.reach), min(frames, frame + self.local.reach + 1))
 
     def bias(self, frame: int, seen: range, height: int, width: int) -> Tensor | None:
-        """(windows * heads, 1, keys) to add to the logits of a frame that sees frames `seen`; None where
-        there is nothing to add.
+        """Return (windows * heads, 1, keys) to add to the logits of a frame that attends to frames `seen`;
+        None for no bias.
         """
         if self.local is None:
             return None
@@ -236,12 +238,12 @@ class Attention(nn.Module):
 
     @staticmethod
     def mix(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], bias: Tensor | None) -> Tensor:
-        """softmax(Q K^T + bias) V of a frame's tokens (B * windows * heads, tokens, d) and those of the
-        frames that it sees.
+        """Return softmax(Q K^T + bias) V of a frame's tokens (B * windows * heads, tokens, d) and those of
+        the frames it attends to.
 
-        Frame by frame: scaled_dot_product_attention wants all keys side by side, and copying them costs more
-        than it saves (it took 1.25 to 1.5 times as long on a CPU). The logits are few, since a token has
-        thousands of values.
+        It is computed frame by frame: scaled_dot_product_attention needs all keys in one tensor, and copying
+        them costs more than it saves (1.25 to 1.5 times the time on a CPU). There are few logits, since a
+        token has thousands of values.
         """
         logits = torch.cat([query @ key.mT for key in keys], -1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -254,6 +256,6 @@ class Attention(nn.Module):
         return mixed
 
     def finish(self, maps: Tensor, normal: Tensor, tokens: Tensor) -> Tensor:
-        """Tokens put back in their places, the output convolution, and what goes past the attention."""
+        """Join the tokens, apply the output convolution, and add the residual."""
         mixed: Tensor = self.output(self.grid.join(tokens, maps.shape))
         return (maps if self.local else maps + normal) + mixed

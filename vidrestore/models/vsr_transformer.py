@@ -51,17 +51,18 @@ SLOPE = 0.1  # of the leaky ReLUs
 
 @dataclass(frozen=True)
 class VsrConfig:
-    """Sizes of a network; the defaults are those released for REDS.
+    """Sizes of a network; the defaults are those released for REDS. Raises ValueError for impossible sizes.
 
-    `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`:
-    attention and feed-forward layers. The next three count residual blocks: of the extractor, of each
-    direction of a feed-forward layer, of the reconstruction. `tail`: features of the enlarged maps; 0 is one
-    convolution to the pixels of x4. `shared`: features that a compact network's neighbours are given in the
-    place of all; with any, both directions of a feed-forward layer are one. `local`: what a token of a
-    compact network sees; None is the released form. Table 6 leaves parts out: without `attention` (STCSA) a
-    block is its feed-forward layer alone; without `alignment` (BOFF) residual blocks of each frame alone, as
-    many as both directions have, take that layer's place, and there is no flow. A network without both sees
-    single frames.
+    `frames`: T, the longest window that the released form has positions for. `features`: C. `blocks`: pairs
+    of an attention and a feed-forward layer. `extraction`, `propagation` and `reconstruction` count residual
+    blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction. `tail`:
+    features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: number of features that
+    are warped from neighbours in a compact network, whose feed-forward layers then join both directions; 0:
+    all. `local`: the neighbourhood of a token in a compact network; None is the released form.
+
+    Table 6 removes parts: without `attention` (STCSA) a block is its feed-forward layer alone; without
+    `alignment` (BOFF) that layer is replaced by as many residual blocks on single frames, and there is no
+    flow. A network without both works on single frames.
     """
 
     frames: int = 5
@@ -100,8 +101,8 @@ class VsrConfig:
 
     @property
     def radius(self) -> int:
-        """Frames before and after that a restored frame depends on; in the released form, of a window of
-        `frames`.
+        """Number of frames before and after that a restored frame depends on; in the released form that of
+        its window.
         """
         if not (self.attention or self.alignment):
             return 0
@@ -148,8 +149,8 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame takes in the next and the previous
-    one, warped onto it.
+    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame uses the next and the previous one,
+    warped onto it.
     """
 
     def __init__(self, features: int, depth: int, local: Locality | None) -> None:
@@ -162,20 +163,20 @@ class FeedForward(nn.Module):
             near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """Return the part of maps (B, C, H, W) that neighbours see: normalised maps, in compact networks the
-        maps themselves.
+        """Return the part of maps (B, C, H, W) for neighbours: normalised maps, in compact networks the maps
+        themselves.
         """
         return normalised(maps, self.norm) if self.norm else maps
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
-        """Maps (B, C, H, W), their frames, and what their neighbours share, warped -> maps."""
+        """Map maps (B, C, H, W), their frames and their neighbours' shared parts, warped, to maps."""
         both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
         return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
 
 
 class JointFeedForward(nn.Module):
-    """The same in little: of each neighbour a few features are warped, and one stack takes in both of them
-    and the frame's own.
+    """A smaller form: a few features of each neighbour are warped, and one stack takes both and the frame's
+    own.
     """
 
     def __init__(self, features: int, depth: int, shared: int) -> None:
@@ -186,19 +187,19 @@ class JointFeedForward(nn.Module):
         near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """Return the part of maps (B, C, H, W) that neighbours see."""
+        """Return the part of maps (B, C, H, W) for neighbours."""
         squeezed: Tensor = self.squeeze(maps)
         return squeezed
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
-        """Maps (B, C, H, W), their frames, and what their neighbours share, warped -> maps."""
+        """Map maps (B, C, H, W), their frames and their neighbours' shared parts, warped, to maps."""
         change: Tensor = self.fusion(self.both(frames, torch.cat((maps, later, earlier), 1)))
         return maps + change
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, called one by one. Networks without alignment have `alone` in the place of
-    the latter.
+    """Attention and feed-forward, called one by one. Networks without alignment have `alone` in place of the
+    latter.
     """
 
     def __init__(self, config: VsrConfig, index: int) -> None:
@@ -217,7 +218,7 @@ class Block(nn.Module):
             self.alone = residual_blocks(2 * config.propagation, config.features)
 
     def feed_alone(self, maps: Tensor) -> Tensor:
-        """Transform frames of maps (B, C, H, W), each for itself."""
+        """Transform maps (B, C, H, W) frame by frame."""
         fed: Tensor = self.alone(maps)
         return fed
 
@@ -250,8 +251,8 @@ class Tail(nn.Sequential):
             super().__init__(nn.Conv2d(features, 3 * SCALE**2, 3, padding=1), nn.PixelShuffle(SCALE))
 
     def in_strips(self, maps: Tensor, spans: Sequence[Span]) -> Tensor:
-        """The same for rows `spans` of the maps, one span after the other: enlarged maps are the largest
-        there are.
+        """Compute the tail for rows `spans` one after the other, because enlarged maps take the most
+        memory.
         """
         strips = []
         for start, stop in spans:
@@ -262,8 +263,8 @@ class Tail(nn.Sequential):
 
 
 def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
-    """Twice the size. The leaky ReLU, which knows no places, stands before the shuffle, where memory is read
-    in order.
+    """Return layers that double the size. The leaky ReLU is before the shuffle, where it reads memory in
+    order.
     """
     return (
         nn.Conv2d(features, 4 * outputs, 3, padding=1),
@@ -273,8 +274,8 @@ def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
 
 
 def neighbours(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of maps (T * B, ...) of B = `count` clips, those of the frames after and before; at an end of a clip a
-    frame is its own neighbour.
+    """Return maps (T * B, ...) of B = `count` clips shifted to the frame after and before; end frames are
+    repeated.
     """
     return torch.cat((maps[count:], maps[-count:])), torch.cat((maps[:count], maps[:-count]))
 
@@ -283,8 +284,7 @@ class VsrTransformer(nn.Module):
     """forward: clips (B, T, 3, H, W), RGB in [0, 1] -> all frames (B, T, 3, 4H, 4W), not clamped.
 
     The released form takes 64x64 pixels and at most `frames` frames; compact ones any number, and sides that
-    are multiples of the patch. `VsrClip` restores single frames of a clip, with what they share computed
-    once.
+    are multiples of the patch. `VsrClip` restores single frames of a clip and computes shared results once.
     """
 
     def __init__(self, config: VsrConfig) -> None:
@@ -321,28 +321,28 @@ class VsrTransformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of features; flow and frames stay in float32 or better."""
+        """The dtype of features; flow and frames are in float32 or better."""
         return next(self.extractor.parameters()).dtype
 
     def extract(self, pictures: Tensor) -> Tensor:
-        """Features (B, C, H, W) of frames (B, 3, H, W) in the network's precision."""
+        """Return features (B, C, H, W) of frames (B, 3, H, W) in the network's precision."""
         features: Tensor = self.extractor(pictures)
         return features
 
     def block(self, depth: int) -> Block:
-        """One of the blocks, from 0."""
+        """Return one of the blocks, counted from 0."""
         return cast("Block", self.blocks[depth])
 
     def for_inference(self, dtype: torch.dtype = torch.float32) -> Self:
-        """Turn this network into its form for evaluation in `dtype`, all but the flow; returns itself."""
+        """Convert this network, except the flow, to `dtype` and set it to evaluation; return itself."""
         for part in self.children():
             part.to(torch.float32 if part is self.flow else dtype)
-        if next(self.parameters()).is_cuda:  # a CPU reorders weights anyway
+        if next(self.parameters()).is_cuda:  # oneDNN reorders weights on a CPU anyway
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self.eval()
 
     def check_size(self, frames: int, height: int, width: int) -> None:
-        """ValueError for a window that the network can't take."""
+        """Raise ValueError for a window that the network can't take."""
         config = self.config
         if config.local is None and ((height, width) != (SIDE, SIDE) or frames > config.frames):
             raise ValueError(
@@ -353,16 +353,16 @@ class VsrTransformer(nn.Module):
             raise ValueError(f"sides must be multiples of {config.patch}, got {width}x{height}")
 
     def positions(self, frames: int, like: Tensor) -> list[Tensor]:
-        """For each frame of a window, what the released form adds to its features, which are `like` (B, C, H,
-        W).
+        """Return the positional encoding of each frame of a window, for features `like` (B, C, H, W) of the
+        released form.
         """
         return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
 
     def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Flows of `count` clips from each frame to the one after it and to the one before it (Eq. 12).
+        """Return the flows of `count` clips from each frame to the next and to the previous one (Eq. 12).
 
         At the ends of a clip the released form pairs a frame with itself: (T * B, 2, H, W). Compact ones have
-        none there: ((T - 1) * B, 2, H, W).
+        no flow there: ((T - 1) * B, 2, H, W).
         """
         if self.config.local is None:
             after, before = neighbours(pictures, count)
@@ -371,9 +371,9 @@ class VsrTransformer(nn.Module):
         return self.pair_flow(first, second), self.pair_flow(second, first)
 
     def aligned(self, shared: Tensor, flows: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
-        """For each frame what the one after it and the one before it share (T * B, ...), warped onto it.
+        """Return the shared parts (T * B, ...) of the next and the previous frame, warped onto each frame.
 
-        In compact networks a frame at an end of a clip takes its own for the missing one.
+        In compact networks a frame at an end of a clip uses its own, unwarped.
         """
         later, earlier = flows
         if self.config.local is None:
@@ -385,7 +385,7 @@ class VsrTransformer(nn.Module):
         return torch.cat((after, shared[-count:])), torch.cat((shared[:count], before))
 
     def pair_flow(self, reference: Tensor, supporting: Tensor) -> Tensor:
-        """Flow (B, 2, H, W) from frames (B, 3, H, W) to others, never in half precision."""
+        """Return the flow (B, 2, H, W) between frames (B, 3, H, W), never in half precision."""
         assert self.flow is not None, "a network without alignment has no flow"
         if not len(reference):
             return reference.new_zeros(0, 2, *reference.shape[-2:])
@@ -394,7 +394,7 @@ class VsrTransformer(nn.Module):
         return flow
 
     def finish(self, maps: Tensor, pictures: Tensor) -> Tensor:
-        """Frames (B, 3, 4H, 4W) of what the last block gives and the frames themselves."""
+        """Return frames (B, 3, 4H, 4W) from the last block's output and the input frames."""
         maps = self.reconstruction(maps)
         enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
         # values per pixel of the maps before and after a shuffle

@@ -1,4 +1,4 @@
-"""The families `vsr-transformer` and `spynet`: which network a configuration means."""
+"""The families `vsr-transformer` and `spynet`: build networks from their configurations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ SIZES = {
 
 
 def build(config: dict[str, Any]) -> VsrTransformer:
-    """Network from the configuration that its file carries: `size`, one of SIZES ("reds" unless told), and
-    fields that differ from it.
+    """Build the network from the configuration in its weights file: `size`, one of SIZES (default "reds"),
+    and other fields.
+
+    Raises ValueError for an unknown size.
     """
     settings = dict(config)
     size = settings.pop("size", "reds")
@@ -57,10 +59,10 @@ def build(config: dict[str, Any]) -> VsrTransformer:
 
 
 def build_flow(config: dict[str, Any]) -> Spynet:
-    """The flow network of a configuration: fields of SpynetConfig, the published ones unless given."""
+    """Build a flow network from fields of SpynetConfig; the defaults are the published sizes."""
     return Spynet(SpynetConfig(**config))
 
 
 def config_of(network: VsrTransformer) -> dict[str, Any]:
-    """Return the settings from which `build` makes the network again, independent of SIZES."""
+    """Return the settings from which `build` rebuilds the network, independent of SIZES."""
     return asdict(network.config)

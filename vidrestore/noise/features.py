@@ -1,11 +1,12 @@
-"""What tells noise from picture, in numbers: how strong blocks are at each frequency, within a frame and
-between frames along motion, and how evenly that is spread within blocks.
+"""Features that separate noise from picture: the power of blocks by frequency, in a frame and in differences
+along motion.
 
-Blocks of 8 x 8 go to the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise, fine noise and
-noise that is smeared along lines differ. Of each band the weaker blocks count (quantiles over the blocks):
-there is little picture in them. Differences between frames show noise without texture, but less of it where a
-codec copied it, so those of two distances are looked at. Noise spreads over the frequencies of a block alike;
-texture, spray and JPEG's leftovers favour a few.
+Blocks of 8 x 8 are transformed by the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise,
+fine noise and noise that is smeared along lines differ. In each band the weaker blocks count (low quantiles
+over the blocks), because they contain little picture. Differences between frames show noise without texture,
+but less of it where a codec copied it, so differences over two distances are used. Noise is spread evenly
+over the frequencies of a block; texture, spray and JPEG artefacts favour a few, which the concentration
+measures.
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ Planes = tuple[NDArray[np.float32], ...]
 
 SIDE = 8
 DISTANCES = (1, 3)  # frames
-EDGES = (0, 2, 4, 8)  # of the bands, in DCT frequencies
+EDGES = (0, 2, 4, 8)  # borders of the bands, in DCT frequencies
 QUANTILES = (0.03, 0.1, 0.3, 0.6)
-FLOOR = 0.02  # grey levels squared: weaker than rounding to 8 bits
-REPEATED = 0.05  # grey levels of mean difference: frames that differ less are the same picture again
+FLOOR = 0.02  # grey levels squared; below the power of rounding to 8 bits
+REPEATED = 0.05  # mean difference in grey levels below which two frames count as the same picture
 MOST_BLOCKS = 500
 FEWEST_BLOCKS = 12
 MOST_CLIPPED = 0.1  # share of a block's samples
-FINE = 6  # sum of the two frequencies: from there on spread is looked at by itself
-CALM = 0.5  # quantile of the blocks' power: up to there their spread is looked at
-PART = 9 * len(QUANTILES) + 3
+FINE = 6  # least sum of the two frequencies that is fine
+CALM = 0.5  # quantile of the blocks' power up to which blocks count for the concentration
+PART = 9 * len(QUANTILES) + 3  # features of a frame, or of the differences over one distance
 COUNT = (1 + len(DISTANCES)) * PART
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:
-    """Features (COUNT,) of every plane, seen from the first of `frames`, of which some follow it; None where
-    it shows none.
+    """Return the features (COUNT,) of every plane of the first of `frames`; None for a plane with too few
+    blocks.
 
-    Planes are on the 0-255 scale. Where there is no frame at one of the `DISTANCES`, or it is the same again,
-    a nearer one or the frame itself stands for it.
+    Planes are on the 0-255 scale. If there is no frame at one of the `DISTANCES`, or it repeats the first, a
+    nearer one or the frame itself is used.
     """
     now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
     return [_features(now, index, motions, frames) for index in range(len(now))]
 
 
-# frame, corners and motion in the first plane
+# frame number, corners of blocks and their motion, in pixels of the first plane
 Aligned = tuple[int, NDArray[np.intp], NDArray[np.intp]] | None
 
 
@@ -89,22 +90,22 @@ def _between(
     number, corners, motion = aligned
     plane, other = now[index], frames[number][index]
     scale = np.array(plane.shape) / np.array(now[0].shape)
-    places = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
+    positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
     room = np.array(plane.shape) - SIDE
-    there = np.clip(places + np.rint(motion * scale).astype(np.intp), 0, room)
-    blocks, others = blocks_at(plane, np.clip(places, 0, room), SIDE), blocks_at(other, there, SIDE)
+    there = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
+    blocks, others = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, there, SIDE)
     return _bands((blocks - others) * np.float32(0.5**0.5), _usable(blocks, low, high))
 
 
 def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
-    """Blocks that are hardly clipped, or all where these are few."""
+    """Return True for blocks with few clipped samples, or for all blocks if there are too few of them."""
     whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
     return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
 def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
-    """Logarithms of quantiles of the blocks' mean power in each band, the share of blocks that show nothing,
-    and the concentration of power on coarse and on fine frequencies.
+    """Return logarithms of quantiles of the blocks' mean power in each band, the share of blocks without
+    power, and the concentrations.
     """
     if usable.sum() < FEWEST_BLOCKS:
         return None
@@ -118,9 +119,11 @@ def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
 
 
 def _concentration(squares: NDArray[np.float32]) -> Array:
-    """Logarithms of the mean square over the squared mean of powers, of coarse and of fine frequencies: the
-    median over the calmer half of the blocks (B, 64). Each frequency is held against its mean first, so the
-    shape of the spectrum doesn't matter.
+    """Return the concentration of power on coarse and on fine frequencies: the median over the calmer half of
+    the blocks (B, 64).
+
+    It is the logarithm of the mean square over the squared mean of the powers. Each frequency is divided by
+    its mean first, so the shape of the spectrum doesn't matter.
     """
     total = squares[:, 1:].sum(1)
     calm = squares[total <= np.quantile(total, CALM)] + np.float32(FLOOR)
@@ -133,18 +136,22 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
 
 
 def concentration(features: Array) -> Array:
-    """(1 + len(DISTANCES), 2) concentrations on coarse and on fine frequencies, within the frame first."""
+    """Return (1 + len(DISTANCES), 2) concentrations on coarse and on fine frequencies, first those within the
+    frame.
+    """
     return features.reshape(-1, PART)[:, -2:]
 
 
 def bands_alone(features: Array) -> Array:
-    """The features without the concentrations."""
+    """Return the features without the concentrations."""
     return features.reshape(-1, PART)[:, :-2].reshape(-1)
 
 
 def strength_between(features: Array) -> float:
-    """The sigma of the power where most of it is, sqrt(sum(S^2) / sum(S)), as the calmer differences between
-    neighbouring frames show it, in grey levels. Of noise alone, if its bands are flat, it is the truth.
+    """Return the noise's sigma, in grey levels, from the calmer differences between neighbouring frames.
+
+    It is that of the bands with most of the power, sqrt(sum(S^2) / sum(S)); exact for noise alone with flat
+    bands.
     """
     row = QUANTILES.index(0.1)
     sizes = np.bincount(band_index()[1:], minlength=9)
@@ -154,21 +161,23 @@ def strength_between(features: Array) -> float:
 
 
 def _mean_share(quantile: float, sizes: NDArray[Any]) -> Array:
-    """A quantile of the means of so many squared Gaussians, of variance 1 (Wilson and Hilferty, 1931)."""
+    """Return a quantile of the mean of `sizes` squared Gaussians of variance 1 (Wilson and Hilferty,
+    1931).
+    """
     spread = 2 / (9 * sizes)
     return np.asarray((1 - spread + NormalDist().inv_cdf(quantile) * spread**0.5) ** 3)
 
 
 @cache
 def band_index() -> NDArray[np.intp]:
-    """The band of each of the 64 frequencies."""
+    """Return the band of each of the 64 frequencies."""
     band = np.digitize(np.arange(SIDE), EDGES[1:-1])
     return np.asarray(np.add.outer(3 * band, band).reshape(-1))
 
 
 @cache
 def band_means() -> NDArray[np.float32]:
-    """(64, 9): means over the frequencies of each band, without the mean of the block."""
+    """Return (64, 9): the matrix of means over the frequencies of each band, without the block's mean."""
     member = np.equal.outer(band_index(), np.arange(9)).astype(np.float32)
     member[0] = 0
     means: NDArray[np.float32] = member / member.sum(0)

@@ -1,10 +1,10 @@
-"""The strength of a scene's noise, plane by plane, as a denoiser for white noise needs it.
+"""Measure the strength of a scene's noise, plane by plane, as a denoiser for white noise needs it.
 
-White noise is as strong at every frequency, and a formula reads it off the highest ones (white.py). Other
-noise is coarse, smeared along lines, thinned out by a codec or copied by it from frame to frame. For that a
-small regression, fitted on training clips in noise of many kinds (examples/experiments/fit_noise.py), goes
-from features of the blocks (features.py) to the sigma that loses least: that of the power where most of the
-noise is.
+White noise is equally strong at every frequency, and a formula estimates it from the highest ones (white.py).
+Other noise is coarse, smeared along lines, thinned out by a codec or copied by it from frame to frame. For
+that a small regression, fitted to training clips with many kinds of noise
+(examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the sigma that denoises
+best: that of the power where most of the noise is.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from vidrestore.noise.features import (
 )
 from vidrestore.noise.white import NoiseEstimator
 
-LOOKS_KEPT = 32  # of a scene; above that every second is dropped
-FRAMES_SEEN = max(DISTANCES) + 1  # by one look
-OFFSET = 0.3  # grey levels: below, logarithms of sigma stop to matter
-NONE_BELOW = 0.9  # sigma: a video with less noise is left alone
-# of logarithms: up to there the regression says what the formula says, which is the surer one for white noise
+LOOKS_KEPT = 32  # most looks of a scene; beyond that every second is dropped
+FRAMES_SEEN = max(DISTANCES) + 1  # frames of one look
+OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
+NONE_BELOW = 0.9  # sigma below which a video counts as clean
+# Change of the logarithm below which the formula's result is used: it is more accurate for white noise.
 SAME = 0.15
-# concentrations from which weak noise is texture, on coarse and on fine frequencies of a frame; and of the
-# fine ones of differences, from which it is what a codec left of noise
+# Concentrations on coarse and on fine frequencies above which weak noise is texture, and the concentration on
+# fine frequencies of differences above which it is noise altered by a codec.
 TEXTURE, CODED = (1.025, 1.065), 1.2
-WEAK = 15.0  # sigma: stronger noise is never taken for texture
-MOST = 1.35  # of what differences between frames show: luma has more noise only if the formula says so
-# noise of colour differences beside noisy luma: below the first share of what differences show, the second is
-# taken, as codecs thin it out
+WEAK = 15.0  # sigma above which noise is never taken for texture
+MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
+# Chroma noise beside noisy luma: below the first share of the strength in differences it is replaced by the
+# second, because codecs thin it out.
 THINNED, RESTORED = 0.85, 1.7
-COARSE = 1.25  # of sigma over root mean square: from there on noise is called coarse
+COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 
 
 @dataclass(frozen=True)
 class PlaneNoise:
-    """`sigma` of the white noise that a plane's is to be taken for, and the noise's own root mean square, on
-    the 0-255 scale.
+    """The noise of a plane, on the 0-255 scale: `sigma` of the white noise to denoise it as, and its root
+    mean square.
     """
 
     sigma: float
@@ -61,9 +61,7 @@ class PlaneNoise:
 
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
-    """Of a scene's planes: "luma 9.6, coarse; chroma 14.1", or one after the other where they are no luma and
-    colour differences.
-    """
+    """Describe a scene's noise: "luma 9.6, coarse; chroma 14.1", or one value for a single plane."""
     planes = [str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)]
     if len(planes) == 1:
         return planes[0]
@@ -72,19 +70,19 @@ def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
 
 
 class NoiseMeter:
-    """Noise of the planes of one scene. Give it looks in order: a frame with some that follow it, on the
-    0-255 scale.
+    """Measures the noise of the planes of one scene from looks in order: a frame and some that follow it, on
+    the 0-255 scale.
     """
 
     def __init__(self, planes: int, *, colour: bool) -> None:
-        """`colour`: the planes after the first are colour differences."""
+        """Set the number of planes; with `colour` those after the first are colour differences."""
         self._colour = [colour and index > 0 for index in range(planes)]
         self._white = [NoiseEstimator() for _ in range(planes)]
         self._looks: list[list[Array | None]] = []
         self._stride, self._seen = 1, 0
 
     def add(self, frames: list[Planes]) -> None:
-        """Take the next look; all its frames have the same planes."""
+        """Add the next look; all its frames have the same planes."""
         for estimator, plane in zip(self._white, frames[0], strict=True):
             estimator.add(plane)
         if self._seen % self._stride == 0:
@@ -95,7 +93,7 @@ class NoiseMeter:
         self._seen += 1
 
     def noise(self) -> tuple[PlaneNoise, ...]:
-        """What was measured up to now."""
+        """Return the noise measured so far, plane by plane."""
         planes = [self._plane(index) for index in range(len(self._white))]
         return tuple(
             beside_luma(plane, self._features(index)) if self._colour[index] and planes[0].sigma else plane
@@ -109,20 +107,21 @@ class NoiseMeter:
         return estimate(features, white, colour=self._colour[index])
 
     def _features(self, index: int) -> Array | None:
-        """The medians of a plane's features over the looks."""
+        """Return the medians of a plane's features over the looks."""
         known = [look[index] for look in self._looks if look[index] is not None]
         return np.median(np.array(known), axis=0) if known else None
 
 
 def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
-    """The noise of a plane from the medians of its features and what the formula for white noise says.
+    """Return the noise of a plane from the medians of its features and the sigma of the formula for white
+    noise.
 
-    A second regression, fitted to keep clean videos as they are, has the last word on whether there is noise.
+    A second regression, fitted to leave clean videos unchanged, decides if there is noise at all.
     """
-    given = regression_input(features, white, colour=colour)
-    doubted, _ = _regressed("doubt", given)
-    sigma, rms = _regressed("regression", given)
-    if min(sigma, doubted) < NONE_BELOW:
+    inputs = regression_input(features, white, colour=colour)
+    cautious, _ = _regressed("doubt", inputs)
+    sigma, rms = _regressed("regression", inputs)
+    if min(sigma, cautious) < NONE_BELOW:
         return PlaneNoise(0.0, 0.0)
     if not colour:
         if sigma < WEAK and abs(np.log((sigma + OFFSET) / (white + OFFSET))) > SAME and is_texture(features):
@@ -132,28 +131,28 @@ def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
 
 
 def is_texture(features: Array) -> bool:
-    """Return True if power is concentrated as in texture, and not as in what a codec leaves of noise."""
+    """Return True if power is concentrated as in texture, and not as in noise altered by a codec."""
     (coarse, fine), (_, fine_between) = concentration(features)[:2]
     return bool(coarse > TEXTURE[0] and fine > TEXTURE[1] and fine_between < CODED)
 
 
 def beside_luma(found: PlaneNoise, features: Array | None) -> PlaneNoise:
-    """The noise of colour differences whose luma is noisy."""
-    seen = 0.0 if features is None else strength_between(features)
-    if found.sigma >= THINNED * seen or RESTORED * seen < NONE_BELOW:
+    """Return the noise of colour differences beside noisy luma."""
+    between = 0.0 if features is None else strength_between(features)
+    if found.sigma >= THINNED * between or RESTORED * between < NONE_BELOW:
         return found
-    return PlaneNoise(RESTORED * seen, max(found.rms, seen))
+    return PlaneNoise(RESTORED * between, max(found.rms, between))
 
 
-def _regressed(name: str, given: Array) -> tuple[float, float]:
-    """Sigma and root mean square."""
+def _regressed(name: str, inputs: Array) -> tuple[float, float]:
+    """Return sigma and root mean square by the regression `name`."""
     layers = regression(name)
-    values = (given - layers[0][0]) / layers[0][1]
+    values = (inputs - layers[0][0]) / layers[0][1]
     for weight, bias in layers[1:-1]:
         values = np.maximum(weight @ values + bias, 0)
     change = layers[-1][0] @ values + layers[-1][1]
     change = change * np.clip((np.abs(change[0]) - SAME) / SAME, 0, 1)
-    sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in given[-2] + change)
+    sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in inputs[-2] + change)
     return sigma, rms
 
 
@@ -163,8 +162,9 @@ def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[
 
 @cache
 def regression(name: str) -> list[tuple[Array, Array]]:
-    """Mean and spread of the input, then weight and bias of every layer; the result adds to the logarithm of
-    the formula's sigma.
+    """Return the mean and spread of the input, then weight and bias of every layer.
+
+    The output is added to the logarithm of the formula's sigma.
     """
     stored = json.loads(files("vidrestore.noise").joinpath(f"{name}.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]

@@ -1,4 +1,4 @@
-"""Find the blocks of one frame in another, well enough to see the noise without the picture."""
+"""Find the blocks of one frame in another, accurately enough to cancel the picture and leave the noise."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 Picture = NDArray[np.float32]
 BLOCK = 16  # pixels of the luma plane
-REACH = 4  # pixels at a quarter of the size, which is 16 at full size
+REACH = 4  # search radius in pixels at a quarter of the size, 16 at full size
 
 
 def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Corners (B, 2) of the blocks of `before`, and the motion (B, 2) in pixels that leads to their like in
+    """Return corners (B, 2) of blocks of `before`, and the motion (B, 2) in pixels to their best match in
     `now`.
 
-    Blocks near the rim, whose search would leave the picture, are left out; pictures that hold none give
-    none. Of many blocks about `most` are taken, evenly spread.
+    Blocks near the border, whose search would leave the picture, are omitted; small pictures have none. About
+    `most` blocks are used, evenly spread.
     """
     margin = 4 * REACH + 4
     height, width = before.shape
@@ -48,7 +48,7 @@ def _halved(picture: Picture) -> Picture:
 def _refined(
     before: Picture, now: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int
 ) -> NDArray[np.intp]:
-    """The best motion within `radius` of the given one; staying wins ties."""
+    """Return the best motion within `radius` of the given one; the given one wins ties."""
     template = blocks_at(before, corners, side)
     shape = np.array(now.shape) - side
     best, found = np.full(len(corners), np.inf, np.float32), motion
@@ -62,6 +62,6 @@ def _refined(
 
 
 def blocks_at(picture: NDArray[Any], corners: NDArray[Any], side: int) -> NDArray[Any]:
-    """(B, side, side) parts of a picture."""
+    """Return the (B, side, side) blocks of a picture at (B, 2) corners."""
     views = np.lib.stride_tricks.sliding_window_view(picture, (side, side))
     return np.asarray(views[corners[:, 0], corners[:, 1]])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import TypeVar, cast
 
 import torch
 
 from vidrestore.errors import OptionError
 from vidrestore.models.fast.processor import processor_has
 
+T = TypeVar("T")
+_END = object()
 # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
 # under 4 GB
 CPU_MEMORY = 3 << 30
@@ -78,20 +82,45 @@ def half_type(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.float16 if precision == "auto" and device.type == "cuda" else None
 
 
-@contextmanager
-def all_bits(device: torch.device, half: torch.dtype | None) -> Iterator[None]:
+class _AllBits:
+    """cuDNN's switch for TF32, one for all threads: off while any of them needs all bits, then as it was."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+            self._users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                torch.backends.cudnn.allow_tf32 = self._before
+
+
+_ALL_BITS = _AllBits()
+
+
+def all_bits(device: torch.device, half: torch.dtype | None) -> AbstractContextManager[None]:
     """In the block convolutions in fp32 keep all bits of it, unless `half` precision is computed in.
 
-    By default cuDNN multiplies 10 of the 23 bits (TF32); matrix products keep all of them anyway.
+    By default cuDNN multiplies 10 of the 23 bits (TF32); matrix products keep all of them anyway. The
+    switch is the process's, so nothing is yielded in the block: `in_all_bits` is for generators.
     """
-    if device.type != "cuda" or half is not None:
-        yield
-        return
-    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
+    return _ALL_BITS if device.type == "cuda" and half is None else nullcontext()
+
+
+def in_all_bits(made: Iterator[T], device: torch.device, half: torch.dtype | None) -> Iterator[T]:
+    """Yield the same items, each of them computed in an `all_bits` block of its own."""
+    while True:
+        with all_bits(device, half):
+            item = next(made, _END)
+        if item is _END:
+            return
+        yield cast("T", item)
 
 
 def batch_for(device: torch.device, usual: int, each: int, per_processor: float) -> int:

@@ -18,10 +18,10 @@ from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
-from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double_size, half_size
-from vidrestore.models.places import ClipPlaces, Places
+from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
+from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_pass import CHUNK as TRACKS
-from vidrestore.models.second_pass import Transform, in_pairs, refined
+from vidrestore.models.second_pass import Transform, in_pairs, refine
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
@@ -43,7 +43,7 @@ class Sampling(NamedTuple):
     """
 
     stride: int
-    places: Places
+    positions: Following
     grids: int = 1
 
 
@@ -140,12 +140,12 @@ class DenoiseRestorer:
         """
         precision = precision or self.precision
         planes = [_at_least(plane.to(self.device), self.patch) for plane in clip]
-        places = ClipPlaces(planes[0], self.patch, follow=self.match)
+        positions = ClipPositions(planes[0], self.patch, follow=self.match)
         first = [
-            self.restored_plane(plane, level, places, precision) if level else plane
+            self.restored_plane(plane, level, positions, precision) if level else plane
             for plane, level in zip(planes, sigma, strict=True)
         ]
-        done = self._second(planes, first, sigma, places, precision)
+        done = self._second(planes, first, sigma, positions, precision)
         return tuple(
             restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
             for restored, plane in zip(done, clip, strict=True)
@@ -156,24 +156,24 @@ class DenoiseRestorer:
         planes: list[Tensor],
         first: list[Tensor],
         sigma: tuple[float, ...],
-        places: ClipPlaces,
+        positions: ClipPositions,
         precision: str,
     ) -> list[Tensor]:
         """The second estimates of planes from their first ones; matched groups are found in those."""
-        guide = ClipPlaces(first[0], self.patch, follow=self.match)
+        guide = ClipPositions(first[0], self.patch, follow=self.match)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         done = []
         for plane, estimate, level in zip(planes, first, sigma, strict=True):
             same = plane.shape == first[0].shape
             sampling = self.preset.second if same else self.preset.second_colour
             if level:
-                found = guide if sampling.places == "matched" else places
+                found = guide if sampling.positions == "matched" else positions
                 origins = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
                 brightness, transform = guide.luma_at(plane.shape), self._transform(dtype)
                 tracks, noise, chunk = origins.transpose(0, 1), max(level, SIGMA_RANGE[0]), self.tracks
-                if sampling.places == "camera":  # all move alike
+                if sampling.positions == "camera":  # all move alike
                     tracks, chunk = in_pairs(tracks), max(1, chunk // 2)
-                estimate = refined(plane, estimate, noise, tracks, transform, brightness, chunk)
+                estimate = refine(plane, estimate, noise, tracks, transform, brightness, chunk)
             done.append(estimate)
         return done
 
@@ -184,23 +184,23 @@ class DenoiseRestorer:
                 self._transforms[dtype] = Transform(self.patch, dtype, PackedLinear, self.device)
             return self._transforms[dtype]
 
-    def restored_plane(self, plane: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+    def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
         """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""
-        preset, first = self.preset, plane.shape == places.luma.shape
-        origins = places.origins(plane.shape, *(preset.first if first else preset.colour))
+        preset, first = self.preset, plane.shape == positions.luma.shape
+        origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
         if detail is None or sigma / 2 < SIGMA_RANGE[0]:
             return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
-        small = half_size(plane)
+        small = halve(plane)
         power = detail * DETAIL_NOISE * sigma**2
         detailed = detailed_groups(plane, small, origins, self.patch, power, self.batch)
-        base = double_size(self._half(small, sigma / 2, places, precision), *plane.shape[1:])
+        base = double(self._half(small, sigma / 2, positions, precision), *plane.shape[1:])
         return restore_patches(plane, detailed, self.patch, work, base, self.batch)
 
-    def _half(self, small: Tensor, sigma: float, places: ClipPlaces, precision: str) -> Tensor:
+    def _half(self, small: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
         """A plane at half its size, restored there."""
         here = _at_least(small, self.patch)
-        origins = places.origins(here.shape, *self.preset.half)
+        origins = positions.origins(here.shape, *self.preset.half)
         level = self._level(sigma, precision)
         restored = restore_patches(here, origins, self.patch, level, chunk=self.batch)
         return restored[:, : small.shape[1], : small.shape[2]]

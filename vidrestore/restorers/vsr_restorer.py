@@ -21,8 +21,8 @@ from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
 from vidrestore.restorers.base import ENLARGERS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
-    all_bits,
     half_type,
+    in_all_bits,
     memory_for,
     tiles_for,
     torch_device,
@@ -140,9 +140,10 @@ class VsrRestorer:
         """See `RgbRestorer.frames`."""
         height, width = clip.shape[-2:]
         network = self._network(precision or self.precision)
-        with all_bits(self.device, None if network.dtype == torch.float32 else network.dtype):
-            for large in self._enlarged(network, clip.to(self.device), keep):
-                yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
+        half = None if network.dtype == torch.float32 else network.dtype
+        enlarged = self._enlarged(network, clip.to(self.device), keep)
+        for large in in_all_bits(enlarged, self.device, half):
+            yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
 
     def _enlarged(self, network: VsrTransformer, clip: Tensor, keep: Bounds) -> Iterator[Tensor]:
         if self.config.local is None:
@@ -189,7 +190,8 @@ def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterat
     restorer = VsrClip(network, clips)
     for at in range(*keep):
         with torch.inference_mode():
-            yield restorer.restore(range(len(clips)), at).float()
+            large = restorer.restore(range(len(clips)), at).float()
+        yield large
 
 
 def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tensor:

@@ -30,9 +30,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -43,19 +44,55 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials, write_problem
-from vidrestore.files.checked_json import parse_json
+from vidrestore.files.checked_json import COUNT, Row, check_types, parse_json
 from vidrestore.files.regular import open_regular
-from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.media.probe import VideoInfo
+from vidrestore.frames import ColourTags
+from vidrestore.media.formats import layout_of
+from vidrestore.media.probe import MOST_PIXELS, VideoInfo
 from vidrestore.models.patches import PatchGrid
 
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
 _LARGEST_HEADER = 1 << 20  # ours have 3 kB
 _MOST_FRAMES = 10**12  # room in the header for any number of frames below
+_MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # of times; the seconds are 270 years
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 _FRACTIONS = ("time_base", "rate", "base_rate", "sample_aspect_ratio")
 _PLAIN = ("index", "codec", "width", "height", "pix_fmt", "rotation", "interlaced")
+_SIZE, _CODE, _SIGNED = range(1, 1 << 31), range(256), range(-(1 << 31), 1 << 31)
+_HEADER: dict[str, Any] = {
+    "model": {"name": str, "sha256": str},
+    "patch": _SIZE,
+    "planes": [[int]],
+    "measurements": _SIZE,
+    "sigma": float,
+    "seed": int,
+    "source": str,
+    "left_out": [str],
+    "video": {
+        "index": COUNT,
+        "codec": str,
+        "width": _SIZE,
+        "height": _SIZE,
+        "pix_fmt": str,
+        "rotation": range(-360, 361),
+        "interlaced": bool,
+        "time_base": str,
+        "format": dict,
+        "colour": {field.name: _CODE for field in fields(ColourTags)},
+    },
+}
+_OPTIONAL = {  # of the video; None is written if there is none
+    "rate": str,
+    "base_rate": str,
+    "sample_aspect_ratio": str,
+    "mastering_display": [str],
+    "display_matrix": Row(*[_SIGNED] * 9),
+    "content_light": Row(COUNT, COUNT),
+}
+_TENSOR = {"dtype": str, "shape": [COUNT], "data_offsets": Row(COUNT, COUNT)}
+# Fraction itself takes 1e999999999, too, and works on it for days
+_FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
 
 
 @dataclass(frozen=True)
@@ -107,13 +144,14 @@ class Measured:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
-        """Raises KeyError, TypeError or ValueError if something is missing or wrong."""
-        keys = ("model", "patch", "measurements", "sigma", "seed", "source", "left_out", "video", "planes")
-        values = {key: parse_json(metadata[key]) for key in keys}
-        planes = values.pop("planes")
-        model = values.pop("model")
+        """Raises KeyError, TypeError, ValueError or MediaError if something is missing or wrong."""
+        values = {key: parse_json(metadata[key]) for key in _HEADER}
+        check_types(values, _HEADER)
+        planes, model = values.pop("planes"), values.pop("model")
         values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
-        measured = cls(model=str(model["name"]), sha256=str(model["sha256"]), **values)
+        measured = cls(model=model["name"], sha256=model["sha256"], **values)
+        if measured.sigma < 0:
+            raise ValueError(f"sigma is {measured.sigma}")
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
             raise ValueError(
                 f"planes {planes} do not fit {measured.video.width}x{measured.video.height} "
@@ -134,16 +172,36 @@ def _video_to_json(video: VideoInfo) -> dict[str, Any]:
 
 
 def _video_from_json(values: dict[str, Any]) -> VideoInfo:
-    fractions = {key: None if values[key] is None else Fraction(values[key]) for key in _FRACTIONS}
+    given = {key: values[key] for key in _OPTIONAL if values[key] is not None}
+    check_types(given, {key: schema for key, schema in _OPTIONAL.items() if key in given})
+    if values["width"] * values["height"] > MOST_PIXELS:
+        raise ValueError(f"pictures of {values['width']}x{values['height']}")
+    pixels = layout_of(values["pix_fmt"]).format
+    if asdict(pixels) != values["format"]:
+        raise ValueError(f"the pixels of {pixels.name} are not {values['format']}")
     display, matrix, light = (values[key] for key in ("mastering_display", "display_matrix", "content_light"))
+    plain: dict[str, Any] = {key: values[key] for key in _PLAIN}
+    plain |= {key: None if values[key] is None else _positive(values[key]) for key in _FRACTIONS}
     return VideoInfo(
-        **{key: values[key] for key in _PLAIN} | fractions,
-        format=PixelFormat(**values["format"]),
+        **plain,
+        format=pixels,
         colour=ColourTags(**values["colour"]),
         display_matrix=matrix and tuple(matrix),
-        mastering_display=display and tuple(Fraction(value) for value in display),
+        mastering_display=display and tuple(map(_fraction, display)),
         content_light=light and (light[0], light[1]),
     )
+
+
+def _fraction(text: str) -> Fraction:
+    if not _FRACTION.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no fraction")
+    return Fraction(text)
+
+
+def _positive(text: str) -> Fraction:
+    if not (found := _fraction(text)):
+        raise ValueError("a time base, rate or aspect of 0")
+    return found
 
 
 class MeasurementWriter:
@@ -282,7 +340,7 @@ class MeasurementReader:
             self.measured = Measured.from_metadata(metadata)
             self._tensors = {name: _Tensor.of(header[name]) for name in ("measurements", "pts", "durations")}
             self._check_shapes()
-        except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, MediaError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise MediaError(
                 f"{self.path}: its header is damaged ({reason}); copy it again or measure the video again"
@@ -290,6 +348,7 @@ class MeasurementReader:
         self._check_size()
         self.pts: NDArray[np.int64] = self._read("pts")
         self.durations: NDArray[np.int64] = self._read("durations")
+        self._check_times()
 
     def _read_header(self) -> tuple[dict[str, Any], int]:
         """The JSON at the file's beginning and the place where the data begins."""
@@ -329,6 +388,15 @@ class MeasurementReader:
                 "again"
             )
 
+    def _check_times(self) -> None:
+        """Times far out of reach would not fit into the ticks of any container."""
+        most = max(
+            abs(int(edge)) for times in (self.pts, self.durations) for edge in (times.min(), times.max())
+        )
+        seconds = most * self.measured.video.time_base
+        if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_SECONDS:
+            raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")
+
     def _read(self, name: str, first: int = 0, stop: int | None = None) -> NDArray[Any]:
         tensor = self._tensors[name]
         stop = tensor.shape[0] if stop is None else stop
@@ -353,12 +421,9 @@ class _Tensor:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> _Tensor:
+        check_types(entry, _TENSOR)
         start, stop = entry["data_offsets"]
         tensor = cls(_TYPES[entry["dtype"]], tuple(entry["shape"]), start, stop)
-        if (
-            start < 0
-            or min(tensor.shape) < 1
-            or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize
-        ):
+        if min(tensor.shape) < 1 or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize:
             raise ValueError(f"a tensor of shape {tensor.shape} in bytes {start} to {stop}")
         return tensor

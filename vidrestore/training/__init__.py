@@ -1,1 +1,1 @@
-"""Training: configurations, data made from clips and photos, and the loop."""
+"""Train networks: configurations, data made from clips and photos, and the loop."""

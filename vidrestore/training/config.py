@@ -1,4 +1,6 @@
-"""The configuration of a training run: one TOML file under `examples/train`, checked value by value."""
+"""The configuration of a training run: one TOML file such as those in `examples/train`, checked value by
+value.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Schedule:
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 200
-    # share of the steps over which the learning rate falls, as a half cosine, to the floor
+    # share of the steps, at the end, over which the learning rate falls to the floor as a half cosine
     decay: float = 0.4
     clip_norm: float = 1.0
     seed: int = 0
@@ -46,14 +48,14 @@ class Schedule:
     validate_every: int = 1000
     checkpoint_minutes: float = 3.0
     schedule: str = "cosine"
-    floor: float | None = None  # the learning rate does not fall below; without, a cosine ends at 1 % of it
-    # half cosines of equal length, and the share of the rate that each begins at
+    floor: float | None = None  # lowest learning rate; None: a cosine ends at 1 % of the rate
+    # half cosines of equal length, by the share of the rate that each begins at
     restarts: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
-    patience: int = 5  # validations on a plateau until the rate is reduced
-    factor: float = 0.3  # that it is reduced by
-    # decay of the running average of the weights, which is what is judged and saved; 0: the network itself is
+    patience: int = 5  # validations without improvement until the rate is reduced
+    factor: float = 0.3  # the rate is multiplied by it
+    # decay of the running average of the weights, which is validated and saved; 0: no average
     average: float = 0.999
-    # what the weights are at the end: those of the last step, or the best of all validations
+    # weights written at the end: those of the last step, or of the best validation
     final: str = "last"
 
     def __post_init__(self) -> None:
@@ -74,19 +76,19 @@ class Schedule:
             f"from 0 to the learning rate's {self.learning_rate:g}",
             floor,
         )
-        falls = bool(self.restarts) and all(0 < share <= 1 for share in self.restarts)
-        require(falls, "restarts", "one or more shares, each above 0 and at most 1", self.restarts)
+        in_range = bool(self.restarts) and all(0 < share <= 1 for share in self.restarts)
+        require(in_range, "restarts", "one or more shares, each above 0 and at most 1", self.restarts)
         require(0 < self.factor < 1, "factor", "between 0 and 1", self.factor)
         require(0 <= self.average < 1, "average", "in [0, 1)", self.average)
 
 
 @dataclass(frozen=True)
 class TrainingConfig(Schedule):
-    """Training on groups. Raises ConfigError for values out of range.
+    """Training on groups of patches. Raises ConfigError for values out of range.
 
-    `sigma`, on the 0-255 scale: one noise level (0: none, for compressed sensing), or the lowest and highest;
-    levels are then drawn evenly in their logarithm. `clip_noise`: noisy patches are clipped and rounded as a
-    video file holds them; else noise stays as drawn, as it always does on measurements.
+    `sigma`, on the 0-255 scale, is one noise level (0 for compressed sensing), or the lowest and the highest;
+    levels are then drawn uniformly in their logarithm. With `clip_noise`, noisy patches are clipped and
+    rounded as a video file holds them; else, and always on measurements, noise is left as drawn.
     """
 
     sigma: tuple[float, ...] = (1.0, 75.0)
@@ -146,34 +148,33 @@ class ClipTrainingConfig(Schedule):
 
 TABLES = ("model", "data", "training", "parameters")
 SECTIONS = {"data": DataConfig, "training": TrainingConfig}
-FAMILY_SECTIONS = {  # of families with other ones
+FAMILY_SECTIONS = {  # of families that don't use SECTIONS
     "mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig},
     "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
     "spynet": {"data": FlowDataConfig, "training": ClipTrainingConfig},
 }
-# of families that are trained for others than TASKS; "all" and "flow" are for others to start from
+# of families that don't use TASKS; weights for "all" and "flow" only initialise others
 FAMILY_TASKS = {
     "mb-taylorformer": ("dehaze", "derain", "desnow", "deblur", "denoise", "all"),
     "vsr-transformer": ("sr",),
     "spynet": ("flow",),
 }
 TASKS = ("denoise", "recover")
-# by degradation
+# the task that removes each degradation
 TASK_OF = {"haze": "dehaze", "rain": "derain", "snow": "desnow", "blur": "deblur", "noise": "denoise"}
-SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}  # of a [data] that names a dataset
+# classes of a [data] section that names a dataset
+SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: the name of the weights and their task, the model by family and its own settings, the data,
-    the training.
+    """One run: the name and task of the weights, the family and settings of the model, the data, the
+    training.
 
-    Raises ConfigError for a name that no weights can have, a task that the family isn't for, and denoising
-    without noise.
-
-    `parameters` goes onto the card of the weights: what their task may ask of them ({"rate": 0.2}); the noise
-    levels unless given.
+    `parameters` goes onto the card of the weights: what their task requires, such as {"rate": 0.2}; by
+    default the noise levels. Raises ConfigError for a name that weights can't have, a task that the family
+    isn't for, and denoising without noise.
     """
 
     name: str
@@ -182,9 +183,9 @@ class RunConfig:
     model: dict[str, Any]
     data: Data
     training: Schedule
-    path: Path  # of the configuration file
+    path: Path  # the configuration file
     parameters: dict[str, Any] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()  # of the command line, that stand in place of what the file says
+    settings: tuple[str, ...] = ()  # "KEY=VALUE" that override the file
 
     def __post_init__(self) -> None:
         require(
@@ -216,18 +217,18 @@ class RunConfig:
         return self.path.resolve().parent
 
     def command(self, init: Iterable[str] = ()) -> str:
-        """That trains it from the weights `init`, or from none; for the card of the weights."""
+        """Return the command that trains the weights, started from the weights `init`, for their card."""
         settings = [part for value in self.settings for part in ("--set", value)]
-        starts = [part for source in init for part in ("--init", source)]
-        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *starts])
+        inits = [part for source in init for part in ("--init", source)]
+        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *inits])
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read one run; `settings` ("training.steps=1000", "data.clips=videos") stand in place of what the file
-    says.
+    """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=videos") override the
+    file.
 
-    Raises ConfigError for a file that is no TOML, and for missing, unknown or wrong values: where and what
-    they are. OptionError for settings of another form, or of a section that isn't known.
+    Raises ConfigError, with the place and the value, for a file that isn't TOML and for missing, unknown or
+    wrong values; OptionError for settings that aren't KEY=VALUE or of an unknown section.
     """
     try:
         text = read_limited(path, LARGEST_TOML, follow=True).decode()
@@ -239,7 +240,9 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
 
 
 def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """As `read_config`, from the text of a configuration whose paths are relative to the folder of `path`."""
+    """Parse the text of a configuration as `read_config` does; its paths are relative to the folder of
+    `path`.
+    """
     settings = tuple(settings)
     content = with_settings(parse_toml(text, str(path)), settings, TABLES)
     family = content.get("family")
@@ -247,15 +250,15 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConf
         FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS
     ).items():
         if name in content:
-            of_a_set = isinstance(content[name], dict) and "dataset" in content[name]
+            names_dataset = isinstance(content[name], dict) and "dataset" in content[name]
             content[name] = section(
-                SET_DATA.get(kind, kind) if of_a_set else kind, content[name], f"{path}, [{name}]"
+                SET_DATA.get(kind, kind) if names_dataset else kind, content[name], f"{path}, [{name}]"
             )
     return section(RunConfig, content, str(path), path=path, settings=settings)
 
 
-def written_config(config: RunConfig) -> str:
-    """A run as a TOML file, defaults included, which in the folder of the first reads back equal."""
+def config_toml(config: RunConfig) -> str:
+    """Return a run's configuration as TOML, defaults included; in the same folder it reads back equal."""
     return toml(
         {
             item.name: getattr(config, item.name)

@@ -1,4 +1,4 @@
-"""The [data] section of a training configuration: where pictures come from, and how crops are cut."""
+"""The [data] section of a training configuration: the sources of pictures and the sizes of crops."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.training.tables import require
 
-LARGEST_CROP = 288  # photos are filmed at this height
-LARGEST_VIEW = 1080  # side of what may be cut, to be made smaller
+LARGEST_CROP = 288  # pixels; pans over photos have this height
+LARGEST_VIEW = 1080  # pixels; largest side of a crop before it is downscaled
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,27 @@ class FootageConfig:
     """The sources of pictures. Raises ConfigError for values out of range.
 
     `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
-    `stills` means no photos. `validation` names the clips among those, without their folder, that are kept
-    out of training and judged instead. Shares are in [0, 1].
+    `stills` means no photos. `validation` names clips in those folders, without their folder, that are
+    excluded from training and used for validation. Shares are in [0, 1].
     """
 
     clips: str | tuple[str, ...]
     stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
-    still_share: float = 0.25  # of windows, made as slow pans and zooms over photos
+    still_share: float = 0.25  # of windows that are slow pans and zooms over photos
 
     def __post_init__(self) -> None:
         require(0 <= self.still_share <= 1, "still_share", "in [0, 1]", self.still_share)
-        bare = all(name == Path(name).name for name in self.validation)
+        without_folder = all(name == Path(name).name for name in self.validation)
         require(
-            bare, "validation", "names of files in the folder data.clips, without a folder", self.validation
+            without_folder,
+            "validation",
+            "names of files in the folder data.clips, without a folder",
+            self.validation,
         )
 
-    def described(self) -> dict[str, str]:
-        """For the card of the weights."""
+    def card_entries(self) -> dict[str, str]:
+        """Return a description of the data for the card of the weights."""
         clips, photos = (
             ", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders)
         )
@@ -57,12 +60,12 @@ class DataConfig(FootageConfig):
     """Groups of patches from footage. Raises ConfigError for values out of range."""
 
     chroma_share: float = 0.2  # of groups
-    match_share: float = 0.8  # of windows whose groups follow the motion; the others stay in place
-    # of the grids that patches are taken from, in pixels; one is drawn per window
+    match_share: float = 0.8  # of windows whose groups follow the motion; in the others patches don't move
+    # steps in pixels of the grid that patches are taken from; one is drawn per window
     strides: tuple[int, ...] = (8, 12, 16)
     groups_per_window: int = 280
-    reuse: int = 6  # how often a group is trained on, each time with other noise, before it is replaced
-    pool: int = 24_000  # groups in memory
+    reuse: int = 6  # times that a group is trained on, with new noise each time, before it is replaced
+    pool: int = 24_000  # most groups in memory
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,19 +89,20 @@ class DataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class PairDataConfig(FootageConfig):
-    """Crops of RGB footage, degraded. Raises ConfigError for values out of range; `still_share` counts crops
-    here.
+    """Crops of RGB footage and degraded copies. `still_share` counts crops here.
+
+    Raises ConfigError for values out of range.
     """
 
     degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
     crop: int = 96  # side in pixels
-    frames: int = 1  # of a degraded clip, whose middle frame is restored; as many as the network sees
-    # side that a crop may be cut with, at most, before it is made smaller: more of a scene at once
+    frames: int = 1  # length of the network's input clip, whose middle frame is restored
+    # largest side of a crop before it is downscaled to `crop`, so that it shows more of a scene; None: `crop`
     widest: int | None = None
-    untouched: float = 0.08  # share of crops that are left as they are, so that clean video is, too
+    untouched: float = 0.08  # share of crops without degradation, so that clean video is left unchanged
     combined: float = 0.08  # share of the others that have a second degradation
-    recompressed: float = 0.3  # share of the others that are compressed at last, as files are
-    reuse: int = 1  # steps that a batch is trained on, each time cut and mirrored anew
+    recompressed: float = 0.3  # share of the others that are compressed after the degradation
+    reuse: int = 1  # steps that a batch is used for, each time cropped and mirrored differently
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,8 +115,8 @@ class PairDataConfig(FootageConfig):
             f"a multiple of 8 from 16 to {LARGEST_CROP}",
             self.crop,
         )
-        cuts = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
-        require(cuts, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
+        in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
+        require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
         require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
         for name in ("untouched", "combined", "recompressed"):
             require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
@@ -120,15 +124,16 @@ class PairDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class ClipDataConfig(FootageConfig):
-    """Crops of RGB clips, and the same four times smaller. Raises ConfigError for values out of range;
-    `still_share` counts crops here.
+    """Crops of RGB clips, and the same crops downscaled by 4. `still_share` counts crops here.
+
+    Raises ConfigError for values out of range.
     """
 
     frames: int = 5
-    crop: int = 40  # side of the small crops in pixels
-    # made small as in practice: blurred, noisy and compressed; else by bicubic resizing alone
+    crop: int = 40  # side of the low-resolution crops in pixels
+    # low-resolution crops are also blurred, noisy and compressed; else downscaled bicubically alone
     practical: bool = False
-    reuse: int = 1  # steps that a batch is trained on, each time cut and mirrored anew
+    reuse: int = 1  # steps that a batch is used for, each time cropped and mirrored differently
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,12 +149,10 @@ class ClipDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class FlowDataConfig(FootageConfig):
-    """Pairs of RGB crops that a drawn flow leads from one to the other. Raises ConfigError for values out of
-    range.
-    """
+    """Pairs of RGB crops with a random flow between them. Raises ConfigError for values out of range."""
 
     crop: int = 128
-    reach: float = 12.0  # pixels: about the longest flow
+    reach: float = 12.0  # pixels; largest component of a flow vector
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,12 +162,12 @@ class FlowDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class SetConfig:
-    """One of the papers' datasets (`vidrestore.datasets`) below a folder, which is relative to the
+    """One of the papers' datasets (`vidrestore.datasets`) in a folder, which is relative to the
     configuration's own.
 
-    `validation` is what is judged: splits of the same dataset, or of others below that folder, as in ["test",
-    "rain100l/test"]. Without any, the network is judged on what it is trained on. Raises ConfigError for a
-    dataset or split that isn't known.
+    `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
+    "rain100l/test"]. If it is empty, the network is validated on its training data. Raises ConfigError for an
+    unknown dataset or split.
     """
 
     dataset: str
@@ -175,22 +178,22 @@ class SetConfig:
 
     def __post_init__(self) -> None:
         known = datasets.names(self.kind)
-        for name, split in [(self.dataset, self.split), *self.judged]:
+        for name, split in [(self.dataset, self.split), *self.validation_sets]:
             require(name in known, "dataset", f"one of {', '.join(known)}", name)
             require(
                 split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split
             )
 
     @property
-    def judged(self) -> list[tuple[str, str]]:
-        """Datasets and splits of `validation`."""
+    def validation_sets(self) -> list[tuple[str, str]]:
+        """The datasets and splits of `validation`."""
         return [
             (name or self.dataset, split)
             for name, _, split in (entry.rpartition("/") for entry in self.validation)
         ]
 
-    def described(self) -> dict[str, str]:
-        """For the card of the weights."""
+    def card_entries(self) -> dict[str, str]:
+        """Return a description of the data for the card of the weights."""
         return {"dataset": f"{self.dataset} {self.split}", "held out": ", ".join(self.validation)}
 
 
@@ -208,13 +211,13 @@ class PairSetConfig(SetConfig):
 
 @dataclass(frozen=True)
 class ClipSetConfig(SetConfig):
-    """Crops of a dataset of clips, and the same four times smaller. Raises ConfigError for values out of
+    """Crops of a dataset of clips, and the same crops downscaled by 4. Raises ConfigError for values out of
     range.
     """
 
     frames: int = 5
-    crop: int = 64  # side of the small crops in pixels
-    read_small: bool = False  # small frames are the dataset's own; else they are made by bicubic resizing
+    crop: int = 64  # side of the low-resolution crops in pixels
+    read_small: bool = False  # use the dataset's low-resolution frames; else downscale bicubically
     kind = "clips"
 
     def __post_init__(self) -> None:

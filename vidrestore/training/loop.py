@@ -1,6 +1,4 @@
-"""The training loop: batches, optimiser, average of the weights, held-out figures, checkpoints to resume
-from.
-"""
+"""The training loop: batches, optimiser, average of the weights, validation, checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -20,32 +18,38 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training.checkpoints import no_other, read_checkpoint, write_checkpoint
-from vidrestore.training.config import RunConfig, written_config
-from vidrestore.training.data.batches import WorkerError, workers_watched
-from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, reused
+from vidrestore.training.checkpoints import read_checkpoint, run_lock, write_checkpoint
+from vidrestore.training.config import RunConfig, config_toml
+from vidrestore.training.data.batches import WorkerError, worker_errors
+from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.identity import check_same, identity_of
-from vidrestore.training.memory_watch import memory_watched
-from vidrestore.training.networks import check_sizes, complete, full_model, new_network, take_over
+from vidrestore.training.memory_watch import memory_errors
+from vidrestore.training.networks import (
+    check_sizes,
+    full_model,
+    load_initial_weights,
+    new_network,
+    with_full_model,
+)
 from vidrestore.training.objective import GroupNetwork, objective_of
-from vidrestore.training.parallel import LostError, Together, processes
+from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
 from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.training_events import (
     Began,
-    Figures,
     Interrupted,
     Listener,
+    Metrics,
     Noticed,
     Reached,
     Stepped,
     Validated,
-    noted,
+    rounded_metrics,
     to_all,
 )
 from vidrestore.weights.checkpoint import save_model
 
-SMALLEST_SCALE = 2.0**-10  # of losses in fp16: where gradients overflow even so, training has diverged
+SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
 def train(
@@ -57,74 +61,84 @@ def train(
     device: str = "auto",
     tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
-    listen: Listener = lambda event: None,
+    on_event: Listener = lambda event: None,
 ) -> Path:
-    """Train as the configuration says and write `<output>/<name>.safetensors`; returns its path.
+    """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
 
-    Those are the averaged weights of the last step, or of the best validation where `config.training.final`
-    is "best"; `<name>.best.safetensors` are the latter in any case. A checkpoint stands beside them every few
-    minutes, and when the run is interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows the
-    loss and the held-out figures, and with `tensorboard` the folder `<name>.tensorboard` holds both. With
-    `resume` the run goes on from the checkpoint, or begins anew where there is none. Batches and noise follow
-    from the seed and the step, so a resumed run computes what it would have computed; only the loss that is
-    reported next is a mean over fewer steps, and a GPU's sums may differ in their last bits from run to run.
-    It first makes the windows of that step again, which takes a minute or so.
+    Those are the averaged weights of the last step, or of the best validation if `config.training.final` is
+    "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
+    few minutes and when the run is interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows
+    the loss and the held-out metrics, and with `tensorboard` the folder `<name>.tensorboard` holds both. With
+    `resume` the run continues from the checkpoint, or starts if there is none. Batches and noise depend only
+    on the seed and the step, so a resumed run computes the same; only the next reported loss is a mean over
+    fewer steps, and a GPU's sums may differ in their last bits from run to run. A resumed run first makes the
+    windows of its step again, which takes about a minute.
 
-    `reading` says how data is read. Started by torchrun, in several processes, each computes its share of
-    every batch; the first writes.
+    `reading` says how to read data. In several processes started by torchrun, each computes its share of
+    every batch; the first writes. `init` names weights (of the same network, or of several parts of it) to
+    start a new run from; a resumed run ignores it.
 
-    `init` (a name or file of weights of the same network, or of several parts of it) is where a new run
-    starts; a resumed one has its own.
-
-    Raises ConfigError for data that isn't there or doesn't fit the network, for a checkpoint of another run
-    or one that would be overwritten, where another process trains the same, and when training diverges;
-    MediaError for data that can't be read; CheckpointError for weights that don't fit and for what can't be
-    written; OptionError for a device or package that isn't there; LostError and WorkerError where another
-    process of the run ends; KeyboardInterrupt after Ctrl-C.
+    Raises ConfigError for data that is missing or doesn't fit the network, for a checkpoint of another run or
+    one that would be overwritten, if another process trains the same, and if training diverges; MediaError
+    for data that can't be read; CheckpointError for weights that don't fit and for files that can't be
+    written; OptionError for a missing device or package; LostError and WorkerError if another process of the
+    run ends; KeyboardInterrupt after Ctrl-C.
     """
-    with memory_watched(config), processes(device) as (together, place):
-        return _go(
-            Run(config, output, place, together), resume, sources_of(init), tensorboard, reading, listen
+    with memory_errors(config), processes(device) as (group, place):
+        return _train_run(
+            Run(config, output, place, group), resume, sources_of(init), tensorboard, reading, on_event
         )
 
 
-def _go(
-    run: Run, resume: bool, init: Sequence[str | Path], tensorboard: bool, reading: Reading, listen: Listener
+def _train_run(
+    run: Run,
+    resume: bool,
+    init: Sequence[str | Path],
+    tensorboard: bool,
+    reading: Reading,
+    on_event: Listener,
 ) -> Path:
-    """Begin or go on, and keep records of it; returns the path of the weights."""
+    """Start or resume a run, keep its records, and return the path of the weights."""
     with ExitStack() as stack:
-        if run.together.first:
-            stack.enter_context(no_other(run.checkpoint))
-        resumes = run.checkpoint.exists()
-        if resumes and not resume:
+        if run.group.first:
+            stack.enter_context(run_lock(run.checkpoint))
+        has_checkpoint = run.checkpoint.exists()
+        if has_checkpoint and not resume:
             raise ConfigError(
-                f"{run.checkpoint}: holds an earlier run; go on with `resume`, choose another `output`, or "
+                f"{run.checkpoint}: belongs to an earlier run; continue it with `resume`, choose another "
+                "`output`, or "
                 "remove it"
             )
-        if resumes:
+        if has_checkpoint:
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(
-                f"{run.weights_path}: exists, without the checkpoint of its run; choose another `output`, "
-                "or move it away"
+                f"{run.weights_path}: already exists, without the checkpoint of its run; choose another "
+                "`output`, "
+                "or move the file"
             )
         else:
             for source in init:
-                run.start_from(source)
-        beside = run.output / run.config.name
-        tell = to_all()
-        if run.together.first:
-            tell = stack.enter_context(recording(beside, lambda: run.curve, listen, tensorboard=tensorboard))
-        tell(Began(run.step, run.config.training.steps, str(run.device), run.checkpoint if resumes else None))
-        run.go(tell, replace(reading, notice=lambda message: tell(Noticed(message))))
+                run.initialise_from(source)
+        stem = run.output / run.config.name
+        emit = to_all()
+        if run.group.first:
+            emit = stack.enter_context(recording(stem, lambda: run.curve, on_event, tensorboard=tensorboard))
+        emit(
+            Began(
+                run.step,
+                run.config.training.steps,
+                str(run.device),
+                run.checkpoint if has_checkpoint else None,
+            )
+        )
+        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))))
         return run.save_weights()
 
 
 @dataclass(frozen=True)
 class Best:
-    """The weights that were best at a validation, and what they came to: mean PSNR (dB) over the held-out
-    figures.
-    """
+    """The weights of the best validation, and its PSNR (dB), the mean over the held-out metrics."""
 
     step: int
     psnr: float
@@ -132,26 +146,25 @@ class Best:
 
 
 class Run:
-    """State of one training run: the network, the average of its weights, the optimiser, and how far it is.
+    """The state of one training run: the network, the average of its weights, the optimiser, and the step.
 
     Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be
-    made, and a batch that the processes can't share.
+    created, and a batch that the processes can't share equally.
     """
 
     def __init__(
-        self, config: RunConfig, output: Path, device: torch.device, together: Together | None = None
+        self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
     ) -> None:
-        self.config, self.output, self.device, self.together = config, output, device, together or Together()
-        if config.training.batch % self.together.share.count:
+        self.config, self.output, self.device, self.group = config, output, device, group or ProcessGroup()
+        if config.training.batch % self.group.share.count:
             raise ConfigError(
-                f"{config.path}: a batch of {config.training.batch} can't be shared by "
-                f"{self.together.share.count} processes;"
-                " set training.batch to a multiple"
+                f"{config.path}: a batch of {config.training.batch} can't be divided among "
+                f"{self.group.share.count} processes; set training.batch to a multiple of that number"
             )
-        self.objective = objective_of(config, self.together.share)
+        self.objective = objective_of(config, self.group.share)
         self.network = new_network(config).to(device)
         check_sizes(config, self.network)
-        self.objective.begin(self.network)
+        self.objective.initialise(self.network)
         self.architecture = cast("GroupNetwork", self.network).config
         self.average = copy.deepcopy(self.network).eval()
         self.optimiser = self.objective.optimiser(self.network)
@@ -160,12 +173,12 @@ class Run:
         self.step, self.seconds, self.gradient_norm = 0, 0.0, 0.0
         self.curve: list[dict[str, Any]] = []
         self.best: Best | None = None
-        self.init: list[str] = []  # weights that it started from
+        self.init: list[str] = []  # sources of the initial weights
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{output}: can't be made a folder ({error.strerror}); choose another `output`"
+                f"{output}: can't create this folder ({error.strerror}); choose another `output`"
             ) from error
 
     @property
@@ -174,95 +187,100 @@ class Run:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         return learning_rate(self.step, self.config.training, self.plateau.share)
 
     @property
     def model(self) -> dict[str, Any]:
-        """The network's configuration in full, defaults included: what builds it again."""
+        """The network's full configuration, defaults included, from which it can be rebuilt."""
         return full_model(self.config, self.network)
 
-    def start_from(self, source: str | Path) -> None:
-        """Take over other weights. Raises CheckpointError as `take_over` does."""
-        take_over(self.config, (self.network, self.average), source)
+    def initialise_from(self, source: str | Path) -> None:
+        """Load weights of another file. Raises CheckpointError as `load_initial_weights` does."""
+        load_initial_weights(self.config, (self.network, self.average), source)
         self.init.append(str(source))
 
-    def go(self, listen: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; saves a checkpoint now and then, at the end, and on KeyboardInterrupt,
-        LostError or WorkerError, which go up.
+    def train(self, on_event: Listener, reading: Reading = IN_MEMORY) -> None:
+        """Train to the last step.
+
+        Saves a checkpoint now and then, at the end, and on KeyboardInterrupt, LostError and WorkerError,
+        which it raises again.
         """
         settings = self.config.training
-        if self.step >= settings.steps and not self.due:
+        if self.step >= settings.steps and not self.validation_due:
             return
-        listen(Reached("read"))
-        with self.together.first_before_others():
+        on_event(Reached("read"))
+        with self.group.first_before_others():
             source, held_out = make_data(self.config, self.architecture, reading)
-        source = reused(source, self.config.data, settings.seed, partial(on_device, device=self.device))
-        made = source.batches(
-            range(self.step, settings.steps), settings.batch, reading.workers, self.together.share
+        source = with_reuse(source, self.config.data, settings.seed, partial(on_device, device=self.device))
+        generated = source.batches(
+            range(self.step, settings.steps), settings.batch, reading.workers, self.group.share
         )
-        with workers_watched(), closing(made):
-            listen(Reached("batches"))
-            batches = chain(list(islice(made, 1)), made)  # what takes long for the first one is not training
+        with worker_errors(), closing(generated):
+            on_event(Reached("batches"))
+            # make the first batch now, so that its time isn't counted as training
+            batches = chain(list(islice(generated, 1)), generated)
             try:
-                with workers_watched():
-                    self._steps(batches, held_out, listen)
-            # none of them comes within a step, so that the last one is whole
+                with worker_errors():
+                    self._steps(batches, held_out, on_event)
+            # none of these is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
-                self._save(listen)
-                listen(Interrupted(self.step, self.checkpoint))
+                self._save(on_event)
+                on_event(Interrupted(self.step, self.checkpoint))
                 raise
-            self._save(listen)
+            self._save(on_event)
 
-    def _steps(self, batches: Iterator[tuple[Any, ...]], held_out: Any, listen: Listener) -> None:
-        """Take all that are left, judge and save in between."""
+    def _steps(self, batches: Iterator[tuple[Any, ...]], held_out: Any, on_event: Listener) -> None:
+        """Take all remaining steps, with validations and checkpoints in between."""
         settings = self.config.training
         saved = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
-        listen(Reached("train"))
+        on_event(Reached("train"))
         while True:
-            if self.due:  # at first, too: a run may have been interrupted while it was judged
-                listen(Reached("judge"))
-                listen(self.validate(held_out, losses))
-                listen(Reached("train"))
+            if self.validation_due:  # also at the start: the run may have been interrupted in a validation
+                on_event(Reached("validate"))
+                on_event(self.validate(held_out, losses))
+                on_event(Reached("train"))
                 losses.clear()
             if self.step >= settings.steps:
                 break
             if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                self._save(listen)
-                listen(Reached("train"))
+                self._save(on_event)
+                on_event(Reached("train"))
                 saved = time.monotonic()
             batch, rate = next(batches), self.learning_rate
             with interrupts_held():
                 losses.append(self.update(*on_device(batch, self.device)))
                 self.seconds = time.monotonic() - began
-                listen(Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds))
+                on_event(
+                    Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds)
+                )
 
-    def _save(self, listen: Listener) -> None:
-        listen(Reached("save"))
+    def _save(self, on_event: Listener) -> None:
+        on_event(Reached("save"))
         self.save_checkpoint()
 
     @property
-    def due(self) -> bool:
+    def validation_due(self) -> bool:
         """Return True if a validation is due."""
-        settings, judged = self.config.training, self.curve[-1]["step"] if self.curve else 0
-        return judged < self.step and (
+        settings, validated = self.config.training, self.curve[-1]["step"] if self.curve else 0
+        return validated < self.step and (
             self.step % settings.validate_every == 0 or self.step >= settings.steps
         )
 
     def update(self, *batch: Any) -> float:
-        """One step on a batch of the run's data; returns its loss. Raises ConfigError where that, or its
-        gradient, is not finite.
+        """Take one step on a batch and return its loss. Raises ConfigError if the loss or its gradient is not
+        finite.
         """
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate
         loss = self.objective.loss(self.network, batch, self.step)
         self.optimiser.zero_grad()
-        if loss.requires_grad:  # an algorithm with nothing to learn is only judged and saved
+        if loss.requires_grad:  # an algorithm without parameters is only validated and saved
             self.scaler.scale(loss).backward()
         mean = loss.detach()
-        self.together.average(
+        self.group.average(
             [mean, *(part.grad for part in self.network.parameters() if part.grad is not None)]
         )
         if loss.requires_grad:
@@ -273,19 +291,19 @@ class Run:
         )
         self._check_finite(value)
         if loss.requires_grad:
-            self.scaler.step(self.optimiser)  # leaves out a step whose gradients overflowed in fp16
+            self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
             self.scaler.update()
         self._average()
         self.step += 1
         return value
 
     def _check_finite(self, loss: float) -> None:
-        """ConfigError says where training diverged, and what there is to go on from."""
-        # is dealt with by a smaller scale
+        """Raise ConfigError if training has diverged, with the files to continue from."""
+        # the scaler then reduces the scale
         overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
         if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
             return
-        kept = (
+        remaining = (
             f"{self.checkpoint} holds the last step that was saved"
             if self.checkpoint.exists()
             else "no step was saved yet"
@@ -294,52 +312,54 @@ class Run:
         raise ConfigError(
             f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient "
             f"{self.gradient_norm:.4g}); try a lower"
-            f" training.learning_rate, or training.precision=fp32; {kept}{best}"
+            f" training.learning_rate, or training.precision=fp32; {remaining}{best}"
         )
 
     def _average(self) -> None:
         decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
         means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
         with torch.no_grad():
-            torch._foreach_lerp_(means, latest, 1 - decay)  # on a GPU few calls, not one per parameter
+            torch._foreach_lerp_(means, latest, 1 - decay)  # few calls on a GPU, not one per parameter
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
-        """Judge the averaged network, note the figures in the curve, and keep the weights that are best."""
-        figures, before = self.together.told(self._figures(held_out))
-        psnr = sum(figures.values()) / len(figures)
+        """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
+        best.
+        """
+        metrics, before = self.group.broadcast(self._validation_metrics(held_out))
+        psnr = sum(metrics.values()) / len(metrics)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
-        parts = {"psnr": figures} | ({"before": before} if before else {})
+        parts = {"psnr": metrics} | ({"before": before} if before else {})
         with interrupts_held():
             self.curve.append(
                 {"step": self.step, "seconds": round(self.seconds)}
-                | {name: noted(part) for name, part in parts.items()}
+                | {name: rounded_metrics(part) for name, part in parts.items()}
             )
             if self.config.training.schedule == "plateau":
-                self.plateau.judged(better)
+                self.plateau.step(better)
             if better:
                 weights = {
                     name: tensor.detach().cpu().clone() for name, tensor in self.average.state_dict().items()
                 }
                 self.best = Best(self.step, psnr, weights)
                 self._write_weights(self.best_path, self.average, self.step)
-        return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), figures, before, better)
+        return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), metrics, before, better)
 
-    def _figures(self, held_out: Any) -> tuple[Figures, Figures]:
-        """After and before, which the first process measures for all."""
-        if not self.together.first:
+    def _validation_metrics(self, held_out: Any) -> tuple[Metrics, Metrics]:
+        """Return the metrics after and before; the first process measures them for all."""
+        if not self.group.first:
             return {}, {}
-        return self.objective.figures(self.average, held_out), self.objective.figures_before(held_out)
+        return self.objective.metrics(self.average, held_out), self.objective.metrics_before(held_out)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See `identity_of`."""
-        return identity_of(self.config, self.model, self.objective.kept)
+        """The settings that may not change when the run is resumed; see `identity_of`."""
+        return identity_of(self.config, self.model, self.objective.fixed_settings)
 
     def save_checkpoint(self) -> None:
-        """Everything a resumed run needs. Raises CheckpointError where it can't be written; the one before
-        stays then.
+        """Save everything that a resumed run needs. Raises CheckpointError; the earlier checkpoint remains
+        then.
         """
-        if not self.together.first:
+        if not self.group.first:
             return
         parts = {
             name: getattr(self, name).state_dict()
@@ -358,8 +378,8 @@ class Run:
             )
 
     def load_checkpoint(self) -> None:
-        """Go on from the checkpoint. Raises CheckpointError where it can't be read, ConfigError where it is
-        of another run.
+        """Restore the state of the checkpoint. Raises CheckpointError if it can't be read, ConfigError if it
+        is of another run.
         """
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, self.config, state.get("identity", {}), self.identity)
@@ -371,18 +391,18 @@ class Run:
             for name in ("network", "average", "optimiser"):
                 getattr(self, name).load_state_dict(state[name])
             for group, now in zip(self.optimiser.param_groups, settings, strict=True):
-                group.update(now)  # the weight decay may be another than before
+                group.update(now)  # the configuration's weight decay may have changed
             if state.get("scaler") and self.scaler.is_enabled():
                 self.scaler.load_state_dict(state["scaler"])
-            if "plateau" in state:  # not in checkpoints of before there was one
+            if "plateau" in state:  # missing in checkpoints of earlier versions
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
-            # not in checkpoints of before it was kept
+            # missing in checkpoints of earlier versions
             self.init = [str(source) for source in sources_of(state.get("init"))]
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"{self.checkpoint}: is of another network than [model] describes; choose another `output`"
+                f"{self.checkpoint}: is of another network than that of [model]; choose another `output`"
             ) from error
 
     @property
@@ -394,8 +414,8 @@ class Run:
         return self.output / f"{self.config.name}.safetensors"
 
     def save_weights(self) -> Path:
-        """Write what the run comes to: the averaged network of the last step, or the best one, as
-        `training.final` says.
+        """Write the averaged network of the last step, or of the best validation, as `training.final` says;
+        return the path.
         """
         path, network, step = self.weights_path, self.average, self.step
         if self.config.training.final == "best" and self.best is not None:
@@ -406,19 +426,19 @@ class Run:
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
         """Write a step's network in half precision, with its training and held-out metrics."""
-        if not self.together.first:
+        if not self.group.first:
             return
         config = self.config
         curve = [point for point in self.curve if point["step"] <= step]
         training = {
-            "data": "; ".join(f"{what}: {name}" for what, name in config.data.described().items() if name),
+            "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),
             "command": config.command(self.init),
-            "configuration": written_config(complete(config, self.network)),
+            "configuration": config_toml(with_full_model(config, self.network)),
             "steps": step,
             "weights": "averaged" if config.training.average else "not averaged",
             "seconds": round(self.seconds)
             if step == self.step
-            else curve[-1]["seconds"],  # the best was judged, so it is on the curve
+            else curve[-1]["seconds"],  # the best step was validated, so it is on the curve
             "curve": curve[-40:],
         }
         save_model(
@@ -428,16 +448,16 @@ class Run:
             config=self.model,
             task=config.task,
             parameters=config.parameters or self.objective.parameters,
-            extra={"training": training, "measured": self.objective.measured(curve[-1]) if curve else {}},
+            extra={"training": training, "measured": self.objective.card_metrics(curve[-1]) if curve else {}},
             half=True,
         )
 
 
 def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    """Weights to start from, however many there are."""
+    """Return the sources of initial weights as a sequence."""
     return [] if init is None else [init] if isinstance(init, str | Path) else init
 
 
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
-    """A batch with its tensors where the network is."""
+    """Move the tensors of a batch to a device."""
     return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)

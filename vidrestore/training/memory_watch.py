@@ -1,4 +1,4 @@
-"""What to do where memory runs out while training."""
+"""Report that memory ran out while training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vidrestore.training.config import RunConfig
 
 
 @contextmanager
-def memory_watched(config: RunConfig) -> Iterator[None]:
-    """ConfigError in place of what is raised where memory runs out, on a GPU or here."""
+def memory_errors(config: RunConfig) -> Iterator[None]:
+    """Raise ConfigError in place of the error raised if memory runs out, on a GPU or the CPU."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -21,8 +21,8 @@ def memory_watched(config: RunConfig) -> Iterator[None]:
             error, (MemoryError, torch.OutOfMemoryError)
         ) and "can't allocate memory" not in str(error):
             raise
-        told = str(error).splitlines()[0] if str(error) else "no more to be had"
+        reason = str(error).splitlines()[0] if str(error) else "no more is available"
         raise ConfigError(
-            f"{config.path}: memory ran out ({told}); try a smaller training.batch, now "
+            f"{config.path}: memory ran out ({reason}); try a smaller training.batch than "
             f"{config.training.batch}"
         ) from error

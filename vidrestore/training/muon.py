@@ -1,8 +1,8 @@
-"""Muon: steps of equal size in all directions of a weight matrix, for the convolutions inside a network; Adam
-for its other parameters.
+"""Muon: update steps of equal size in all directions of a weight matrix, for the inner convolutions; Adam for
+the rest.
 
 K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024: the momentum of a matrix is
-replaced by the nearest orthogonal one, which five steps of a polynomial come close to.
+replaced by the nearest orthogonal matrix, approximated by five iterations of a polynomial.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 MOMENTUM = 0.95
 ADAM = (0.9, 0.99)  # betas of the other parameters
 TINY = 1e-8
-POLYNOMIAL, ROUNDS = (3.4445, -4.7750, 2.0315), 5  # singular values come to 0.7 to 1.2
-LEAST = 16  # rows or columns of a matrix that is worth it
+POLYNOMIAL, ITERATIONS = (3.4445, -4.7750, 2.0315), 5  # singular values end between 0.7 and 1.2
+LEAST_SIDE = 16  # rows and columns; smaller matrices use Adam
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the weights of `network` that are matrices of some size, Adam for all others and for those of
+    """Muon for the weights of `network` that are large matrices, Adam for all others and for those in
     `apart`.
 
-    A step of a matrix has a root mean square of about 0.85 times the learning rate, much as Adam's: one rate
-    serves both.
+    A step of a matrix has a root mean square of about 0.85 times the learning rate, much as Adam's, so one
+    rate serves both.
     """
 
     def __init__(self, network: nn.Module, lr: float, apart: Iterable[nn.Parameter] = ()) -> None:
@@ -40,21 +40,21 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step by the gradients that are there."""
-        assert closure is None, "steps are by gradients that are there"
+        """Take one step with the gradients of the parameters."""
+        assert closure is None, "closures are not supported"
         for group in self.param_groups:
-            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
-            (self._orthogonal if group["orthogonal"] else self._adam)(moved, group["lr"])
+            updated = [parameter for parameter in group["params"] if parameter.grad is not None]
+            (self._orthogonal if group["orthogonal"] else self._adam)(updated, group["lr"])
 
     def _orthogonal(self, parameters: list[Tensor], rate: float) -> None:
-        alike: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter in parameters:
             assert parameter.grad is not None
-            momentum = self._kept(parameter, "momentum")
+            momentum = self._state_tensor(parameter, "momentum")
             momentum.lerp_(parameter.grad, 1 - MOMENTUM)
             direction = parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
-            alike[direction.shape].append((parameter, direction))
-        for (rows, columns), part in alike.items():
+            by_shape[direction.shape].append((parameter, direction))
+        for (rows, columns), part in by_shape.items():
             steps = orthogonal(torch.stack([direction for _, direction in part]))
             for (parameter, _), step in zip(part, steps, strict=True):
                 parameter.add_(step.view(parameter.shape), alpha=-rate * max(rows, columns) ** 0.5)
@@ -63,35 +63,37 @@ class Muon(torch.optim.Optimizer):
         slow, fast = ADAM
         for parameter in parameters:
             assert parameter.grad is not None
-            mean, square, count = (self._kept(parameter, name) for name in ("mean", "square", "count"))
+            mean, square, count = (
+                self._state_tensor(parameter, name) for name in ("mean", "square", "count")
+            )
             count += 1
             mean.lerp_(parameter.grad, 1 - slow)
             square.lerp_(parameter.grad.square(), 1 - fast)
             scale = (square / (1 - fast**count)).sqrt_().add_(TINY)
             parameter.sub_(rate * mean / (1 - slow**count) / scale)
 
-    def _kept(self, parameter: Tensor, name: str) -> Tensor:
+    def _state_tensor(self, parameter: Tensor, name: str) -> Tensor:
         state: dict[str, Any] = self.state[parameter]
         if name not in state:
             state[name] = torch.zeros_like(parameter)
-        kept: Tensor = state[name]
-        return kept
+        tensor: Tensor = state[name]
+        return tensor
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(N, rows, columns) -> about the nearest matrices whose rows, or columns where those are fewer, are
-    orthonormal.
+    """Approximate the nearest matrices with orthonormal rows, or columns if there are fewer, of (N, rows,
+    columns).
     """
     tall = matrices.shape[1] > matrices.shape[2]
     steps = (matrices.mT if tall else matrices).bfloat16()
     steps = steps / steps.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)
     a, b, c = POLYNOMIAL
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         square = steps @ steps.mT
         steps = a * steps + (b * square + c * square @ square) @ steps
-    found: Tensor = (steps.mT if tall else steps).to(matrices.dtype)
-    return found
+    result: Tensor = (steps.mT if tall else steps).to(matrices.dtype)
+    return result
 
 
 def _is_large(parameter: nn.Parameter) -> bool:
-    return parameter.ndim > 1 and min(parameter.shape[:2]) >= LEAST
+    return parameter.ndim > 1 and min(parameter.shape[:2]) >= LEAST_SIDE

@@ -1,4 +1,4 @@
-"""The network of a run: built from its configuration, or taken over from other weights."""
+"""The network of a run: built from its configuration, or initialised from other weights."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network
 
-ALONE = ("features", "extraction", "reconstruction", "tail")  # settings of the parts that see single frames
+FRAME_SETTINGS = (
+    "features",
+    "extraction",
+    "reconstruction",
+    "tail",
+)  # settings of the parts that see single frames
 
 
 def new_network(config: RunConfig) -> nn.Module:
-    """The network that [model] describes, its parameters drawn from the seed. Raises ConfigError if it
-    describes none.
+    """Build the network that [model] describes, with random parameters from the seed. Raises ConfigError for
+    a wrong [model].
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -40,13 +45,13 @@ def new_network(config: RunConfig) -> nn.Module:
 
 
 def _check_names(config: RunConfig) -> None:
-    """Raise ConfigError for names in [model], or in a table of it, that the configuration of the family
-    doesn't have.
+    """Raise ConfigError for names in [model], or in a table of it, that the family's configuration doesn't
+    have.
     """
-    form: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
+    base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
-        known = form | asdict(cast("GroupNetwork", build_network(config.family, form)).config)
-    except CheckpointError:  # the form itself is wrong
+        known = base | asdict(cast("GroupNetwork", build_network(config.family, base)).config)
+    except CheckpointError:  # kind or size is wrong
         return
     tables = {
         f"[model] {name}": (part, known.get(name))
@@ -55,35 +60,35 @@ def _check_names(config: RunConfig) -> None:
     }
     for where, (values, names) in ({"[model]": (config.model, known)} | tables).items():
         if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
-            there_are = known_names(unknown[0], names)
             raise ConfigError(
-                f"{config.path}, {where}: unknown: {', '.join(unknown)}; there are: {there_are}"
+                f"{config.path}, {where}: unknown: {', '.join(unknown)}; there are: "
+                f"{known_names(unknown[0], names)}"
             )
 
 
 def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
-    """The network's configuration in full, defaults included: what builds it again."""
+    """Return the network's full configuration, defaults included, from which it can be rebuilt."""
     return config.model | asdict(cast("GroupNetwork", network).config)
 
 
-def complete(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
-    """The same run with [model] in full, as TOML has it: lists, and nothing that is None. Raises ConfigError
-    as `new_network` does.
+def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
+    """Return the same run with the full [model], as TOML has it: lists, and no None. Raises ConfigError as
+    `new_network` does.
     """
     network = network or new_network(config)
-    return replace(config, model=_said(json.loads(json.dumps(full_model(config, network)))))
+    return replace(config, model=_without_none(json.loads(json.dumps(full_model(config, network)))))
 
 
-def _said(values: dict[str, Any]) -> dict[str, Any]:
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: _said(value) if isinstance(value, dict) else value
+        name: _without_none(value) if isinstance(value, dict) else value
         for name, value in values.items()
         if value is not None
     }
 
 
 def check_sizes(config: RunConfig, network: nn.Module) -> None:
-    """Raises ConfigError if the network can't take clips as [data] cuts them."""
+    """Raise ConfigError if the network can't take clips as [data] crops them."""
     data = config.data
     if isinstance(network, MBTaylorFormer):
         _check_pictures(config, network.config)
@@ -102,13 +107,11 @@ def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> No
     frames = data.frames if isinstance(data, PairDataConfig) else 1
     if frames != architecture.frames:
         raise ConfigError(
-            f"{config.path}: [model] sees {architecture.frames} frames at once, but data.frames is "
-            f"{frames}; set them alike"
+            f"{config.path}: [model] takes {architecture.frames} frames at once, but data.frames is "
+            f"{frames}; set both to the same number"
         )
     if isinstance(data, PairSetConfig) and architecture.tasks:
-        raise ConfigError(
-            f"{config.path}: [model] tasks need data.degradations, not a dataset; leave tasks out"
-        )
+        raise ConfigError(f"{config.path}: [model] tasks need data.degradations, not a dataset; remove tasks")
     if isinstance(data, PairDataConfig):
         try:
             task_indices(data, architecture.tasks)
@@ -121,29 +124,29 @@ def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> No
         )
 
 
-def take_over(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
-    """Give the networks of a run other weights.
+def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
+    """Load the weights of `source` into the networks of a run.
 
-    A flow network's go to the flow of a super-resolution one, which may leave out its finest levels; those of
-    one that sees single frames to the same parts of one that sees others; those of an image network without
-    tasks to one that has tasks. What is not given stays. Raises CheckpointError unless the weights are of the
-    network that the configuration describes, or of such a part.
+    Besides weights of the same network these are accepted: a flow network for the flow of a super-resolution
+    network, which may have fewer levels; a super-resolution network that takes single frames for the same
+    parts of one that takes several; an image network without tasks for one with tasks. Other parameters are
+    unchanged. Raises CheckpointError for any other weights.
     """
     model = load_model(source)
     for network in networks:
-        taken = _taken(network, model.network)
-        if taken is None:
+        parameters = _matching_parameters(network, model.network)
+        if parameters is None:
             raise CheckpointError(
                 f"{source}: weights of {model.card.family} {dict(model.card.config)}, but the configuration "
-                "asks for"
-                f" {config.family} {full_model(config, network)}; change [model], or start without `init`"
+                f"asks for {config.family} {full_model(config, network)}; change [model], or start without "
+                "`init`"
             )
-        network.load_state_dict(network.state_dict() | taken)
+        network.load_state_dict(network.state_dict() | parameters)
 
 
-def _taken(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
-    """Parameters that a network takes over from another, by its own names; None unless the other is the same,
-    or a part of it.
+def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
+    """Return the parameters of `given` by their names in `network`; None unless it is the same network or a
+    part of it.
     """
     ours, theirs, found = (
         cast("GroupNetwork", network).config,
@@ -167,7 +170,7 @@ def _taken(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
     if (
         not isinstance(given, VsrTransformer)
         or theirs.radius
-        or any(getattr(theirs, name) != getattr(ours, name) for name in ALONE)
+        or any(getattr(theirs, name) != getattr(ours, name) for name in FRAME_SETTINGS)
     ):
         return None
     return found if found.keys() <= network.state_dict().keys() else None

@@ -1,5 +1,6 @@
-"""Objectives: how networks are trained and judged: groups of patches, measured and made noisy, or degraded
-pictures, to be given back.
+"""Objectives: the loss, the optimiser and the validation metrics of each kind of training.
+
+Groups of patches are measured or made noisy, pictures and clips are degraded, and networks recover them.
 """
 
 from __future__ import annotations
@@ -23,67 +24,65 @@ from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
 from vidrestore.training.data_config import FlowDataConfig
 from vidrestore.training.muon import Muon
-from vidrestore.training.training_events import Figures
+from vidrestore.training.training_events import Metrics
 
-# errors grow about so with sigma: dividing by sigma ** 1.3 gives every level about the same say
+# The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
-CHUNK = 200  # groups that are judged at once
+CHUNK = 200  # groups validated at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-DIFFERENCE_GAIN = 5.0  # of the first filters of a flow network
-LEAST_ERROR = 1e-3  # squared error, of [0, 1], below which a crop's PSNR counts less and less: 30 dB
-SPECTRUM_WEIGHT = 0.1  # of the spectra's difference in the loss for pictures
+DIFFERENCE_GAIN = 5.0  # initial gain of the first filters of a flow network
+LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with less count less and less in the PSNR loss
+SPECTRUM_WEIGHT = 0.1  # of the spectra's error in the loss for pictures
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
 class Objective(Protocol):
-    """The training of one kind of network: a run's settings, and what stays the same between a run and its
-    continuation.
-    """
+    """The training of one kind of network with a run's settings."""
 
-    kept: tuple[str, ...]  # names in [training] that may not change
+    fixed_settings: tuple[str, ...]  # names in [training] that may not change when a run is resumed
 
-    # for the card of the weights where the configuration doesn't say: what their task may ask of them
+    # parameters of the task for the card of the weights, unless the configuration gives them
     parameters: dict[str, Any]
 
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
-        """The last point of the curve as the card has it."""
+    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
+        """Return the last point of the validation curve as metrics for the card of the weights."""
         ...
 
-    def begin(self, network: nn.Module) -> None:
-        """Set a fresh network to where learning begins best."""
+    def initialise(self, network: nn.Module) -> None:
+        """Initialise a new network so that learning starts well."""
         ...
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        """A fresh one for all parameters."""
+        """Return a new optimiser for all parameters."""
         ...
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        """Of one batch as the run's data gives it, on the network's device."""
+        """Return the loss of one batch of the run's data, on the network's device."""
         ...
 
-    def figures(self, network: nn.Module, held_out: Any) -> Figures:
-        """PSNR on held-out data, by what was done to it."""
+    def metrics(self, network: nn.Module, held_out: Any) -> Metrics:
+        """Return PSNR (dB) on held-out data, by sigma or degradation."""
         ...
 
-    def figures_before(self, held_out: Any) -> Figures:
-        """The same of what the network is given; empty if that is no picture to compare."""
+    def metrics_before(self, held_out: Any) -> Metrics:
+        """Return the same of the network's input; empty if that is no picture to compare."""
         ...
 
 
 class GroupObjective:
-    """Groups of patches in noise: the weighted squared error of `batch_loss`."""
+    """Groups of patches with noise: the weighted squared error of `batch_loss`."""
 
-    kept: tuple[str, ...] = ("sigma", "clip_noise", "batch", "seed")
+    fixed_settings: tuple[str, ...] = ("sigma", "clip_noise", "batch", "seed")
 
     def __init__(self, settings: TrainingConfig, share: Share = WHOLE) -> None:
         self.settings, self.share = settings, share
         self.parameters: dict[str, Any] = {"sigma": list(settings.sigma)}
 
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
-    def begin(self, network: nn.Module) -> None:
-        """Its own start is good."""
+    def initialise(self, network: nn.Module) -> None:
+        """Keep the network's own initialisation."""
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
@@ -95,7 +94,7 @@ class GroupObjective:
             network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise
         )
 
-    def figures(self, network: nn.Module, held_out: Tensor) -> Figures:
+    def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         settings = self.settings
         sigmas = validation_sigmas(settings.sigma)
         return {
@@ -103,29 +102,27 @@ class GroupObjective:
             for sigma in sigmas
         }
 
-    def figures_before(self, held_out: Tensor) -> Figures:
+    def metrics_before(self, held_out: Tensor) -> Metrics:
         return {}
 
 
 class PairObjective:
-    """Degraded and clean pictures: `picture_loss`, by AdamW as in MB-TaylorFormer V2."""
+    """Degraded and clean pictures: `picture_loss` or `psnr_loss`, by AdamW as in MB-TaylorFormer V2."""
 
-    kept: tuple[str, ...] = ("batch", "seed")
+    fixed_settings: tuple[str, ...] = ("batch", "seed")
 
     def __init__(self, settings: PairTrainingConfig) -> None:
         self.settings = settings
         self.parameters: dict[str, Any] = {}
 
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
 
-    def begin(self, network: nn.Module) -> None:
-        """A network gives back what it is given: its last convolution, whose result is added to that, is
-        zero.
-        """
+    def initialise(self, network: nn.Module) -> None:
+        """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
         nn.init.zeros_(cast("MBTaylorFormer", network).head)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
@@ -135,45 +132,48 @@ class PairObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
-        measure = psnr_loss if self.settings.loss == "psnr" else picture_loss
-        return measure(restored_pictures(network, degraded, self.settings.precision, *tasks), clean)
+        loss = psnr_loss if self.settings.loss == "psnr" else picture_loss
+        return loss(restored_pictures(network, degraded, self.settings.precision, *tasks), clean)
 
-    def figures(self, network: nn.Module, held_out: HeldOutPairs) -> Figures:
+    def metrics(self, network: nn.Module, held_out: HeldOutPairs) -> Metrics:
         degraded, tasks = held_out.degraded, held_out.tasks
         return {
             name: picture_psnr(network, degraded[name], clean, tasks.get(name))
             for name, clean in held_out.clean.items()
         }
 
-    def figures_before(self, held_out: HeldOutPairs) -> Figures:
+    def metrics_before(self, held_out: HeldOutPairs) -> Metrics:
         before = {name: middle_frames(held_out.degraded[name]) for name in held_out.clean}
         return {name: mean_psnr(before[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
 
 
 def middle_frames(pictures: Tensor) -> Tensor:
-    """Return pictures (N, 3, H, W) as they are, of clips (N, frames, 3, H, W) the middle frames."""
+    """Return pictures (N, 3, H, W) as they are, and the middle frames of clips (N, frames, 3, H, W)."""
     return pictures if pictures.dim() == 4 else pictures[:, pictures.shape[1] // 2]
 
 
 class ClipObjective:
-    """Small and large clips: Charbonnier's loss over all frames, as VSR-Transformer is trained."""
+    """Clips at low and at high resolution: Charbonnier's loss over all frames, as VSR-Transformer is
+    trained.
+    """
 
-    kept: tuple[str, ...] = ("batch", "seed", "optimiser")
+    fixed_settings: tuple[str, ...] = ("batch", "seed", "optimiser")
 
     def __init__(self, settings: ClipTrainingConfig) -> None:
         self.settings = settings
         self.parameters: dict[str, Any] = {"scale": SCALE}
 
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
 
-    def begin(self, network: nn.Module) -> None:
-        """A network enlarges bilinearly: its last convolution, whose result is added to that, is zero.
+    def initialise(self, network: nn.Module) -> None:
+        """Make the network a bilinear interpolation: the last convolution, whose output is added to that, is
+        zero.
 
-        Weights lie as the maps do, channels last.
+        Weights are in channels-last order, like the feature maps.
         """
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = [part for part in cast("VsrTransformer", network).tail if isinstance(part, nn.Conv2d)][-1]
@@ -184,7 +184,7 @@ class ClipObjective:
         rate = self.settings.learning_rate
         if self.settings.optimiser == "muon":
             model = cast("VsrTransformer", network)
-            others = (model.flow, model.extractor[0], model.tail)  # what takes in and gives frames, and flow
+            others = (model.flow, model.extractor[0], model.tail)  # flow, and first and last layers
             return Muon(
                 network, rate, apart=[parameter for part in others if part for parameter in part.parameters()]
             )
@@ -195,41 +195,41 @@ class ClipObjective:
         return charbonnier(restored_pictures(network, small, self.settings.precision) - large)
 
     @torch.no_grad()
-    def figures(self, network: nn.Module, held_out: HeldOutClips) -> Figures:
+    def metrics(self, network: nn.Module, held_out: HeldOutClips) -> Metrics:
         device = next(network.parameters()).device
         restored = [network(clip[None].to(device) / 255)[0].clamp(0, 1).cpu() for clip in held_out.small]
         return {f"x{SCALE}": mean_psnr(torch.cat(restored), held_out.large.flatten(0, 1) / 255)}
 
-    def figures_before(self, held_out: HeldOutClips) -> Figures:
+    def metrics_before(self, held_out: HeldOutClips) -> Metrics:
         enlarged = imresize(held_out.small.flatten(0, 1) / 255, SCALE).clamp(0, 1)
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
 class FlowObjective:
-    """Frames and the flow between them: the distance of the vectors, in pixels of the frame, meant over the
-    levels of the pyramid.
+    """Frames and the flow between them: the mean distance of the vectors, in pixels, over the levels of the
+    pyramid.
 
-    Judged by how well real neighbours are warped onto each other.
+    Validation measures how well real neighbouring frames are warped onto each other.
     """
 
-    kept: tuple[str, ...] = ("batch", "seed")
+    fixed_settings: tuple[str, ...] = ("batch", "seed")
 
     def __init__(self, settings: ClipTrainingConfig) -> None:
         self.settings = settings
         self.parameters: dict[str, Any] = {}
 
-    def measured(self, last: dict[str, Any]) -> dict[str, Any]:
+    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
 
-    def begin(self, network: nn.Module) -> None:
-        """Every level looks at differences from the first step on; without that, nothing was learnt in 1,500
-        steps.
+    def initialise(self, network: nn.Module) -> None:
+        """Let every level respond to differences from the first step; without that, nothing was learnt in
+        1,500 steps.
         """
         for level in cast("Spynet", network).levels:
-            see_differences(cast("nn.Sequential", level))
+            initialise_flow_level(cast("nn.Sequential", level))
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
@@ -237,12 +237,12 @@ class FlowObjective:
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         reference, supporting, flow = batch
         with in_precision(reference.device, self.settings.precision):
-            found = cast("Spynet", network).flows(reference, supporting)
-        distances = [flow_distance(level.float(), flow) for level in found]
+            levels = cast("Spynet", network).flows(reference, supporting)
+        distances = [flow_distance(level.float(), flow) for level in levels]
         return torch.stack(distances).mean()
 
     @torch.no_grad()
-    def figures(self, network: nn.Module, held_out: HeldOutFrames) -> Figures:
+    def metrics(self, network: nn.Module, held_out: HeldOutFrames) -> Metrics:
         device = next(network.parameters()).device
         reference, supporting = (
             frames.to(device) / 255 for frames in (held_out.reference, held_out.supporting)
@@ -253,16 +253,16 @@ class FlowObjective:
             )
         }
 
-    def figures_before(self, held_out: HeldOutFrames) -> Figures:
+    def metrics_before(self, held_out: HeldOutFrames) -> Metrics:
         return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
 
 
-def see_differences(level: nn.Sequential) -> None:
-    """Begin with He's normal weights, and first filters of no mean, every second one the difference of the
-    two frames.
+def initialise_flow_level(level: nn.Sequential) -> None:
+    """Use He's normal weights, zero-mean first filters, and differences of the two frames in every second
+    one.
 
-    Neighbouring frames differ by far less than either varies, so filters drawn at random hardly answer to
-    what moves. The last layer begins small: the flow of the coarser level is kept at first.
+    Neighbouring frames differ by far less than either varies, so random filters hardly respond to motion. The
+    last layer starts small, so that the flow of the coarser level is hardly changed at first.
     """
     layers = [layer for layer in level if isinstance(layer, nn.Conv2d)]
     for layer in layers:
@@ -276,18 +276,20 @@ def see_differences(level: nn.Sequential) -> None:
         first[::2, 3:6] *= -1
 
 
-def flow_distance(found: Tensor, flow: Tensor) -> Tensor:
-    """Mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the second, which is
-    averaged down.
+def flow_distance(estimate: Tensor, flow: Tensor) -> Tensor:
+    """Return the mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the
+    second.
+
+    The second is averaged down to the size of the first.
     """
-    ratio = flow.shape[-1] / found.shape[-1]
-    expected = F.interpolate(flow, found.shape[-2:], mode="area") / ratio
-    distance: Tensor = (found - expected).square().sum(1).add(1e-4).sqrt()
+    ratio = flow.shape[-1] / estimate.shape[-1]
+    expected = F.interpolate(flow, estimate.shape[-2:], mode="area") / ratio
+    distance: Tensor = (estimate - expected).square().sum(1).add(1e-4).sqrt()
     return ratio * distance.mean()
 
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
-    """Return the objective of a configuration's data and training, for one process's share of batches."""
+    """Return the objective of a configuration, for one process's share of the batches."""
     data, settings = config.data, config.training
     if isinstance(settings, ClipTrainingConfig):
         return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
@@ -298,18 +300,18 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 
 
 class GroupNetwork(Protocol):
-    """The methods that training needs of a network, beside those of nn.Module."""
+    """The methods that training needs of a network in addition to those of nn.Module."""
 
-    config: Any  # a dataclass with at least `patch`, the side of its patches
+    config: Any  # a dataclass with at least `patch`, the side of the patches in pixels
 
     def measure(self, patches: Tensor) -> Tensor:
-        """Clean patches (B, T, N) -> what the network is given (B, T, M), before noise; a denoiser is given
-        the patches themselves.
+        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise; the identity for a
+        denoiser.
         """
         ...
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """The function (B, T, M) -> (B, T, N) at one noise level, products in `dtype`."""
+        """Return the function (B, T, M) -> (B, T, N) for one noise level, with matrix products in `dtype`."""
         ...
 
 
@@ -323,21 +325,21 @@ def restored_groups(
     *,
     clip_noise: bool = True,
 ) -> Tensor:
-    """Clean groups (B, T, N) on the 0-255 scale, degraded and restored: a share of them (B', T, N) float32,
-    with gradients.
+    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share of them (B', T, N)
+    float32, with gradients.
 
-    The noise follows from the seed (and the kind of device). With `clip_noise` noisy patches are clipped and
-    rounded, as a video file holds them; on the measurements of compressed sensing noise stays as drawn.
+    The noise depends only on the seed (and the kind of device). With `clip_noise` noisy patches are clipped
+    and rounded, as a video file holds them; noise on the measurements of compressed sensing is left as drawn.
     """
-    form = cast("GroupNetwork", network)
-    measured = form.measure(clean)
+    group_network = cast("GroupNetwork", network)
+    measured = group_network.measure(clean)
     generator = torch.Generator(clean.device).manual_seed(seed)
     noisy = (
         add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_noise and measured is clean)
         if sigma
         else measured
     )
-    return form.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
+    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
@@ -350,8 +352,8 @@ def batch_loss(
     *,
     clip_noise: bool = True,
 ) -> Tensor:
-    """Mean squared error of the restored groups, in grey levels; with noise weighted so that every level
-    counts alike.
+    """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
+    levels count alike.
     """
     restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
     error = (restored - clean[share.of(len(clean))]).square().mean()
@@ -362,8 +364,8 @@ def batch_loss(
 def group_psnr(
     network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True
 ) -> float:
-    """PSNR (dB) over all of the (P, T, N) groups together, with the same noise each time; computed where the
-    network is.
+    """Return the PSNR (dB) over all (P, T, N) groups together, always with the same noise, computed on the
+    network's device.
     """
     device = next(network.parameters()).device
     squares, count = 0.0, 0
@@ -378,8 +380,10 @@ def group_psnr(
 
 
 def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise levels to judge at: the one, or the usual ones within a range, or its geometric middle where
-    there are none.
+    """Return the noise levels to validate at.
+
+    That is the single level trained, or the usual levels within the range, or its geometric mean if there are
+    none.
     """
     low, high = trained[0], trained[-1]
     usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
@@ -390,7 +394,7 @@ def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tas
     """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not
     clamped.
 
-    A network with tasks takes the indices of theirs (B,).
+    A network with tasks takes their indices (B,).
     """
     with in_precision(degraded.device, precision):
         restored: Tensor = network(degraded, *tasks)
@@ -398,42 +402,41 @@ def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tas
 
 
 def in_precision(device: torch.device, precision: str) -> torch.autocast:
-    """Products inside are done in half precision where that is asked for."""
+    """Return an autocast context for half precision, which is disabled for fp32."""
     return torch.autocast(
         device.type, DTYPES["bf16" if precision == "fp32" else precision], enabled=precision != "fp32"
     )
 
 
 def charbonnier(error: Tensor) -> Tensor:
-    """Mean of sqrt(error^2 + 1e-12), as the release of VSR-Transformer has it but for the mean, which doesn't
-    grow with the crop.
+    """Return the mean of sqrt(error^2 + 1e-12); VSR-Transformer's release has the sum, which grows with the
+    crop.
     """
     return (error.square() + 1e-12).sqrt().mean()
 
 
 def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Mean absolute error of the samples, plus 0.1 times that of the real and imaginary parts of their
-    spectra (MB-TaylorFormer V2).
+    """Return the mean absolute error plus 0.1 times that of the real and imaginary parts of the spectra.
+
+    This is the loss of MB-TaylorFormer V2.
     """
     error = restored - clean
-    # a difference of spectra is the spectrum of the difference
+    # the difference of the spectra is the spectrum of the difference
     spectrum = torch.view_as_real(torch.fft.fft2(error))
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
 def psnr_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Return the mean over crops of log(squared error + LEAST_ERROR): PSNR in other units and the other way
-    up.
-    """
+    """Return the mean over crops of log(squared error + LEAST_ERROR), which falls as PSNR rises."""
     return ((restored - clean).square().mean((1, 2, 3)) + LEAST_ERROR).log().mean()
 
 
 @torch.no_grad()
 def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None) -> float:
-    """Mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by one where
-    the network is.
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by
+    one.
 
-    All are of one task, given by its index if the network has tasks.
+    All have the same task, given by its index if the network has tasks. Computed on the network's device.
     """
     device = next(network.parameters()).device
     tasks = [] if task is None else [torch.tensor([task], device=device)]
@@ -442,6 +445,6 @@ def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int 
 
 
 def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
-    """Mean over pictures (N, 3, H, W) in [0, 1] of the PSNR (dB) of each; an equal one counts as 100 dB."""
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1]; equal pictures count as 100 dB."""
     squared = (pictures.double() - reference.double()).square().mean((1, 2, 3)).clamp(min=1e-10)
     return float((-10 * squared.log10()).mean())

@@ -1,5 +1,5 @@
-"""Several processes that train one network, each on its share of every batch: started by torchrun, one per
-GPU.
+"""Data-parallel training: several processes, started by torchrun, one per GPU, each on its share of every
+batch.
 
 Gradients are averaged over the processes after each backward pass, so all make the same update, which is that
 of the whole batch.
@@ -21,17 +21,17 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.training.data.batches import WHOLE, Share
 
 T = TypeVar("T")
-PATIENCE = timedelta(hours=6)  # of those that wait while the first one decodes all clips, or judges
+TIMEOUT = timedelta(hours=6)  # the others wait while the first process decodes all clips, or validates
 
 
 class LostError(VidRestoreError):
-    """Another process of the run has ended, so that this one can't go on."""
+    """Another process of the run has ended, so this one can't continue."""
 
 
-class Together:
-    """The processes of a run, as one of them sees them; a process that is alone waits for nobody.
+class ProcessGroup:
+    """The processes of a run, as seen by one of them; a single process never waits.
 
-    Where another one has ended, they raise LostError.
+    Methods raise LostError if another process has ended.
     """
 
     def __init__(self, share: Share = WHOLE) -> None:
@@ -47,80 +47,80 @@ class Together:
         return self.share.count == 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Make each of the tensors (of one dtype, the same ones everywhere) the mean over the processes, in
-        place.
+        """Replace each of the tensors (of one dtype, the same in all processes) by its mean over the
+        processes, in place.
         """
         parts = list(tensors)
         if self.alone or not parts:
             return
         flat = torch.cat([part.flatten() for part in parts])
-        with _among_others():
+        with _lost_process_errors():
             distributed.all_reduce(flat)
         flat /= self.share.count
         for part, mean in zip(parts, flat.split([part.numel() for part in parts]), strict=True):
             part.copy_(mean.view_as(part))
 
-    def told(self, found: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the value of the first process."""
         if self.alone:
-            return found
-        told: list[Any] = [found]
-        with _among_others():
-            distributed.broadcast_object_list(told)
-        result: T = told[0]
+            return value
+        values: list[Any] = [value]
+        with _lost_process_errors():
+            distributed.broadcast_object_list(values)
+        result: T = values[0]
         return result
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """The first process does the block before the others begin it: what it leaves, they find."""
+        """Let the first process run the block before the others do, so that they find its results."""
         if not self.first:
-            self.meet()
+            self.barrier()
         yield
         if self.first:
-            self.meet()
+            self.barrier()
 
-    def meet(self) -> None:
-        """Wait until all processes are here."""
+    def barrier(self) -> None:
+        """Wait for all processes."""
         if not self.alone:
-            with _among_others():
+            with _lost_process_errors():
                 distributed.barrier()
 
 
 @contextmanager
-def _among_others() -> Iterator[None]:
+def _lost_process_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
         raise LostError(
-            f"another process of this training has ended ({error}); look for what it said, and go on with "
+            f"another process of this training has ended ({error}); see its error message, and go on with "
             "`resume`"
         ) from error
 
 
 @contextmanager
-def processes(device: str) -> Iterator[tuple[Together, torch.device]]:
-    """This process among those that torchrun started, and its device: the GPU of its number, unless `device`
-    is the CPU.
+def processes(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
+    """Yield the process group of this process and its device: the GPU of its rank, unless `device` is the
+    CPU.
 
-    Raises OptionError for a device that isn't there.
+    Raises OptionError for a missing device.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        yield Together(), torch_device(device)
+        yield ProcessGroup(), torch_device(device)
         return
-    place = torch_device(device)
-    if place.type == "cuda":
-        place = torch_device(f"cuda:{os.environ['LOCAL_RANK']}")
-        torch.cuda.set_device(place)
-    distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
-    together = Together(Share(distributed.get_rank(), count))
+    compute_device = torch_device(device)
+    if compute_device.type == "cuda":
+        compute_device = torch_device(f"cuda:{os.environ['LOCAL_RANK']}")
+        torch.cuda.set_device(compute_device)
+    distributed.init_process_group("nccl" if compute_device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    group = ProcessGroup(Share(distributed.get_rank(), count))
     try:
-        yield together, place
-        together.meet()  # gloo may abort a process that leaves while another still talks to it
+        yield group, compute_device
+        group.barrier()  # gloo may abort a process that leaves while another still talks to it
     finally:
         distributed.destroy_process_group()
 
 
 def is_first() -> bool:
-    """Return True if this process is the one that prints."""
+    """Return True if this is the process that prints."""
     return os.environ.get("RANK", "0") == "0"

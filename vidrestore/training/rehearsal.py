@@ -1,6 +1,4 @@
-"""One step of everything that a run does, in a folder that is gone afterwards: what would fail after hours
-fails now.
-"""
+"""Run one step of everything that a run does in a temporary folder, so that late failures show at once."""
 
 from __future__ import annotations
 
@@ -16,18 +14,18 @@ import torch
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
-from vidrestore.training.data.batches import workers_watched
+from vidrestore.training.data.batches import worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.loop import Run, on_device, sources_of
-from vidrestore.training.memory_watch import memory_watched
+from vidrestore.training.memory_watch import memory_errors
 from vidrestore.weights import load_model
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """One thing that was done, and what it took."""
+class RehearsalStep:
+    """One part of the rehearsal and the seconds that it took."""
 
-    what: str
+    description: str
     seconds: float
 
 
@@ -37,60 +35,56 @@ def rehearse(
     init: str | Path | Sequence[str | Path] | None = None,
     device: str = "auto",
     reading: Reading = IN_MEMORY,
-) -> Iterator[Rehearsed]:
-    """Build, read, train a step, judge, save, load: what each took, as soon as it is done. Raises what
-    `train` raises.
+) -> Iterator[RehearsalStep]:
+    """Build, read, train a step, validate, save and load; yield each with its time when it is done. Raises as
+    `train` does.
     """
-    with memory_watched(config), workers_watched(), TemporaryDirectory(prefix="vidrestore-") as folder:
-        clock = _Clock()
+    with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
+        lap = _Stopwatch()
         run = Run(config, Path(folder), torch_device(device))
         for weights in sources_of(init):
-            run.start_from(weights)
+            run.initialise_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
-        yield clock(f"{config.family} with {parameters:,} parameters on {run.device}")
+        yield lap(f"{config.family} with {parameters:,} parameters on {run.device}")
         source, held_out = make_data(config, run.architecture, reading)
-        yield clock("held-out data")
+        yield lap("held-out data")
         batches = source.batches(range(2), config.training.batch, reading.workers)
         batch = next(batches)
-        yield clock(f"first batch: {_shapes(batch)}")
+        yield lap(f"first batch: {_shapes(batch)}")
         loss = run.update(*on_device(batch, run.device))
-        yield clock(f"update: loss {loss:.4f}")
+        yield lap(f"update: loss {loss:.4f}")
         next(batches)
-        yield clock("second batch")
+        yield lap("second batch")
         progress = run.validate(held_out, [loss])
-        yield clock(
-            "validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items())
-        )
+        yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
         run.save_checkpoint()
-        yield clock(f"checkpoint written: {_size(run.checkpoint)}")
+        yield lap(f"checkpoint written: {_size(run.checkpoint)}")
         run.load_checkpoint()
-        yield clock("checkpoint read")
+        yield lap("checkpoint read")
         weights = run.save_weights()
-        yield clock(f"weights written: {_size(weights)}")
+        yield lap(f"weights written: {_size(weights)}")
         load_model(weights)
-        yield clock("weights loaded")
+        yield lap("weights loaded")
 
 
-class _Clock:
-    """Seconds from one call to the next."""
+class _Stopwatch:
+    """Measures the seconds from one call to the next."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
 
-    def __call__(self, what: str) -> Rehearsed:
+    def __call__(self, description: str) -> RehearsalStep:
         now = time.monotonic()
         self.last, before = now, self.last
-        return Rehearsed(what, now - before)
+        return RehearsalStep(description, now - before)
 
 
 def memory_used() -> str:
-    """The most that this process held so far, where the system says it, and that of the GPU, where there is
-    one.
-    """
+    """Describe the peak memory of this process, if the system reports it, and of the GPU, if there is one."""
     peak = peak_memory()
-    held = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    gpu_peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return ("unknown memory" if peak is None else f"{peak / 1e9:.2f} GB") + (
-        f", GPU {held / 1e9:.2f} GB" if held else ""
+        f", GPU {gpu_peak / 1e9:.2f} GB" if gpu_peak else ""
     )
 
 

@@ -1,5 +1,5 @@
-"""Records of a run beside its checkpoint: a log with a line per step, and a picture of the loss and the
-held-out figures.
+"""Records of a run beside its checkpoint: a log with a line per step, and a plot of the loss and the held-out
+metrics.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from vidrestore.files.regular import open_descriptor
 from vidrestore.training.tensorboard import tensorboard_listener
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
-POINTS = 320  # of a drawn curve: more would not be seen
+POINTS = 320  # most points of a curve; more would not be visible
 
 
 @contextmanager
 def recording(
-    beside: Path, curve: Callable[[], Sequence[dict[str, Any]]], listen: Listener, *, tensorboard: bool
+    stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener, *, tensorboard: bool
 ) -> Iterator[Listener]:
-    """A listener that keeps records in files named after `beside`, and passes everything on to `listen`.
+    """Yield a listener that writes records to files named after `stem`, and passes every event on to
+    `on_event`.
 
-    `curve` gives the validations so far. Raises OptionError without the package for `tensorboard`.
+    `curve` returns the validations so far. Raises OptionError if the package for `tensorboard` is missing.
     """
     with ExitStack() as stack:
-        log = stack.enter_context(closing(StepLog(beside.with_suffix(".log.jsonl"))))
-        listeners: list[Listener] = [log, CurvePicture(beside.with_suffix(".svg"), log, curve), listen]
+        log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
+        listeners: list[Listener] = [log, CurvePlot(stem.with_suffix(".svg"), log, curve), on_event]
         if tensorboard:
-            listeners.append(stack.enter_context(tensorboard_listener(beside.with_suffix(".tensorboard"))))
+            listeners.append(stack.enter_context(tensorboard_listener(stem.with_suffix(".tensorboard"))))
         yield to_all(*listeners)
 
 
 class StepLog:
-    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds
-    (null where not finite).
+    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds.
 
-    Where a run begins at a step, lines beyond it are cut off: that run will write its own. `losses` are those
-    by step. Raises CheckpointError if the log can't be written.
+    Values that are not finite are null. If a run begins at a step, later lines are removed, since the run
+    will write them again. `steps` and `losses` hold the log's values. Raises CheckpointError if the log can't
+    be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,26 +63,26 @@ class StepLog:
             values |= {"gradient_norm": event.gradient_norm, "seconds": round(event.seconds, 3)}
             finite = plain(values)
             self._write(json.dumps(finite).encode() + b"\n")
-            self._keep(finite)
+            self._append(finite)
 
     def _begin(self, step: int) -> None:
         with _writing(self.path):
             descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
-            # a line is there as soon as it is written
+            # unbuffered, so that a line is in the file as soon as it is written
             self._stream = os.fdopen(descriptor, "r+b", buffering=0)
             end = self._read(step)
             self._stream.truncate(end)
             self._stream.seek(end)
 
     def _read(self, step: int) -> int:
-        """Keep what the log holds up to a step; bytes of that."""
+        """Load the log up to a step; return the number of bytes read."""
         end = 0
         with self.path.open("rb") as stream:
             for line in stream:
                 values = _values(line)
                 if values is None or values["step"] > step:
                     break
-                self._keep(values)
+                self._append(values)
                 end += len(line)
         return end
 
@@ -91,7 +92,7 @@ class StepLog:
             if self._stream.write(line) < len(line):
                 raise OSError("no space left on the device")
 
-    def _keep(self, values: dict[str, Any]) -> None:
+    def _append(self, values: dict[str, Any]) -> None:
         self.steps.append(values["step"])
         self.losses.append(math.nan if values["loss"] is None else values["loss"])
 
@@ -100,10 +101,10 @@ class StepLog:
             self._stream.close()
 
 
-class CurvePicture:
-    """A listener that draws loss and held-out PSNR, from the first step on, at every validation: an SVG file.
+class CurvePlot:
+    """A listener that plots loss and held-out PSNR, from the first step on, at every validation: an SVG file.
 
-    `curve` gives the validations so far, as checkpoints hold them. Raises CheckpointError if it can't be
+    `curve` returns the validations so far, as checkpoints hold them. Raises CheckpointError if it can't be
     written.
     """
 
@@ -112,48 +113,48 @@ class CurvePicture:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Validated):
-            drawn = training_picture(self.path.stem, self.log.steps, self.log.losses, self.curve())
+            drawn = training_plot(self.path.stem, self.log.steps, self.log.losses, self.curve())
             with _writing(self.path), replacing(self.path, sync=False) as stream:
                 stream.write(drawn.encode())
 
 
-def training_picture(
+def training_plot(
     name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
 ) -> str:
-    """An SVG of the loss by step, thinned to means and as a logarithm, above the held-out PSNR of validations
-    by step.
+    """Return an SVG of the loss by step, thinned to means, on a logarithmic scale, above the held-out PSNR by
+    step.
     """
-    places = [point["step"] for point in curve]
-    figures = {
+    positions = [point["step"] for point in curve]
+    metrics = {
         what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve])
         for what in curve[-1]["psnr"]
     }
-    figures = {what: values for what, values in figures.items() if all(map(math.isfinite, values[1]))}
+    metrics = {what: values for what, values in metrics.items() if all(map(math.isfinite, values[1]))}
     drawn = thinned(steps, losses)
     plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
-    plots += [("held out", "PSNR, dB, by step", figures)] if figures else []
-    ends = (min([0, *places]), max([*steps[-1:], *places]))
+    plots += [("held out", "PSNR, dB, by step", metrics)] if metrics else []
+    ends = (min([0, *positions]), max([*steps[-1:], *positions]))
     return picture(name, plots, ends, "step ")
 
 
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most `POINTS` places and the logarithm (base 10) of the mean loss around each; those that have none
-    are left out.
+    """Return at most `POINTS` positions and the logarithm (base 10) of the mean loss around each, skipping
+    empty ones.
     """
     size = -(-len(losses) // POINTS) or 1
-    places, means = [], []
+    positions, means = [], []
     for first in range(0, len(losses), size):
         part = [loss for loss in losses[first : first + size] if math.isfinite(loss)]
         mean = sum(part) / max(len(part), 1)
         if mean > 0:
-            middle = steps[first : first + size]
-            places.append((middle[0] + middle[-1]) / 2)
+            numbers = steps[first : first + size]
+            positions.append((numbers[0] + numbers[-1]) / 2)
             means.append(round(math.log10(mean), 4))
-    return places, means
+    return positions, means
 
 
 def _values(line: bytes) -> dict[str, Any] | None:
-    """Of one line of a log; None for one that was broken off."""
+    """Parse one line of a log; None if it is incomplete."""
     try:
         values = parse_json(line) if line.endswith(b"\n") else None
     except ValueError:
@@ -163,11 +164,12 @@ def _values(line: bytes) -> dict[str, Any] | None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Put errors of writing a record into words."""
+    """Raise CheckpointError in place of an error of writing a record."""
     try:
         yield
     except OSError as error:
-        told = error.strerror or error
+        reason = error.strerror or error
         raise CheckpointError(
-            f"{path}: can't be written ({told}); free some space or remove it, and go on with `resume`"
+            f"{path}: can't be written ({reason}); free some space or remove the file, and go on with "
+            "`resume`"
         ) from error

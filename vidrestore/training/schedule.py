@@ -6,15 +6,16 @@ import math
 
 from vidrestore.training.config import Schedule
 
-LOWEST = 0.01  # of the learning rate, at the end of a cosine, unless a floor is given
+LOWEST = 0.01  # share of the learning rate at the end of a cosine, unless a floor is given
 
 
 def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
-    """Linear warm-up, then what `settings.schedule` says; `reduced` is the share that a plateau has left.
+    """Return the learning rate of a step: linear warm-up, then `settings.schedule`. `reduced` is the share
+    left by a plateau.
 
-    "cosine": a level stretch, then half a cosine. "restarts": half cosines of equal length, each from its
-    share of the rate, as in SGDR (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": level, reduced where
-    the held-out figures stay. None falls below the floor.
+    "cosine": constant, then half a cosine. "restarts": half cosines of equal length, each from its share of
+    the rate, as in SGDR (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": constant, reduced if the
+    held-out metrics stop improving. None falls below the floor.
     """
     rate, lowest = settings.learning_rate, LOWEST
     if settings.floor is not None:
@@ -37,24 +38,23 @@ def _restarted(step: int, settings: Schedule, lowest: float) -> float:
 
 
 def _cosine(left: float, high: float, low: float) -> float:
-    """From `high` where 1 is left to `low` where 0 is."""
+    """Interpolate by half a cosine from `high` at left = 1 to `low` at left = 0."""
     return low + (high - low) * 0.5 * (1 - math.cos(math.pi * left))
 
 
 class Plateau:
-    """Reduces the learning rate by `factor` each time that `patience` validations in a row were no better
-    than one before.
+    """Reduces the learning rate by `factor` after `patience` validations in a row without improvement.
 
     DUST is trained so, by 0.3 after 5 epochs (De Weerdt et al., IEEE Trans. Signal Processing 72, 2024),
-    which looks at the loss.
+    which watches the loss.
     """
 
     def __init__(self, patience: int, factor: float) -> None:
         self.patience, self.factor = patience, factor
         self.waited, self.share = 0, 1.0
 
-    def judged(self, better: bool) -> None:
-        """Hear of a validation."""
+    def step(self, better: bool) -> None:
+        """Count a validation."""
         self.waited = 0 if better else self.waited + 1
         if self.waited >= self.patience:
             self.waited, self.share = 0, self.share * self.factor

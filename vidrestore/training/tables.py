@@ -1,4 +1,4 @@
-"""Dataclasses from tables of TOML, checked value by value, and back to TOML."""
+"""Convert tables of TOML to dataclasses, checked value by value, and back to TOML."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vidrestore.errors import ConfigError, OptionError
 
 T = TypeVar("T")
-# parts of a key; tomllib takes memory by the square of their number: 10 GB for one key of 100 KB
+# Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
+# 100 KB.
 DEEPEST = 16
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
 
 
-class Typed(str):
-    """A value as it was typed after `--set KEY=`: it becomes what its field is declared as."""
+class SettingText(str):
+    """The text after `--set KEY=`, which is converted to the type of the field that it sets."""
 
     key: str
 
-    def __new__(cls, text: str, key: str) -> Typed:
+    def __new__(cls, text: str, key: str) -> SettingText:
         typed = super().__new__(cls, text)
         typed.key = key
         return typed
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Tables of a TOML text. ConfigError if it isn't one, and for a key of more than `DEEPEST` parts."""
+    """Parse a TOML text. Raises ConfigError if it isn't valid, and for a key of more than `DEEPEST` parts."""
     if deep := _DEEP_KEY.search(text):
-        raise ConfigError(
-            f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts, and no configuration has such a key"
-        )
+        raise ConfigError(f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts; use a shorter key")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -47,10 +46,10 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 def with_settings(
     content: dict[str, Any], settings: Iterable[str], sections: Iterable[str]
 ) -> dict[str, Any]:
-    """Tables of a file with values of `--set KEY=VALUE` in them, KEY being a name at the top or
+    """Return the tables of a file with `settings` "KEY=VALUE" applied; KEY is a top-level name or
     "section.name".
 
-    Raises OptionError if there is no "=", and for a section that isn't known.
+    Raises OptionError if there is no "=", and for an unknown section.
     """
     content = {name: dict(part) if isinstance(part, dict) else part for name, part in content.items()}
     for setting in settings:
@@ -67,20 +66,20 @@ def with_settings(
                 f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
             )
         table = content.setdefault(section, {}) if dot else content
-        if isinstance(table, dict):  # else the file is wrong, which is said when it is checked
-            table[name] = Typed(text.strip(), key.strip())
+        if isinstance(table, dict):  # else the file is wrong, which is reported when it is checked
+            table[name] = SettingText(text.strip(), key.strip())
     return content
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """All names that there are, what `name` may have meant first."""
+    """Join the known names for a message, the closest to `name` first."""
     names = list(known)
     close = get_close_matches(name, names, cutoff=0.7)
     return ", ".join([*close, *(other for other in names if other not in close)])
 
 
 def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
-    """A dataclass from a table of TOML; `given` are fields that a table does not hold.
+    """Convert a table of TOML to a dataclass; `given` are fields that the table does not hold.
 
     Raises ConfigError for values that are missing, unknown or wrong.
     """
@@ -104,15 +103,16 @@ def section(kind: type[T], values: Any, where: str, **given: Any) -> T:
 
 
 def checked(value: Any, kind: Any, where: str) -> Any:
-    """`value` as the type that a field is declared with: lists become tuples, whole numbers serve where any
-    number does.
+    """Return `value` as the declared type of a field: lists become tuples, whole numbers become floats.
+
+    Raises ConfigError for a value of another type.
     """
-    if NoneType in get_args(kind):  # what a value is that isn't given
+    if NoneType in get_args(kind):  # TOML has no null, so a value that is given is not None
         (kind,) = set(get_args(kind)) - {NoneType}
-    if isinstance(kind, UnionType) and str in get_args(kind):  # one, or a list of several
-        kind = next(each for each in get_args(kind) if (each is str) != _listed(value))
-    if isinstance(value, Typed):
-        value, where = _meant(value, kind), f"`settings={value.key}`"
+    if isinstance(kind, UnionType) and str in get_args(kind):  # a string, or a list of strings
+        kind = next(each for each in get_args(kind) if (each is str) != _is_list(value))
+    if isinstance(value, SettingText):
+        value, where = _parse_text(value, kind), f"`settings={value.key}`"
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where} must be a list, found {value!r}")
@@ -125,27 +125,30 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     if kind in _KINDS and type(value) is not kind:
         raise ConfigError(f"{where} must be {_KINDS[kind]}, found {value!r}")
     if kind is dict:
-        return {name: _meant(part, Any) if isinstance(part, Typed) else part for name, part in value.items()}
+        return {
+            name: _parse_text(part, Any) if isinstance(part, SettingText) else part
+            for name, part in value.items()
+        }
     return value
 
 
-def _listed(value: Any) -> bool:
-    return value.startswith("[") if isinstance(value, Typed) else isinstance(value, list)
+def _is_list(value: Any) -> bool:
+    return value.startswith("[") if isinstance(value, SettingText) else isinstance(value, list)
 
 
 def require(holds: bool, name: str, expected: str, found: Any) -> None:
-    """ConfigError unless `holds`: `name` must be what is `expected`."""
+    """Raise ConfigError, saying that `name` must be `expected`, unless `holds` is true."""
     if not holds:
         raise ConfigError(
             f"{name} must be {expected}, found {list(found) if isinstance(found, tuple) else repr(found)}"
         )
 
 
-def _meant(typed: Typed, kind: Any) -> Any:
-    """Text as TOML reads it; names need no quotes, and a list no brackets."""
+def _parse_text(typed: SettingText, kind: Any) -> Any:
+    """Parse text as TOML; strings need no quotes, and lists no brackets."""
     if get_origin(kind) is tuple and not typed.startswith("["):
         return [
-            _meant(Typed(part.strip(), typed.key), get_args(kind)[0])
+            _parse_text(SettingText(part.strip(), typed.key), get_args(kind)[0])
             for part in typed.split(",")
             if part.strip()
         ]
@@ -153,14 +156,12 @@ def _meant(typed: Typed, kind: Any) -> Any:
         found: Any = tomllib.loads(f"value = {typed}")["value"]
     except tomllib.TOMLDecodeError:
         return str(typed)
-    # a string may look like a number
+    # a string field keeps text that looks like a number
     return found if kind is not str or isinstance(found, str) else str(typed)
 
 
 def toml(tables: Mapping[str, Any]) -> str:
-    """Values, and tables of values or of dataclasses, as a TOML file that reads back equal; what is None is
-    left out.
-    """
+    """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
     plain = {
         name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in tables.items()

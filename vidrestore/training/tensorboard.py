@@ -1,4 +1,4 @@
-"""A run as TensorBoard shows it; needs the package `tensorboard`, which is no part of vidrestore."""
+"""Write a run for TensorBoard, which needs the optional package `tensorboard`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tensorboard_listener(folder: Path) -> Iterator[Listener]:
-    """A listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`; what is beyond
-    a resumed step is purged.
+    """Yield a listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`.
 
-    Raises OptionError if the package isn't there.
+    If a run is resumed, later steps are purged. Raises OptionError if the package is missing.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -29,7 +28,7 @@ def tensorboard_listener(folder: Path) -> Iterator[Listener]:
         ) from error
     writers: list[SummaryWriter] = []
 
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         if isinstance(event, Began):
             writers.append(SummaryWriter(str(folder), purge_step=event.step + 1))
         elif isinstance(event, Stepped):
@@ -40,7 +39,7 @@ def tensorboard_listener(folder: Path) -> Iterator[Listener]:
                 writers[-1].add_scalar(f"held out/PSNR {what}", psnr, event.step)
 
     try:
-        yield tell
+        yield emit
     finally:
         for writer in writers:
             writer.close()

@@ -1,4 +1,4 @@
-"""Events of a training run."""
+"""The events of a training run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Figures = dict[float | str, float]  # PSNR in dB by noise level or degradation
+Metrics = dict[float | str, float]  # PSNR in dB by noise level or degradation
 
 
-def noted(figures: Figures) -> dict[str, float]:
-    """As checkpoints and cards keep them: names as JSON has them, to 0.001 dB."""
-    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in figures.items()}
+def rounded_metrics(metrics: Metrics) -> dict[str, float]:
+    """Return metrics as checkpoints and cards hold them: names are strings, values rounded to 0.001 dB."""
+    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in metrics.items()}
 
 
 @dataclass(frozen=True)
 class Began:
-    """A run begins at `step`: anew, or from `checkpoint`."""
+    """A run begins at `step`: from the start, or from `checkpoint`."""
 
     step: int
     steps: int
@@ -26,15 +26,15 @@ class Began:
 
 @dataclass(frozen=True)
 class Reached:
-    """A stage of a run begins: `read` data, make the first `batches`, `train`, `judge` or `save`."""
+    """A stage of a run begins: `read` data, make the first `batches`, `train`, `validate` or `save`."""
 
     stage: str
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """`step` of `steps` are done: loss and length of the gradient at the last, the rate it was made at,
-    seconds of training in all.
+    """`step` of `steps` are done: loss, learning rate and gradient norm of the last one, total seconds of
+    training.
     """
 
     step: int
@@ -47,24 +47,24 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Validated:
-    """A validation: seconds of training in all, mean loss since the last one (or since the run was resumed),
+    """A validation: total seconds of training, mean loss since the last one (or since the run was resumed),
     held-out PSNR.
 
-    That is in dB by sigma, or by degradation, with the PSNR of what the network was given in `before`. `best`
-    says that no earlier one was better, in the mean.
+    `psnr` is in dB by sigma or degradation, `before` the same of the network's input. `best` is True if the
+    mean is higher than in every earlier validation.
     """
 
     step: int
     seconds: float
     loss: float
-    psnr: Figures
-    before: Figures = field(default_factory=dict)
+    psnr: Metrics
+    before: Metrics = field(default_factory=dict)
     best: bool = False
 
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Ctrl-C: everything up to `step` is in `checkpoint`."""
+    """Ctrl-C was pressed; everything up to `step` is in `checkpoint`."""
 
     step: int
     checkpoint: Path
@@ -72,7 +72,7 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Noticed:
-    """Something to know that doesn't stop the run."""
+    """A message that doesn't stop the run."""
 
     message: str
 
@@ -82,10 +82,10 @@ Listener = Callable[[Event], None]
 
 
 def to_all(*listeners: Listener) -> Listener:
-    """A listener that passes every event on."""
+    """Return a listener that passes every event on to all `listeners`."""
 
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         for listener in listeners:
             listener(event)
 
-    return tell
+    return emit

@@ -3,10 +3,11 @@
     model = load_model("dust-denoise")  # or a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
     model.network, model.card           # an nn.Module in evaluation mode; its description
 
-A name stands in the manifest of the bundled folder: `weights/` of a checkout, `vidrestore/_weights` once
-installed. Its file lies beside that or, after `weights pull`, in the cache of huggingface_hub.
+A name is looked up in the manifest of the bundled folder: `weights/` of a checkout, `vidrestore/_weights` of
+an installed package. Its file is beside the manifest or, after `weights pull`, in the cache of
+huggingface_hub.
 
-Importing this package loads no torch.
+Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of `verify` on one entry. "absent" are weights that were not pulled: nothing is wrong with
-    them.
+    """The result of `verify` for one entry. "absent" means that the weights were not pulled, which is no
+    error.
     """
 
     name: str
@@ -63,22 +64,22 @@ class Verdict:
 
 
 def load_model(source: str | Path, device: str = "cpu", folder: Path | None = None) -> Model:
-    """Load weights by name, by path or by hub address, strictly, onto `device`.
+    """Load weights by name, path or hub address, strictly, onto `device`.
 
-    A name is looked up in the manifest of `folder` (the bundled one unless told) and its file must have the
-    manifest's checksum. Weights that a name promises are never fetched here (`pull` does that); a hub address
-    given in full is. CheckpointError says what is wrong.
+    A name is looked up in the manifest of `folder` (default: the bundled one), and its file must have the
+    manifest's checksum. Weights named in the manifest are never fetched here (`pull` does that); a full hub
+    address is. Raises CheckpointError.
     """
     path, listed = _resolve(str(source), folder)
     return _load(path, listed, device)
 
 
 def family_of(source: str | Path, folder: Path | None = None) -> str:
-    """Return the family of weights named as for `load_model`, neither loaded nor checked; CheckpointError if
-    there are none.
+    """Return the family of weights, named as for `load_model`, without loading or checking them. Raises
+    CheckpointError.
     """
     name = str(source)
-    if not _is_place(name):
+    if not _is_path_or_address(name):
         return find_card(name, folder).family
     path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
     return read_card(path, sha256="").family
@@ -86,7 +87,9 @@ def family_of(source: str | Path, folder: Path | None = None) -> str:
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
     """Return the file of a manifest entry, beside the manifest or in the hub's cache; None if it was not
-    pulled yet. Its content is not checked.
+    pulled.
+
+    Its content is not checked.
     """
     if card.file:
         return (folder or weights_folder()) / card.file
@@ -94,8 +97,9 @@ def locate(card: Card, folder: Path | None = None) -> Path | None:
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Fetch the weights called `source` in the manifest, or at a hub address; return the checked file.
-    Bundled ones are only checked.
+    """Fetch the weights called `source` in the manifest, or at a hub address, and return the checked file.
+
+    Bundled weights are only checked. Raises CheckpointError.
     """
     if quiet:
         hub.hide_progress()
@@ -112,13 +116,13 @@ def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Pat
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
-    """Check each of `sources` (names, paths, addresses; all of the manifest unless told): checksum, then a
-    strict load.
+    """Check each of `sources` (names, paths, addresses; default: the whole manifest): checksum, then a strict
+    load.
 
     Raises CheckpointError for a name that isn't in the manifest.
     """
     for source in sources or ():
-        if not _is_place(source):
+        if not _is_path_or_address(source):
             find_card(source, folder)
     for source in sources or list(read_manifest(folder)):
         try:
@@ -136,16 +140,16 @@ def _is_absent(source: str, folder: Path | None) -> bool:
     return card is not None and locate(card, folder) is None
 
 
-def _is_place(source: str) -> bool:
-    """Return True if weights are named by an address or a path, not by their name in the manifest."""
+def _is_path_or_address(source: str) -> bool:
+    """Return True if `source` is a path or an address, not a name in the manifest."""
     return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
 
 
 def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
-    """The file of `source`, and its manifest entry where it is a name."""
+    """Return the file of `source`, and its manifest entry if it is a name."""
     if source.startswith("hf:"):
         return hub.fetch(hub.HubAddress.parse(source)), None
-    if _is_place(source):
+    if _is_path_or_address(source):
         return Path(source), None
     card = find_card(source, folder)
     path = locate(card, folder)

@@ -1,11 +1,10 @@
-"""The result of adopting a checkpoint that a family's authors wrote; `upstream.ADOPTERS` names
-the module of each family.
+"""The result of adopting a checkpoint that a family's authors wrote; `upstream.ADOPTERS` lists the adopters.
 
 An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
-there, without what DataParallel and the like put before them; `arguments` are those of the authors'
-constructor under its own names, empty if the user gave none. It works out the config (from shapes where
-the arguments don't say), renames and regroups the tensors, and raises ValueError with what doesn't fit;
-whether the tensors are exactly those of the network is checked by the caller.
+there, without the prefixes of DataParallel and similar; `arguments` are those of the authors' constructor by
+its own names, empty if the user gave none. The adopter works out the config (from shapes, unless the
+arguments give it), renames and regroups the tensors, and raises ValueError if they don't fit. The caller
+checks that the result has exactly the network's tensors.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adopted:
-    """The family's config, and the tensors by the names and in the shapes of our network; `task` and
-    `parameters` as in a card.
+    """The family's config, and the tensors by the names and in the shapes of our network.
+
+    `task` and `parameters` are those of a card.
     """
 
     config: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Bundling: a trained file becomes part of the weights that ship."""
+"""Add a trained file to the bundled weights."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ def add_weights(
     measured: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Card:
-    """Copy the file `source` into `folder` (the bundled one unless told) and write its entry into the
-    manifest there; returns that.
+    """Copy the file `source` into `folder` (default: the bundled one), write its manifest entry and return
+    it.
 
-    The name is the file's own unless given; what else is not given is taken from the file's metadata, which
-    `vidrestore train` writes. CheckpointError if the file doesn't load strictly, where neither says on
-    which data and by which command it was trained, and for a name that the manifest has already, unless
-    `overwrite`. Nothing is written then.
+    The name is the file's own by default; other defaults are taken from the file's metadata, which
+    `vidrestore train` writes. Raises CheckpointError, and writes nothing, if the file doesn't load strictly,
+    if its training data or command is unknown, or if the manifest has the name already, unless `overwrite`.
     """
     folder = folder or weights_folder()
     own = read_card(source)
@@ -47,15 +46,15 @@ def add_weights(
         licence=licence or own.licence or LICENCE,
         parameters=dict(own.parameters if parameters is None else parameters),
         training={key: value for key, value in own.training.items() if key != "curve"}
-        | dict(training or {}),  # the file keeps the curve
+        | dict(training or {}),  # the validation curve remains in the file alone
         measured=dict(own.measured if measured is None else measured),
     )
     cards = read_manifest(folder)
     if missing := [key for key in ("data", "command") if not card.training.get(key)]:
-        raise CheckpointError(f"{source}: does not say how it was trained; give `{'` and `'.join(missing)}`")
+        raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
     if name in cards and not overwrite:
         raise CheckpointError(
-            f"{folder / 'manifest.json'}: has {name!r} already; `overwrite` where the new weights are "
+            f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
             "measured to be better"
         )
     cards[name] = read_entry(card.to_entry(), str(source))
@@ -65,7 +64,7 @@ def add_weights(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all; a file onto itself stays as it is."""
+    """Copy a file atomically; copying a file onto itself does nothing."""
     if target.exists() and target.samefile(source):
         return
     try:

@@ -1,4 +1,4 @@
-"""A `.safetensors` file that knows how to build its own network, written whole and loaded strictly.
+"""A `.safetensors` file with the configuration of its network, written atomically and loaded strictly.
 
 Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of
 the card (JSON). The same tensors and metadata give the same bytes. Weights may be stored in half precision;
@@ -25,9 +25,10 @@ from vidrestore.weights.manifest import Card, check_value, sha256_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Family -> "module:function" of its builder, config dict -> network; a string, so that only the family in use
-# is imported. A family that restores videos also has a restorer (`restorers.base.TASKS`), and one that is
-# trained has its settings (`training.config.FAMILY_SECTIONS`) and its losses (`training.objective`).
+# Family -> "module:function" of its builder (config dict -> network), a string so that only the family in use
+# is imported. To add a family, write its network under `models/` and list its builder here. A family that
+# restores videos also needs a restorer (`restorers.base.TASKS`), and one that is trained its settings
+# (`training.config.FAMILY_SECTIONS`) and its loss (`training.objective.objective_of`).
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
@@ -54,20 +55,20 @@ _DTYPES = {
     "bool": "BOOL",
 }
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
-_LONGEST = 300  # characters of a value in a message
+_LONGEST = 300  # most characters of a value in a message
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network ready to run (in evaluation mode) and the card that says what it is."""
+    """A network in evaluation mode, and its card."""
 
     network: nn.Module
     card: Card
 
 
 def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
-    """A network of `family` with fresh parameters; the caller's random state is left as it was.
-    CheckpointError names what is wrong.
+    """Build a network of `family` with random parameters, leaving the global random state unchanged. Raises
+    CheckpointError.
     """
     import torch
 
@@ -83,10 +84,10 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             return builder(dict(config))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a stack of C++
-        told = _short(f"{dict(config)}")
+        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a C++ stack trace
+        shown = _short(f"{dict(config)}")
         raise CheckpointError(
-            f"the family {family!r} can't be built from the config {told}: {_short(reason)}"
+            f"the family {family!r} can't be built from the config {shown}: {_short(reason)}"
         ) from error
 
 
@@ -105,12 +106,11 @@ def save_model(
     extra: Mapping[str, Any] | None = None,
     half: bool = False,
 ) -> Card:
-    """Write the parameters and buffers of `network` to `path`, whole or not at all, and return the card of
-    the file.
+    """Write the parameters and buffers of `network` to `path` atomically; return the card of the file.
 
     `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
-    `training`, `measured`). `half` stores 32-bit floats in 16. CheckpointError if a value is not finite as
-    it would be stored.
+    `training`, `measured`). `half` stores float32 as float16. Raises CheckpointError if a stored value would
+    not be finite.
     """
     path = Path(path)
     values = {
@@ -125,17 +125,17 @@ def save_model(
 
 
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
-    """Return the card in a file's metadata, under the file's own name; CheckpointError if it isn't one of
-    ours.
+    """Return the card in a file's metadata, under the file's own name. Raises CheckpointError if there is
+    none.
 
-    `sha256` is the file's if it is known already, or doesn't matter.
+    `sha256` is the file's, to skip computing it if it is known or not needed.
     """
     path = Path(path)
     with opened(path) as stream:
         metadata = stream.metadata() or {}
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(
-            f"{path}: its metadata lacks {', '.join(missing)}; bring it in with `vidrestore weights import`"
+            f"{path}: its metadata lacks {', '.join(missing)}; import it with `vidrestore weights import`"
         )
     try:
         config = parse_object(metadata["config"])
@@ -158,11 +158,11 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
 
 
 def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
-    """Return the network of `card` with the tensors of `path`.
+    """Return the network of `card` with the tensors of `path`. Raises CheckpointError.
 
-    Every name, shape and dtype must be the network's own (halves are widened), every value finite. With
-    `outline` they are compared before memory is taken for the network, since a config may ask for any size;
-    that takes 1.5 s, so leave it out for files whose checksum is known.
+    Every name, shape and dtype must be the network's own (half precision is widened), every value finite.
+    With `outline` they are compared before memory is allocated for the network, since a config may ask for
+    any size; that takes 1.5 s and can be skipped for files with a known checksum.
     """
     path = Path(path)
     with opened(path) as stream:
@@ -181,8 +181,8 @@ def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Mo
 
 
 def _outline(card: Card, most: int) -> dict[str, Tensor]:
-    """The tensors of the network of `card` without memory for them. CheckpointError for far more of them than
-    `most`.
+    """Return the tensors of the network of `card` on the meta device. Raises CheckpointError if there are far
+    more than `most`.
     """
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -209,14 +209,14 @@ def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> No
 
 
 def check_finite(where: str, tensor: Tensor) -> None:
-    """CheckpointError if a tensor has NaN or infinity."""
+    """Raise CheckpointError if a tensor has NaN or infinity."""
     if not tensor.isfinite().all():
         raise CheckpointError(f"{where}: has NaN or infinity; fetch the file again, or train again")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A safetensors file to read from; CheckpointError says why it can't be."""
+    """Open a safetensors file for reading. Raises CheckpointError."""
     from safetensors import SafetensorError, safe_open
 
     if path.suffix != ".safetensors":
@@ -233,23 +233,25 @@ def opened(path: Path) -> Iterator[Any]:
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read as weights ({error.strerror or error})") from error
     except SafetensorError as error:
-        raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
+        raise CheckpointError(
+            f"{path}: damaged or not a safetensors file ({error}); fetch it again"
+        ) from error
 
 
 def check_names(path: Path, found: set[str], expected: set[str]) -> None:
-    """CheckpointError unless a file has the tensors of the network, no fewer and no more."""
+    """Raise CheckpointError unless a file has exactly the tensors of the network."""
     if found != expected:
         parts = [
             f"{what} {_some(names)}"
-            for what, names in (("lacks", expected - found), ("has besides", found - expected))
+            for what, names in (("lacks", expected - found), ("has unexpected", found - expected))
             if names
         ]
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
 def check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
-    """CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name), or a
-    half for its F32.
+    """Raise CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name),
+    or half of its F32.
     """
     if shape != list(expected.shape):
         raise CheckpointError(f"{where}: shape {shape}, but the config asks for {list(expected.shape)}")
@@ -259,7 +261,7 @@ def check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> 
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """A tensor's dtype as safetensors writes it, "F32"; torch's own name where it has none."""
+    """Return a tensor's dtype as safetensors writes it, such as "F32"; torch's own name if it has none."""
     name = str(tensor.dtype).removeprefix("torch.")
     return _DTYPES.get(name, name)
 
@@ -286,8 +288,8 @@ def _stored_tensors(network: nn.Module, path: Path, half: bool) -> dict[str, Ten
 
 
 def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """The bytes of a safetensors file, its metadata sorted: the library writes them in an order that differs
-    from run to run.
+    """Return the bytes of a safetensors file with sorted metadata: the library's order differs from run to
+    run.
     """
     from safetensors.torch import save
 
@@ -296,7 +298,7 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     header = json.loads(content[8:end])
     header = {"__metadata__": dict(sorted(header.pop("__metadata__").items()))} | header
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # tensors stay aligned
+    text += b" " * (-len(text) % 8)  # keep tensors aligned
     return len(text).to_bytes(8, "little") + text + content[end:]
 
 

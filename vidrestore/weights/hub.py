@@ -1,5 +1,5 @@
-"""Weights that are not bundled: fetched from the Hugging Face Hub at a pinned commit, into the hub's own
-cache, and only when asked for.
+"""Fetch weights that are not bundled from the Hugging Face Hub at a pinned commit, into the hub's own
+cache.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class HubAddress:
 
     @classmethod
     def parse(cls, text: str) -> HubAddress:
-        """From "hf:owner/repo@commit[/file.safetensors]"; a branch or a tag is refused, for it may point
-        elsewhere tomorrow.
+        """Parse "hf:owner/repo@commit[/file.safetensors]". Raises CheckpointError, also for a branch or tag,
+        which may move.
         """
         match = _ADDRESS.fullmatch(text)
         if not match or ".." in text:
             raise CheckpointError(
-                f"{text!r} is no hub address; expected hf:owner/repo@commit[/file.safetensors] with all 40 "
+                f"{text!r} is not a hub address; expected hf:owner/repo@commit[/file.safetensors] with all "
+                "40 "
                 "digits of the commit"
             )
         return cls(match["repository"], match["revision"], match["file"] or DEFAULT_FILE)
@@ -43,7 +44,7 @@ class HubAddress:
 
 
 def cached_file(address: HubAddress) -> Path | None:
-    """The file of `address` where it was fetched before, else None; asks no network."""
+    """Return the file of `address` if it was fetched before, else None, without network access."""
     import huggingface_hub
 
     found = huggingface_hub.try_to_load_from_cache(
@@ -53,8 +54,8 @@ def cached_file(address: HubAddress) -> Path | None:
 
 
 def fetch(address: HubAddress, *, again: bool = False) -> Path:
-    """Path of the file in the hub's cache, downloaded where it isn't there yet (or `again`). CheckpointError
-    says why it can't be had.
+    """Return the file in the hub's cache, downloaded if it is missing (or `again`). Raises
+    CheckpointError.
     """
     import huggingface_hub
 
@@ -64,7 +65,7 @@ def fetch(address: HubAddress, *, again: bool = False) -> Path:
                 address.repository, address.file, revision=address.revision, force_download=again
             )
         )
-    except Exception as error:  # the errors are those of whichever HTTP library the installed hub client uses
+    except Exception as error:  # depends on the HTTP library of the installed hub client
         offline = (
             "HF_HUB_OFFLINE is set"
             if huggingface_hub.constants.HF_HUB_OFFLINE
@@ -77,15 +78,16 @@ def fetch(address: HubAddress, *, again: bool = False) -> Path:
 
 
 def hide_progress() -> None:
-    """No progress bars of the hub's client, in this process."""
+    """Disable progress bars of the hub's client in this process."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
 
 
 def pull(card: Card) -> Path:
-    """The checked file of a manifest entry with a hub address, fetched where needed; a damaged copy is
-    fetched once more, then refused.
+    """Return the checked file of a manifest entry with a hub address, fetched if needed.
+
+    A damaged copy is fetched again once. Raises CheckpointError.
     """
     address = HubAddress.parse(card.hub or "")
     path = fetch(address)
@@ -98,13 +100,13 @@ def pull(card: Card) -> Path:
 
 
 def _check_or_remove(path: Path, card: Card) -> None:
-    """A file that isn't what the manifest says must not stay where the next command would find it."""
+    """Check a file, and remove it if it isn't the manifest's, so that the next command doesn't use it."""
     try:
         check_file(path, card)
     except CheckpointError:
-        stored = path.resolve()  # in REPOSITORY/blobs, behind a link in REPOSITORY/snapshots/COMMIT
+        stored = path.resolve()  # in REPOSITORY/blobs, linked from REPOSITORY/snapshots/COMMIT
         repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
-        if stored.is_relative_to(repository.resolve()):  # else a link that the hub's client did not make
+        if stored.is_relative_to(repository.resolve()):  # else the hub's client did not make the link
             stored.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise

@@ -31,11 +31,11 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Card:
-    """The card of one file of weights: how to build its network, what it is for, where it came from.
+    """The card of one file of weights: its network, its purpose, its origin.
 
-    `parameters` says what the task may ask of it ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4});
-    `training` names data and command; `measured` holds held-out figures. `sha256` and `bytes` are those of
-    the file; they identify the weights in a plan.
+    `parameters` are those of the task ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4}); `training` names
+    data and command; `measured` holds held-out metrics. `sha256` and `bytes` are those of the file and
+    identify the weights in a plan.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Card:
     hub: str | None = None
 
     def to_entry(self) -> dict[str, Any]:
-        """The card as an entry of the manifest: fields that are not set are left out."""
+        """Return the card as an entry of the manifest, without fields that are not set."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
@@ -63,14 +63,14 @@ def weights_folder() -> Path:
 
 
 def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """The manifest of `folder` (the bundled one unless told) by name, in its order; CheckpointError where
-    anything in it is wrong.
+    """Return the manifest of `folder` (default: the bundled one) by name, in its order. Raises
+    CheckpointError for any error in it.
     """
     path = (folder or weights_folder()) / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: there is no manifest; install vidrestore again") from error
+        raise CheckpointError(f"{path}: the manifest is missing; install vidrestore again") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
     if (
@@ -94,9 +94,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
-    """Write `cards` as the manifest of `folder`, whole or not at all; CheckpointError if it can't be
-    written.
-    """
+    """Write `cards` as the manifest of `folder` atomically. Raises CheckpointError."""
     document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}
     try:
         with replacing(folder / "manifest.json") as stream:
@@ -106,7 +104,7 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
 
 
 def find_card(name: str, folder: Path | None = None) -> Card:
-    """The entry called `name`; CheckpointError lists the names there are."""
+    """Return the entry called `name`. Raises CheckpointError with the known names."""
     cards = read_manifest(folder)
     if name not in cards:
         known = ", ".join(sorted(cards)) or "nothing"
@@ -118,13 +116,13 @@ def find_card(name: str, folder: Path | None = None) -> Card:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file's content."""
+    """Return the hex digest of a file's content."""
     with open_regular(path, follow=True) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_file(path: Path, card: Card) -> None:
-    """CheckpointError unless `path` has the size and the checksum that `card` promises."""
+    """Raise CheckpointError unless `path` has the size and checksum of `card`."""
     if not path.is_file():
         raise CheckpointError(
             f"{path}: the file of {card.name!r} is missing; install vidrestore again or pull the weights"
@@ -157,7 +155,7 @@ _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r
 
 
 def read_entry(entry: Any, where: str) -> Card:
-    """The card of one entry; CheckpointError says what is wrong with it, and `where`."""
+    """Return the card of one entry. Raises CheckpointError, with `where` as the place."""
     if not isinstance(entry, dict):
         raise CheckpointError(f"{where}: an entry is an object, found {type(entry).__name__}")
     where += f" ({entry.get('name', 'no name')})"
@@ -165,7 +163,7 @@ def read_entry(entry: Any, where: str) -> Card:
         raise CheckpointError(f"{where}: lacks {', '.join(missing)}")
     if unknown := sorted(set(entry) - set(_TYPES)):
         raise CheckpointError(
-            f"{where}: has {', '.join(unknown)}, which no version {MANIFEST_VERSION} entry has"
+            f"{where}: has {', '.join(unknown)}, which version {MANIFEST_VERSION} doesn't know"
         )
     for key, value in entry.items():
         check_value(key, value, where)
@@ -177,7 +175,7 @@ def read_entry(entry: Any, where: str) -> Card:
 
 
 def check_value(key: str, value: Any, where: str) -> None:
-    """CheckpointError unless `value` has the type of a card's field `key`."""
+    """Raise CheckpointError unless `value` has the type of the card's field `key`."""
     kind = _TYPES[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise CheckpointError(

@@ -1,6 +1,6 @@
-"""Checkpoints of the authors of MB-TaylorFormer V2: which network one is of, and its tensors under our names.
+"""Adopt checkpoints of the authors of MB-TaylorFormer V2: infer the network, and rename its tensors.
 
-The authors pack the branches of a stage along the first axis; ours have an axis for them. They state no
+The authors pack the branches of a stage along the first axis; ours have a separate axis. They state no
 licence for their weights.
 """
 
@@ -18,7 +18,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
 from vidrestore.models.mb_taylorformer_family import config_from, settings_of
 from vidrestore.weights.adopted import Adopted
 
-# Theirs -> ours, replaced in this order. Two of theirs with one name of ours are parts of it.
+# Theirs -> ours, replaced in this order. Two of theirs with the same name of ours are concatenated.
 _RENAMES = (
     ("patch_embed.proj.weight", "stem"),
     ("output.0.weight", "head"),
@@ -65,8 +65,8 @@ _RENAMES = (
 )
 _LEVELS = ("encoder_level1", "encoder_level2", "encoder_level3", "latent")
 
-# Arguments of the authors' constructor that say the sizes of the network, by our names; then those that it
-# takes and ignores.
+# Arguments of the authors' constructor for the sizes of the network, by our names; then those that it accepts
+# and ignores.
 _SIZES = {"dim": "widths", "num_blocks": "blocks", "num_path": "branches", "heads": "heads"}
 _IGNORED = {
     "type",
@@ -80,12 +80,12 @@ _FIXED = {"inp_channels": 3, "out_channels": 3, "bias": False, "dual_pixel_task"
 
 
 def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Config and tensors of a released network; its sizes are read off the tensors, and `arguments` must
+    """Return config and tensors of a released network. Sizes are read from the tensors; `arguments` must
     agree with them.
 
-    What no tensor tells is as in every released training: offsets limited to 3 pixels, unless `arguments`
-    have `offset_clamp`. They may also have fields of ours (`first_residual`, `attention`), for weights
-    trained by the paper's rules. ValueError names what is wrong.
+    Options that no tensor shows are as in every released training: offsets limited to 3 pixels, unless
+    `arguments` have `offset_clamp`. `arguments` may also have fields of ours (`first_residual`, `attention`),
+    for weights trained by the paper's rules. Raises ValueError.
     """
     sizes = _sizes(tensors)
     config = config_from(sizes | _options(arguments, sizes))
@@ -104,8 +104,8 @@ def _our_name(name: str) -> str:
 
 
 def _our_tensor(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
-    """1x1 convolutions as matrices; in blocks the branches on an axis of their own, and there the parts one
-    after the other.
+    """Convert 1x1 convolutions to matrices and, in blocks, split the branches to an axis and concatenate the
+    parts.
     """
     parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
@@ -125,16 +125,14 @@ def _level(name: str) -> int:
 
 
 def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Widths, blocks, branches and heads of the four levels, by our names."""
+    """Return widths, blocks, branches and heads of the four levels, by our names."""
     try:
         widths = [
             tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0] for stage in _LEVELS
         ]
         heads = [tensors[f"{stage}.mhca_blk.MHCA_layers.0.attn.temperature"].shape[1] for stage in _LEVELS]
     except (KeyError, IndexError) as error:
-        raise ValueError(
-            f"is no checkpoint of MB-TaylorFormer V2 as its authors wrote them; it lacks {error}"
-        ) from error
+        raise ValueError(f"is not a checkpoint of MB-TaylorFormer V2's authors: it lacks {error}") from error
     blocks = [_count(tensors, rf"{stage}\.mhca_blk\.MHCA_layers\.(\d+)\.") for stage in _LEVELS]
     branches = [_count(tensors, rf"patch_embed_{stage}\.patch_embeds\.(\d+)\.") for stage in _LEVELS]
     return {
@@ -150,8 +148,9 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def _options(arguments: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Fields of our config that no tensor tells, from the authors' arguments; ValueError if one doesn't go
-    with the tensors.
+    """Return fields of our config that no tensor shows, from the authors' arguments.
+
+    Raises ValueError for unknown arguments and for those that contradict the tensors.
     """
     ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
     if unknown := sorted(set(arguments) - set(_SIZES) - _IGNORED - set(_FIXED) - ours - {"offset_clamp"}):

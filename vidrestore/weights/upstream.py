@@ -1,6 +1,4 @@
-"""Checkpoints of other code (`.pth`, `.pt`, `.safetensors`): read without running anything in them, renamed
-once, written as ours.
-"""
+"""Import checkpoints of other code (`.pth`, `.pt`, `.safetensors`) without running anything in them."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from vidrestore.weights.manifest import Card
 if TYPE_CHECKING:
     from torch import Tensor
 
-# under which trainers put the tensors
+# keys under which trainers store the state dict
 _WRAPPERS = (
     "state_dict",
     "model_state_dict",
@@ -37,11 +35,10 @@ _WRAPPERS = (
     "params_ema",
     "params",
 )
-# what DataParallel, torch.compile and Lightning put before each name
+# prefixes of DataParallel, torch.compile and Lightning
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
 
-# Family -> "module:function" of its adopter (see `adopted`). A family without one keeps the names and the
-# config that it is given.
+# Family -> "module:function" of its adopter (see `adopted`). Without one, names and config stay.
 ADOPTERS: dict[str, str] = {
     "mb-taylorformer": "vidrestore.weights.mb_taylorformer_release:adopt",
     "spynet": "vidrestore.weights.vsr_transformer_release:adopt_flow",
@@ -59,12 +56,12 @@ def import_checkpoint(
     parameters: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Card:
-    """Bring the checkpoint `source` in as `output` (.safetensors) and return its card.
+    """Convert the checkpoint `source` to `output` (.safetensors) and return its card.
 
-    `config` holds the arguments of the authors' constructor for families with an adopter, the family's own
-    config for others. `task` and `parameters` say what the weights are for, where the adopter doesn't or is
-    to be overruled. After renaming, the tensors must be exactly those of the network; CheckpointError names
-    what differs. MediaError for an output that is the source, or is there without `overwrite`.
+    `config` holds the arguments of the authors' constructor for families with an adopter, else the family's
+    own config. `task` and `parameters` override the adopter's. After renaming, the tensors must be exactly
+    those of the network. Raises CheckpointError; MediaError if the output is the source, or exists without
+    `overwrite`.
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
@@ -108,8 +105,8 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 
 def _read_tensors(source: Path) -> dict[str, Tensor]:
-    """Name -> tensor of a state dict, wherever its trainer put it. Only tensors and plain containers are
-    unpickled.
+    """Return the named tensors of a state dict, wherever its trainer stored it. Only tensors and plain
+    containers are unpickled.
     """
 
     content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
@@ -122,16 +119,14 @@ def _read_tensors(source: Path) -> dict[str, Tensor]:
         or not all(_is_entry(*entry) for entry in content.items())
     ):
         raise CheckpointError(
-            f"{source}: holds no state dict (name -> tensor), neither at the top nor under "
+            f"{source}: has no state dict (name -> tensor), neither at the top nor under "
             f"{', '.join(_WRAPPERS)}"
         )
     return content
 
 
 def _is_entry(name: Any, value: Any) -> bool:
-    """Return True for a named tensor that has a value in the file for each of its places: a view may pretend
-    to any size.
-    """
+    """Return True for a named tensor whose values are all in the file; a view could claim any size."""
     import torch
 
     if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -154,7 +149,7 @@ def _unpickle(source: Path) -> Any:
         return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
-    except Exception as error:  # pickle raises whatever the file makes it raise
+    except Exception as error:  # a damaged pickle may raise anything
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
             f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or one "

@@ -1,5 +1,4 @@
-"""Checkpoints of the authors of VSR-Transformer, and of SPyNet in the two layouts that VSR code uses: their
-tensors under our names.
+"""Adopt checkpoints of the authors of VSR-Transformer, and of SPyNet in the two layouts that VSR code uses.
 
 The authors state no licence for their weights.
 """
@@ -43,8 +42,8 @@ _RENAMES = (
 _FLOW = "spynet.spynet."
 _POSITIONS = "pos_embedding.penc.inv_freq"
 
-# Arguments of the authors' constructor: those that tensors tell as well, with the names that are counted;
-# those with one value that works; and the others.
+# Arguments of the authors' constructor: those that can be counted in the tensors' names; those with only one
+# valid value; and the others.
 _COUNTED = {
     "num_extract_block": r"feature_extraction\.(\d+)\.",
     "num_reconstruct_block": r"reconstruction\.(\d+)\.",
@@ -52,21 +51,20 @@ _COUNTED = {
 }
 _FIXED = {"image_ch": 3, "feat_size": SIDE}
 _OTHERS = ("num_feat", "num_frame", "heads", "patch_size", "spynet_pretrained")
-_RELEASED_DEPTHS = (5, 7)  # REDS and Vimeo-90K, for as many frames
+_RELEASED_DEPTHS = (5, 7)  # REDS and Vimeo-90K; equal to the number of frames
 
 
 def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Config and tensors of a released network. `arguments` must agree with the tensors, which tell most of
-    them.
+    """Return config and tensors of a released network. `arguments` must agree with the tensors.
 
-    What no tensor tells is as released unless `arguments` say it: one head, patches of 8, and as many frames
-    as blocks where those are 5 or 7. ValueError names what is wrong.
+    Options that no tensor shows are as released unless `arguments` give them: one head, patches of 8, and as
+    many frames as blocks if those are 5 or 7. Raises ValueError.
     """
     if "conv_first.weight" not in tensors or not any(
         name.startswith("transformer.layers.0.") for name in tensors
     ):
         raise ValueError(
-            "is no checkpoint of VSR-Transformer as its authors wrote them: it lacks conv_first.weight or "
+            "is not a checkpoint of VSR-Transformer's authors: it lacks conv_first.weight or "
             "transformer.layers.0"
         )
     config = _config(tensors, arguments)
@@ -83,12 +81,13 @@ def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """A published SPyNet, as mmediting or BasicSR name its tensors. ValueError if it is neither, or
-    `arguments` are given.
+    """Return config and tensors of a published SPyNet, named as by mmediting or BasicSR.
+
+    Raises ValueError if it is neither, or if `arguments` are given.
     """
     if arguments:
         raise ValueError(
-            f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has nothing to choose"
+            f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
         )
     return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
 
@@ -101,8 +100,8 @@ def _our_name(name: str) -> str:
 
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a SPyNet under our names. mmediting counts convolutions; BasicSR counts layers, of which
-    every other one is a ReLU.
+    """Rename the tensors of a SPyNet. mmediting counts convolutions; BasicSR counts layers, of which every
+    other is a ReLU.
     """
     ours = {}
     for name, tensor in tensors.items():
@@ -113,14 +112,14 @@ def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             _check_constant(name, tensor, torch.tensor(MEAN if name == "mean" else STD).view(1, 3, 1, 1))
         else:
             raise ValueError(
-                f"is no SPyNet as mmediting or BasicSR name one: {name} is neither .conv.weight nor .weight "
+                f"is not a SPyNet of mmediting or BasicSR: {name} is neither .conv.weight nor .weight "
                 "of a basic_module"
             )
     return ours
 
 
 def _check_constant(name: str, found: Tensor, expected: Tensor) -> None:
-    """Raise an error if constants of the checkpoint differ from those of our network."""
+    """Raise ValueError if constants of the checkpoint differ from those of our network."""
     if found.shape != expected.shape or not torch.allclose(found.double(), expected.double(), rtol=1e-3):
         raise ValueError(
             f"{name} is {found.flatten().tolist()}, but this network computes with "
@@ -148,7 +147,7 @@ def _config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrC
             raise ValueError(f"the config has {name} {arguments[name]}, but the tensors are those of {value}")
     if "num_frame" not in arguments and found["depth"] not in _RELEASED_DEPTHS:
         raise ValueError(
-            f"has {found['depth']} blocks, and doesn't say for how many frames; give a config with num_frame"
+            f"has {found['depth']} blocks and an unknown number of frames; give a config with num_frame"
         )
     return VsrConfig(
         frames=arguments.get("num_frame", found["depth"]),

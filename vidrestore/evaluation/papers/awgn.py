@@ -1,13 +1,13 @@
 """The protocol of the video denoising literature: white Gaussian noise on R, G, B, neither clipped nor
 rounded.
 
-At most 85 frames of a sequence, noise new in every frame and drawn once per sequence; output clamped and not
-rounded; PSNR of each frame over all samples, mean over the frames, then over the sequences (M. Tassano et
+At most 85 frames of a sequence; each frame has its own noise, drawn once per sequence. Output is clamped and
+not rounded. PSNR of each frame over all samples, mean over the frames, then over the sequences (M. Tassano et
 al., "FastDVDnet", CVPR 2020, and its authors' answers).
 
-DUST sees planes: R, G, B go through an opponent transform with orthogonal rows, so that noise stays white and
-independent; each plane is scaled to the range 0-255 and its sigma is the length of its row times that of R,
-G, B (K. Dabov et al., "Color image denoising via sparse 3D collaborative filtering", ICIP 2007).
+DUST works on planes: R, G, B go through an opponent transform with orthogonal rows, so that the noise stays
+white and independent. Each plane is scaled to the range 0-255, and its sigma is the norm of its row times the
+sigma of R, G, B (K. Dabov et al., "Color image denoising via sparse 3D collaborative filtering", ICIP 2007).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 from vidrestore.clips import clip_bounds, crossfade, join_clips
 from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import add_gaussian_noise
-from vidrestore.evaluation.contestants import GIVEN, Contestant, seed_of
-from vidrestore.evaluation.figures import rows_last
 from vidrestore.evaluation.further_metrics import FurtherMetrics
+from vidrestore.evaluation.paper_metrics import channels_last
 from vidrestore.evaluation.papers.published import Table, TableSet
-from vidrestore.evaluation.results import ClipFigures, Shown
+from vidrestore.evaluation.results import ClipMetrics, Comparison
 from vidrestore.evaluation.sequence_frames import clean_frames, eight_bits, stacked
+from vidrestore.evaluation.systems import GIVEN, System, seed_of
 from vidrestore.metrics import psnr
 from vidrestore.models.dust import Dust
 from vidrestore.options import RestoreOptions
@@ -33,91 +33,92 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
-# rows of R, G, B; each of range 1
+# (plane, R G B); the range of each plane is 1
 OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))
-MIDDLE = (0.0, 127.5, 127.5)
+OFFSETS = (0.0, 127.5, 127.5)  # added to each plane, so that its range begins at 0
 
 # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
 Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
 
-def fits(contestant: Contestant, table: Table, column: str) -> bool:
-    """Return True if the network is for a sigma: the planes' are others than that of R, G, B, so one that is
-    for a single sigma isn't.
-    """
-    return contestant.model is None or not isinstance(contestant.network, Dust)
+def fits(system: System, table: Table, column: str) -> bool:
+    """Return True if the network takes any sigma; the planes' sigmas differ from that of R, G, B."""
+    return system.model is None or not isinstance(system.network, Dust)
 
 
-def judge(
+def measure(
     table: Table,
     part: TableSet,
     sequences: Sequence[FrameSequence],
-    taking: Sequence[Contestant],
-    looked_at: int,
+    systems: Sequence[System],
+    shown_count: int,
     metrics: Sequence[str] = (),
-) -> Iterator[ClipFigures]:
-    """Yield the figures of every system and sigma on every sequence; the first `looked_at` sequences with a
-    frame to see.
+) -> Iterator[ClipMetrics]:
+    """Yield the metrics of every system and sigma on every sequence, with a frame to show of the first
+    `shown_count`.
 
-    `metrics` are measured besides PSNR.
+    `metrics` are measured in addition to PSNR.
     """
-    denoisers = [denoiser(contestant) for contestant in taking]
+    denoisers = [denoiser(system) for system in systems]
     for number, sequence in enumerate(sequences):
         clean = stacked(clean_frames(sequence, FRAMES), sequence.name)
         for column in part.columns:
             sigma = float(column)
             noisy = noisy_video(clean, sigma, seed_of(part.name, sequence.name, column))
-            for contestant, denoise in zip(taking, denoisers, strict=True):
+            for system, denoise in zip(systems, denoisers, strict=True):
                 further = FurtherMetrics(metrics, clean.shape)
-                frames, shown = _judged(denoise(noisy, sigma), noisy, clean, further, number < looked_at)
-                yield ClipFigures(
-                    contestant.system, part.name, column, sequence.name, frames, contestant.weights, shown
+                frames, comparison = _measure_frames(
+                    denoise(noisy, sigma), noisy, clean, further, number < shown_count
+                )
+                yield ClipMetrics(
+                    system.name, part.name, column, sequence.name, frames, system.weights, comparison
                 )
 
 
 def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
-    """(T, 3, H, W) uint8 -> the same in noise, on the scale of [0, 1]."""
+    """Add white Gaussian noise to a (T, 3, H, W) uint8 video; return it as floats on the scale of [0, 1]."""
     return add_gaussian_noise(clean.float(), sigma, seed, clip_and_round=False).div_(255)
 
 
-def _judged(
-    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, further: FurtherMetrics, looked_at: bool
-) -> tuple[dict[str, tuple[float, ...]], Shown | None]:
-    values, shown = [], None
+def _measure_frames(
+    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, further: FurtherMetrics, show: bool
+) -> tuple[dict[str, tuple[float, ...]], Comparison | None]:
+    values, comparison = [], None
     with further:
         for index, frame in enumerate(restored):
             frame = frame.clamp(0, 1)
-            values.append(psnr(rows_last(frame), rows_last(clean[index]) / 255, 1.0))
+            values.append(psnr(channels_last(frame), channels_last(clean[index]) / 255, 1.0))
             stored = eight_bits(frame)
             further.add(stored, clean[index])
-            if looked_at and index == len(clean) // 2:
-                shown = Shown(
+
+            if show and index == len(clean) // 2:
+                comparison = Comparison(
                     index,
-                    *(rows_last(picture) for picture in (eight_bits(noisy[index]), stored, clean[index])),
+                    *(channels_last(picture) for picture in (eight_bits(noisy[index]), stored, clean[index])),
                 )
-        return {"psnr": tuple(values)} | further.frames(), shown
+        return {"psnr": tuple(values)} | further.frames(), comparison
 
 
-def denoiser(contestant: Contestant) -> Denoiser:
+def denoiser(system: System) -> Denoiser:
     """Yield the frames of a noisy video restored by a system."""
-    if contestant.system == GIVEN:
+    if system.name == GIVEN:
         return lambda noisy, sigma: iter(noisy)
     options = RestoreOptions(
-        model=contestant.source, device=contestant.device, precision="fp32", quality=contestant.quality
+        model=system.source, device=system.device, precision="fp32", quality=system.quality
     )
-    assert contestant.model is not None
-    if contestant.model.card.family == "mb-taylorformer":
-        pictures = ImageRestorer("denoise", options)
-        return lambda noisy, sigma: pictures.frames(noisy, (0, len(noisy)))
+    assert system.model is not None
+    if system.model.card.family == "mb-taylorformer":
+        restorer = ImageRestorer("denoise", options)
+        return lambda noisy, sigma: restorer.frames(noisy, (0, len(noisy)))
     planes = DenoiseRestorer(options)
-    return lambda noisy, sigma: through_planes(planes, noisy, sigma)
+    return lambda noisy, sigma: denoise_by_planes(planes, noisy, sigma)
 
 
-def through_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> Iterator[Tensor]:
+def denoise_by_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> Iterator[Tensor]:
     """Frames of a video (T, 3, H, W) in [0, 1], restored as planes of the opponent transform."""
     opponent = torch.tensor(OPPONENT)
-    middle = torch.tensor(MIDDLE)[:, None, None]
-    planes = torch.einsum("pc,tchw->tphw", opponent, noisy * 255) + middle
+    offsets = torch.tensor(OFFSETS)[:, None, None]
+    planes = torch.einsum("pc,tchw->tphw", opponent, noisy * 255) + offsets
     sigmas = tuple(sigma * length for length in opponent.norm(dim=1).tolist())
 
     def clips() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
@@ -125,9 +126,9 @@ def through_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> It
             restored = restorer.restore(planes[slice(*bounds)].unbind(1), sigmas)
             yield bounds, list(zip(*restored, strict=True))
 
-    back = torch.linalg.inv(opponent.double()).float()
+    inverse = torch.linalg.inv(opponent.double()).float()
     for frame in join_clips(clips(), crossfade):
-        yield torch.einsum("cp,phw->chw", back, torch.stack(frame) - middle) / 255
+        yield torch.einsum("cp,phw->chw", inverse, torch.stack(frame) - offsets) / 255
 
 
 PROTOCOL = (

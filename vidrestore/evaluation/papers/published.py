@@ -1,8 +1,7 @@
-"""The papers' tables: which systems on which test sets, the figures published of them, and the settings of
-the protocol.
+"""The tables of the papers: systems, test sets, published metrics, and settings of the protocol.
 
-A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" where the paper has none; "*" where
-training diverged, also behind a figure that took much tuning; "†" where the output diverged.
+A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" if the paper has none; "*" if training
+diverged, also after a value that took much tuning; "†" if the output diverged.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from vidrestore.errors import OptionError
 from vidrestore.evaluation.results import Values
 
 FOLDER = Path(__file__).parent / "tables"
-AVERAGE = "average"  # a column, or a set, that is the mean of the others
+AVERAGE = "average"  # a column or a set that is the mean of the others
 METRICS = ("psnr", "ssim")
 
 
 @dataclass(frozen=True)
 class TableSet:
-    """One test set of a table: `columns` (settings or clips) and, by system, what is published in each of
-    them.
+    """One test set of a table: `columns` (settings or clips) and, by system, the published values of each
+    column.
 
-    `dataset` and `split` are those of `vidrestore.datasets`, empty for the mean of the other sets. `lines`
-    are the lines that frames are made smaller to; 0: they stay as they are.
+    `dataset` and `split` are those of `vidrestore.datasets`, empty for the mean of the other sets. `lines` is
+    the height that frames are downscaled to; 0 for no downscaling.
     """
 
     name: str
@@ -42,7 +41,9 @@ class TableSet:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper. `column` says what its columns are ("CS rate"), `settings` are the protocol's."""
+    """One table of a paper. `column` says what its columns stand for ("CS rate"); `settings` belong to the
+    protocol.
+    """
 
     name: str
     title: str
@@ -55,19 +56,19 @@ class Table:
 
 
 def table_names() -> tuple[str, ...]:
-    """Of all tables, as `--suite` takes them."""
+    """Return the names of all tables, which are also names of suites."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 @cache
 def read_table(name: str) -> Table:
-    """A table by its name. Raises OptionError for one that there is not."""
+    """Read a table by its name. Raises OptionError if there is no such table."""
     if name not in table_names():
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    known = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
+    required = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
     sets = tuple(_table_set(part) for part in content.pop("sets"))
-    return Table(name, **known, sets=sets, settings=content)
+    return Table(name, **required, sets=sets, settings=content)
 
 
 def _table_set(part: dict[str, Any]) -> TableSet:
@@ -76,6 +77,6 @@ def _table_set(part: dict[str, Any]) -> TableSet:
 
 
 def _cell(text: str) -> Values:
-    """The figures of a cell; no values where nothing was published."""
-    figures = zip(METRICS, text.rstrip("*†").split("/"), strict=False)
-    return {metric: float(figure) for metric, figure in figures if figure not in ("", "-")}
+    """Parse the metrics of a cell; an empty mapping if nothing was published."""
+    values = zip(METRICS, text.rstrip("*†").split("/"), strict=False)
+    return {metric: float(value) for metric, value in values if value not in ("", "-")}

@@ -1,10 +1,10 @@
 """The protocols of MB-TaylorFormer V2's release for pictures: whole pictures, reflected to multiples of 8,
 output clamped.
 
-Dehazing is judged on R, G, B as the network gives them, not rounded; deraining on MATLAB's Y of 8-bit
-pictures; desnowing, for which nothing was released, as the training validates it, on BasicSR's Y of 8-bit
-pictures; deblurring on 8-bit R, G, B with MATLAB's SSIM of colour pictures, denoising so, too, but not
-rounded. No border is cut.
+Dehazing is measured on R, G, B as the network outputs them, not rounded; deraining on MATLAB's Y of 8-bit
+pictures; desnowing, for which nothing was released, on BasicSR's Y of 8-bit pictures, as the training
+validates it; deblurring on 8-bit R, G, B with MATLAB's SSIM of colour pictures; denoising like deblurring,
+but not rounded. No border is cropped.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Callable, Iterator, Sequence
 from torch import Tensor
 
 from vidrestore.datasets import Pair, read_pair
-from vidrestore.evaluation.contestants import GIVEN, Contestant
-from vidrestore.evaluation.figures import (
-    luma_figures,
-    matlab_luma_figures,
-    rgb_figures,
-    rows_last,
-    volume_figures,
+from vidrestore.evaluation.paper_metrics import (
+    channels_last,
+    luma_metrics,
+    matlab_luma_metrics,
+    rgb_metrics,
+    volume_metrics,
 )
 from vidrestore.evaluation.papers.published import Table, TableSet
-from vidrestore.evaluation.results import ClipFigures, Shown
+from vidrestore.evaluation.results import ClipMetrics, Comparison
 from vidrestore.evaluation.sequence_frames import eight_bits
+from vidrestore.evaluation.systems import GIVEN, System
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
-Measure = Callable[[Tensor, Tensor], dict[str, float]]
+Metrics = Callable[[Tensor, Tensor], dict[str, float]]
 
-# Task -> its figures, and whether pictures are rounded to 8 bits first.
-RULES: dict[str, tuple[Measure, bool]] = {
-    "dehaze": (rgb_figures, False),
-    "derain": (matlab_luma_figures, True),
-    "desnow": (luma_figures, True),
-    "deblur": (volume_figures, True),
-    "denoise": (volume_figures, False),
+# Task -> its metrics, and True if the output is rounded to 8 bits first.
+RULES: dict[str, tuple[Metrics, bool]] = {
+    "dehaze": (rgb_metrics, False),
+    "derain": (matlab_luma_metrics, True),
+    "desnow": (luma_metrics, True),
+    "deblur": (volume_metrics, True),
+    "denoise": (volume_metrics, False),
 }
 PROTOCOLS = {
     "dehaze": "PSNR and SSIM of R, G, B in floats, not rounded",
@@ -50,50 +50,54 @@ PROTOCOLS = {
 }
 
 
-def judge(
-    table: Table, part: TableSet, pairs: Sequence[Pair], taking: Sequence[Contestant], looked_at: int
-) -> Iterator[ClipFigures]:
-    """Yield the figures of every system on every picture; the first `looked_at` pictures to see."""
-    restorers = [restorer(table.settings["task"], contestant) for contestant in taking]
+def measure(
+    table: Table, part: TableSet, pairs: Sequence[Pair], systems: Sequence[System], shown_count: int
+) -> Iterator[ClipMetrics]:
+    """Yield the metrics of every system on every picture, with a comparison of the first `shown_count`."""
+    restorers = [restorer(table.settings["task"], system) for system in systems]
     for number, pair in enumerate(pairs):
         degraded, clean = read_pair(pair)
-        for contestant, restore in zip(taking, restorers, strict=True):
+        for system, restore in zip(systems, restorers, strict=True):
             restored = restore(degraded.float() / 255).clamp(0, 1)
-            figures = judged(table.settings["task"], restored, clean)
-            shown, stored = None, eight_bits(restored)
-            if number < looked_at:
-                shown = Shown(0, *(rows_last(picture) for picture in (degraded, stored, clean)))
-            frames = {metric: (value,) for metric, value in figures.items()}
-            yield ClipFigures(
-                contestant.system,
+            metrics = picture_metrics(table.settings["task"], restored, clean)
+            comparison, stored = None, eight_bits(restored)
+            if number < shown_count:
+                comparison = Comparison(0, *(channels_last(picture) for picture in (degraded, stored, clean)))
+            frames = {metric: (value,) for metric, value in metrics.items()}
+            yield ClipMetrics(
+                system.name,
                 part.name,
                 part.columns[0],
                 pair.degraded.stem,
                 frames,
-                contestant.weights,
-                shown,
+                system.weights,
+                comparison,
             )
 
 
-def judged(task: str, restored: Tensor, clean: Tensor) -> dict[str, float]:
-    """Figures of a task: `restored` (3, H, W) in [0, 1], `clean` uint8."""
-    measure, in_eight_bits = RULES[task]
-    return measure(eight_bits(restored), clean) if in_eight_bits else measure(restored, clean.float() / 255)
+def picture_metrics(task: str, restored: Tensor, clean: Tensor) -> dict[str, float]:
+    """Return the metrics of a task; `restored` is (3, H, W) in [0, 1], `clean` uint8."""
+    metrics_of, in_eight_bits = RULES[task]
+    if in_eight_bits:
+        return metrics_of(eight_bits(restored), clean)
+    return metrics_of(restored, clean.float() / 255)
 
 
-def restorer(task: str, contestant: Contestant) -> Callable[[Tensor], Tensor]:
-    """(3, H, W) in [0, 1] -> the same restored, not clamped."""
-    if contestant.system == GIVEN:
+def restorer(task: str, system: System) -> Callable[[Tensor], Tensor]:
+    """Return the function by which a system restores a picture (3, H, W) in [0, 1]; its output is not
+    clamped.
+    """
+    if system.name == GIVEN:
         return lambda picture: picture
-    made = ImageRestorer(
-        task, RestoreOptions(model=contestant.source, device=contestant.device, precision="fp32")
+    image_restorer = ImageRestorer(
+        task, RestoreOptions(model=system.source, device=system.device, precision="fp32")
     )
-    return lambda picture: next(made.frames(picture[None], (0, 1)))
+    return lambda picture: next(image_restorer.frames(picture[None], (0, 1)))
 
 
 PROTOCOL = (
     "whole pictures as long as memory allows, reflected to multiples of 8 at the right and bottom; output "
     "clamped",
     "{task}",
-    "no border cut; mean over pictures",
+    "no border cropped; mean over pictures",
 )

@@ -1,1 +1,1 @@
-"""The systems that the families are compared with."""
+"""The baselines that DUST is compared with."""

@@ -1,8 +1,8 @@
-"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A reference to test
-against, and far slower.
+"""Algorithm 1 of the DUST paper: the iterative sparse recovery that DUST unfolds. A slow reference for tests
+and tables.
 
-Printed slips mended: line 3 uses the codes of iteration k - 1, and line 6 thresholds by lambda1 / c, as the
-derivation (Eq. 3) has it.
+Two misprints are corrected: line 3 uses the codes of iteration k - 1, and line 6 thresholds by lambda1 / c,
+as in the derivation (Eq. 3).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def recover(
     normalise: bool = True,
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
-    """Signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary D (N,
-    K).
+    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary
+    D (N, K).
     """
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
@@ -58,10 +58,10 @@ def recover(
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """Sizes as of `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of
+    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of
     line 5.
 
-    Raises ValueError for sizes that can't be, and for values that are not above 0.
+    Raises ValueError for impossible sizes and for weights that are not above 0.
     """
 
     patch: int = 16
@@ -79,13 +79,13 @@ class Algorithm1Config:
 
 
 def build(config: dict[str, Any]) -> Algorithm1:
-    """The system from the configuration that its file carries."""
+    """Build the system from the configuration in its weights file."""
     return Algorithm1(Algorithm1Config(**config))
 
 
 class Algorithm1(RecoverySystem):
-    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its steps. Nothing is
-    learned: A stays as drawn.
+    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its step size. Nothing is
+    learnt.
     """
 
     def __init__(self, config: Algorithm1Config) -> None:
@@ -95,7 +95,9 @@ class Algorithm1(RecoverySystem):
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. Products are never in 16 bits: iterations would accumulate rounding."""
+        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
+        errors.
+        """
         config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2
         return lambda measurements: recover(

@@ -1,12 +1,12 @@
-"""l1-l1-RNN: sparse codes of one frame after another, whose change from frame to frame is sparse too.
+"""l1-l1-RNN: sparse codes frame by frame, whose change from frame to frame is sparse as well.
 
 H. D. Le, H. Van Luong, N. Deligiannis, "Designing recurrent neural networks by unfolding an l1-l1
-minimization algorithm", ICIP 2019: proximal gradient steps, as many as layers, on
+minimization algorithm", ICIP 2019: proximal gradient steps, one per layer, on
 
     1/2 |x_t - A D h_t|^2 + lambda1 |h_t|_1 + lambda2 |h_t - G h_{t-1}|_1   for every t,
 
-beginning at G h_{t-1}. A, D, G, lambda1, lambda2, c and the code before the first frame are learned. What the
-DUST paper leaves open is as for SISTA-RNN (sista.py).
+starting at G h_{t-1}. A, D, G, lambda1, lambda2, c and the code before the first frame are learnt. The
+choices that the DUST paper leaves open are those of SISTA-RNN (sista.py).
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
 
 def build(config: dict[str, Any]) -> L1L1Rnn:
-    """The network from the configuration that its file carries."""
+    """Build the network from the configuration in its weights file."""
     return L1L1Rnn(UnfoldingConfig(**config))
 
 
 def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
-    """argmin over u of 1/2 (u - v)^2 + |u| + r |u - a| for values v, centres a and a number r > 0: flat at 0
-    and at a.
+    """Return argmin over u of 1/2 (u - v)^2 + |u| + r |u - a| for values v, centres a and a number r > 0.
 
-    Beyond a plateau the result runs along v again, shifted: each of the two terms taken off v follows it
-    within its plateau and stays what it is at the end outside. With s the sign of a, u is 0 for v in -s r +-
-    1, and a for v in a + s +- r.
+    It is flat at 0 and at a. With s the sign of a, u is 0 for v in -s r +- 1, and a for v in a + s +- r;
+    elsewhere u is v shifted by a constant. Each of the two terms subtracted from v follows v within its
+    plateau and is constant outside.
     """
     sign = torch.copysign(torch.ones_like(centre), centre)
     near_zero = F.hardtanh(values + ratio * sign)
@@ -50,7 +49,7 @@ def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
 
 
 class L1L1Rnn(RecoverySystem):
-    """(B, T, M) -> (B, T, N), see the module."""
+    """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
@@ -83,12 +82,12 @@ class Recurrence:
     """The layers on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold
     lambda1 / c.
 
-    I - D^T A^T A D / c is never made: A D and its transpose one after the other are less arithmetic.
+    I - D^T A^T A D / c is not computed: multiplying by A D and then by its transpose takes fewer operations.
     """
 
     layers: int
     carry: Product  # G (K, K)
-    mix: Callable[[Tensor], Tensor]  # what codes go through before the gradient's step; here nothing
+    mix: Callable[[Tensor], Tensor]  # applied to codes before the gradient step; here the identity
     back: Product  # D^T A^T / c (K, M)
     forth: Product  # A D (M, K)
     synthesis: Product  # D (N, K)
@@ -100,10 +99,12 @@ class Recurrence:
         data = on_tokens(self.back, measurements.transpose(0, 1))  # D^T A^T x / c (T, B, K)
         code = self.start.expand(len(measurements), -1)
         codes = []
-        for known in data:
+        for frame_data in data:
             predicted = code = self.carry(code)
             for _ in range(self.layers):
                 mixed = self.mix(code)
-                code = double_plateau(mixed + known - self.back(self.forth(mixed)), predicted, self.ratio)
+                code = double_plateau(
+                    mixed + frame_data - self.back(self.forth(mixed)), predicted, self.ratio
+                )
             codes.append(code)
         return on_tokens(self.synthesis, torch.stack(codes, dim=1))

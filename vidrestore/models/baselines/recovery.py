@@ -1,5 +1,5 @@
-"""The common part of the baselines of DUST: they recover groups of patches from
-measurements, and are called alike.
+"""The interface and the shared parts of the baselines of DUST, which recover groups of patches from
+measurements.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ WHITE = 255.0
 
 @dataclass(frozen=True)
 class UnfoldingConfig:
-    """Sizes as of `DustConfig`, with layers for blocks, and the values, on the 0-255 scale, that learning
-    starts from (DUST paper, Section IV-B) or that stay. Raises ValueError for sizes that no system can have,
-    and for values that are not above 0.
+    """Sizes as in `DustConfig`, with layers for blocks. `lambda1` and `lambda2`, on the 0-255 scale, are
+    initial values of learnt parameters (DUST paper, Section IV-B) or constants.
+
+    Raises ValueError for impossible sizes and for weights that are not above 0.
     """
 
     patch: int = 16
@@ -39,53 +40,54 @@ class UnfoldingConfig:
 
 
 class RecoverySystem(nn.Module):
-    """Recovers patches s from measurements x = A s (Eq. 1 of the DUST paper); the interface is that of
-    `Dust`.
+    """Recovers patches s from measurements x = A s (Eq. 1 of the DUST paper), with the interface of `Dust`.
 
     forward: measurements (B, T, M) of patches on the 0-255 scale -> patches (B, T, N), N = patch * patch.
-    `measure` makes them. Without `measurements` A is the identity and never learned: the system denoises.
-    Otherwise A is drawn by Glorot's rule times `scale`, and learned with the rest, unless the system learns
-    nothing (`learned` False): its parameters are without gradients.
+    `measure` makes the measurements. Without `measurements` A is the identity and never learnt: the system
+    denoises. Otherwise A is random by Glorot's rule times `scale`, and learnt with the rest, unless `learned`
+    is False: the system then has no trainable parameters.
     """
 
-    config: Any  # with `patch` and `measurements`, and what else a system has
+    config: Any  # a dataclass with at least `patch` and `measurements`
     sensing: nn.Parameter | None  # A (M, N)
 
     def __init__(
         self, patch: int, measurements: int | None, *, scale: float = 1.0, learned: bool = True
     ) -> None:
         super().__init__()
-        drawn = (
+        initial = (
             None
             if measurements is None
             else scale * nn.init.xavier_uniform_(torch.empty(measurements, patch**2))
         )
         self.register_parameter(
-            "sensing", None if drawn is None else nn.Parameter(drawn, requires_grad=learned)
+            "sensing", None if initial is None else nn.Parameter(initial, requires_grad=learned)
         )
 
     def measure(self, patches: Tensor) -> Tensor:
-        """(..., N) patches -> (..., M) measurements A s."""
+        """Return the measurements A s (..., M) of patches (..., N)."""
         return patches if self.sensing is None else patches @ self.sensing.mT
 
     def forward(self, measurements: Tensor) -> Tensor:
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """The function (B, T, M) -> (B, T, N) with products in `dtype`: `PackedLinear` for inference,
-        `PlainLinear` where gradients are wanted. What depends on the weights alone is worked out here, once.
-        No system is told sigma: each is trained for one.
+        """Return the function (B, T, M) -> (B, T, N) with products in `dtype`.
+
+        Use `PackedLinear` for inference and `PlainLinear` for gradients. Values that depend on the weights
+        alone are computed here, once. `sigma` is ignored: each system is trained for one noise level.
         """
         raise NotImplementedError
 
 
 def sensing_or_identity(sensing: Tensor | None, dictionary: Tensor) -> Tensor:
-    """A (M, N) to go with a dictionary (N, K)."""
+    """Return the sensing matrix (M, N), by default the identity for a dictionary (N, K)."""
     return torch.eye(dictionary.shape[0]).to(dictionary) if sensing is None else sensing
 
 
 def positive(value: float) -> nn.Parameter:
-    """A parameter whose exponential is a positive number. A number that is learned as it is can turn negative
-    within a few steps.
+    """Return a parameter that is the logarithm of a positive number.
+
+    A number that is learnt directly can turn negative within a few steps.
     """
     return nn.Parameter(torch.tensor(math.log(value)))

@@ -1,14 +1,14 @@
-"""reweighted-RNN: the l1-l1-RNN with a threshold for every atom and a learned mixing of the codes.
+"""reweighted-RNN: the l1-l1-RNN with a threshold per atom and a learnt mixing of the codes.
 
 H. V. Luong, B. Joukovsky, N. Deligiannis, "Designing Interpretable Recurrent Neural Networks for Video
-Reconstruction via Deep Unfolding", IEEE Trans. Image Processing 30 (2021): proximal gradient steps, as many
-as layers, on
+Reconstruction via Deep Unfolding", IEEE Trans. Image Processing 30 (2021): proximal gradient steps, one per
+layer, on
 
     1/2 |x_t - A D Z h_t|^2 + lambda1 |g o Z h_t|_1 + lambda2 |g o (Z h_t - G h_{t-1})|_1   for every t,
 
 which are h <- prox(Z h - Z D^T A^T (A D Z h - x_t) / c) with thresholds lambda1 g / c at 0 and lambda2 g / c
-at G h_{t-1}, where it begins. What the proximal operator gives stands for Z h, so that the signal is D h. Its
-authors have a Z and a g for every layer; Table VIII of the DUST paper counts one of each, shared by all
+at G h_{t-1}, the starting point. The result of the proximal operator stands for Z h, so the signal is D h.
+Its authors have a Z and a g for every layer; Table VIII of the DUST paper counts one of each, shared by all
 layers (2.37 M; it would be 4.47 M), and so does this. Z and G start as the identity and g as ones: untrained,
 it is the l1-l1-RNN.
 """
@@ -26,12 +26,12 @@ from vidrestore.models.fast.linear import Linear, Product
 
 
 def build(config: dict[str, Any]) -> ReweightedRnn:
-    """The network from the configuration that its file carries."""
+    """Build the network from the configuration in its weights file."""
     return ReweightedRnn(UnfoldingConfig(**config))
 
 
 class ReweightedRnn(L1L1Rnn):
-    """(B, T, M) -> (B, T, N), see the module."""
+    """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config)
@@ -41,7 +41,9 @@ class ReweightedRnn(L1L1Rnn):
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
-        units = (self.log_lambda1 + self.log_weights).exp() / c  # a code's unit is its own atom's threshold
+        units = (
+            self.log_lambda1 + self.log_weights
+        ).exp() / c  # each code is in units of its atom's threshold
         projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary  # A D (M, K)
         return Recurrence(
             layers=self.config.layers,

@@ -1,15 +1,17 @@
-"""SISTA and SISTA-RNN: sparse codes of one frame after another, each predicted from the frame before.
+"""SISTA and SISTA-RNN: sparse codes frame by frame, each predicted from the frame before.
 
 S. Wisdom, T. Powers, J. Pitton, L. Atlas, "Building recurrent networks by unfolding iterative thresholding
 for sequential sparse recovery", ICASSP 2017: iterative soft thresholding on, for every t,
 
     1/2 |x_t - A D h_t|^2 + lambda1 |h_t|_1 + lambda2 / 2 |D h_t - F D h_{t-1}|^2,
 
-beginning at the prediction D^T F D h_{t-1}. SISTA-RNN does a few iterations and learns A, D, F, lambda1,
-lambda2, c and the code before the first frame; SISTA does many, with nothing learned. What the DUST paper
-leaves open: pixels are grey levels 0-255 and the dictionary is the tight one (see dust.py). The RNNs' A is
-drawn at half of Glorot's rule, as the authors of the l1-l1-RNN do: c = 1 would else be far below the bound |A
-D|^2 of iterative thresholding, and codes that are carried from frame to frame would grow without end.
+starting at the prediction D^T F D h_{t-1}. SISTA-RNN takes a few iterations and learns A, D, F, lambda1,
+lambda2, c and the code before the first frame; SISTA takes many and learns nothing.
+
+The DUST paper leaves open: pixels are grey levels 0-255 and the dictionary is the tight one (see dust.py).
+The A of the RNNs is half of Glorot's rule at first, as by the authors of the l1-l1-RNN: otherwise c = 1 would
+be far below the bound |A D|^2 of iterative thresholding, and codes would grow without bound from frame to
+frame.
 """
 
 from __future__ import annotations
@@ -31,29 +33,29 @@ from vidrestore.models.baselines.recovery import (
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
-SENSING_SCALE = 0.5  # of Glorot's rule
+SENSING_SCALE = 0.5  # factor on Glorot's rule
 
 
 @dataclass(frozen=True)
 class SistaConfig(UnfoldingConfig):
-    """`layers` are iterations, and `lambda1` and `lambda2` stay as they are."""
+    """`layers` is the number of iterations; `lambda1` and `lambda2` are constants."""
 
     layers: int = 100
 
 
 def build(config: dict[str, Any]) -> Sista:
-    """SISTA from the configuration that its file carries."""
+    """Build SISTA from the configuration in its weights file."""
     return Sista(SistaConfig(**config))
 
 
 def build_rnn(config: dict[str, Any]) -> SistaRnn:
-    """SISTA-RNN from the configuration that its file carries."""
+    """Build SISTA-RNN from the configuration in its weights file."""
     return SistaRnn(UnfoldingConfig(**config))
 
 
 class Sista(RecoverySystem):
-    """SISTA with the DCT, F = I, and c the bound from which on it is sure to converge. It learns nothing: A
-    stays as it was drawn.
+    """SISTA with the DCT, F = I, and the smallest c for which convergence is guaranteed. It learns
+    nothing.
     """
 
     def __init__(self, config: SistaConfig) -> None:
@@ -63,7 +65,9 @@ class Sista(RecoverySystem):
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. Products are never in 16 bits: iterations would accumulate rounding."""
+        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
+        errors.
+        """
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
@@ -85,7 +89,7 @@ class Sista(RecoverySystem):
 
 
 class SistaRnn(RecoverySystem):
-    """(B, T, M) -> (B, T, N), see the module."""
+    """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
@@ -109,8 +113,8 @@ class Iterations:
     """The iterations on groups (B, T, M), all groups of a frame at once. Codes are in units of their
     threshold lambda1 / c.
 
-    I - D^T (A^T A + lambda2 I) D / c is never made: D, an (N, N) matrix and D^T one after the other are half
-    its arithmetic.
+    I - D^T (A^T A + lambda2 I) D / c is not computed: multiplying by D, by an (N, N) matrix and by D^T takes
+    half the operations.
     """
 
     def __init__(
@@ -138,15 +142,15 @@ class Iterations:
         data = on_tokens(self.data, measurements.transpose(0, 1))  # A^T x / c (T, B, N)
         signal = self.before.expand(len(measurements), -1)
         recovered = []
-        for known in data:
-            signal = self._frame(known, signal)
+        for frame_data in data:
+            signal = self._frame(frame_data, signal)
             recovered.append(signal)
         return torch.stack(recovered, dim=1)
 
-    def _frame(self, known: Tensor, before: Tensor) -> Tensor:
-        """The signals (B, N) of one frame from its data (B, N) and the signals of the frame before."""
+    def _frame(self, data: Tensor, before: Tensor) -> Tensor:
+        """Return the signals (B, N) of one frame from its data (B, N) and the signals of the frame before."""
         predicted = self.correlation(before)  # F D h_{t-1}
-        pull = known + self.coupling * predicted
+        pull = data + self.coupling * predicted
         code = self.analysis(predicted)  # D^T F D h_{t-1}
         for _ in range(self.layers):
             code = F.softshrink(code + self.analysis(pull - self.gram(self.synthesis(code))), 1.0)

@@ -1,15 +1,16 @@
-"""The unfolded Transformer: attention and a rectified linear map, from the energy of a plain Transformer.
+"""The unfolded Transformer: attention and a rectified linear map, derived from the energy of a plain
+Transformer.
 
 Y. Yang, Z. Huang, D. P. Wipf, "Transformers from an Optimization Perspective", NeurIPS 2022, as the DUST
 paper uses it (Eq. 8 to 10, with the token normalisation of its Section III-C): y <- ReLU(W_b sum_s
-softmax_s(q_t . q_s) y_s), q = W_a y normalised. A linear map brings measurements to tokens before the first
-block, another one tokens to patches after the last.
+softmax_s(q_t . q_s) y_s), q = W_a y normalised. A linear map turns measurements into tokens before the first
+block, another one tokens into patches after the last.
 
-What the paper leaves open or says twice: the shape is the one that gives the 0.49 M of Table VIII, which
-needs weights of its own in each block, although Section IV-B shares them between the blocks of everything but
-the ViT. Without normalisation (Table II b) the weights of the softmax are taken from W_a y, as the energy has
-it, and not from y, as printed after Eq. 10. Tokens have no positions: Table VII shows the same figures at any
-length. Inside, patches are on the scale of 0 to 1.
+Choices that the paper leaves open or contradicts: the shape is the one with the 0.49 M of Table VIII, which
+needs separate weights in each block, although Section IV-B shares them in everything but the ViT. Without
+normalisation (Table II b) the weights of the softmax are computed from W_a y, as in the energy, and not from
+y, as printed after Eq. 10. Tokens have no positions: Table VII has the same values at any length. Internally
+patches are on the scale of 0 to 1.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
 @dataclass(frozen=True)
 class UnfoldedTransformerConfig:
-    """`width` is the length of a token; `normalise` False is the weighted softmax as derived. ValueError for
-    sizes that can't be.
+    """`width` is the length of a token; `normalise` False is the weighted softmax as derived.
+
+    Raises ValueError for impossible sizes.
     """
 
     patch: int = 16
@@ -49,12 +51,12 @@ class UnfoldedTransformerConfig:
 
 
 def build(config: dict[str, Any]) -> UnfoldedTransformer:
-    """The network from the configuration that its file carries."""
+    """Build the network from the configuration in its weights file."""
     return UnfoldedTransformer(UnfoldedTransformerConfig(**config))
 
 
 class UnfoldedTransformer(RecoverySystem):
-    """(B, T, M) -> (B, T, N), see the module."""
+    """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldedTransformerConfig) -> None:
         super().__init__(config.patch, config.measurements)
@@ -66,8 +68,8 @@ class UnfoldedTransformer(RecoverySystem):
         self.output = nn.Linear(config.width, pixels)
 
     def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. W_b is applied before the mix, which is the same, so that one product
-        gives q and W_b y.
+        """See `RecoverySystem.at`. W_b is applied before the attention, which is equivalent, so one product
+        yields q and W_b y.
         """
         embed, output = (
             Product(self.embedding.weight / WHITE, dtype, linear),
@@ -89,6 +91,6 @@ class UnfoldedTransformer(RecoverySystem):
 
 
 def _glorot(blocks: int, width: int) -> Tensor:
-    """(blocks, width, width), uniform as X. Glorot and Y. Bengio (2010) have it."""
+    """Return (blocks, width, width), uniform as in X. Glorot and Y. Bengio (2010)."""
     bound = (3 / width) ** 0.5
     return torch.empty(blocks, width, width).uniform_(-bound, bound)

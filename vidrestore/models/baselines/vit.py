@@ -1,11 +1,11 @@
-"""A plain Vision Transformer on the measurements of a patch through time: what networks without a sparse
-model reach.
+"""A plain Vision Transformer over the measurements of a patch through time: a network without a sparse model.
 
-A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, in the shape that gives the 2.46 M of Table
-VIII of the DUST paper: three pre-norm blocks, tokens of 256, an MLP of 1024, no bias on queries, keys and
-values. What that paper leaves open: tokens of a group are told apart by sinusoids of their place in time,
-since learned places would have no value for the longer groups of its Table VII (and the count would be the
-same to two decimals); four heads of 64, the head size of ViT-B; inside, patches are on the scale of 0 to 1.
+A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, in the shape with the 2.46 M of Table VIII
+of the DUST paper: three pre-norm blocks, tokens of 256, an MLP of 1024, no bias on queries, keys and values.
+
+Choices that the paper leaves open: the position in time is encoded by sinusoids, since learnt positions would
+be undefined for the longer groups of its Table VII (the count would be the same to two decimals); four heads
+of 64, the head size of ViT-B; internally patches are on the scale of 0 to 1.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vidrestore.models.baselines.recovery import WHITE, RecoverySystem
 from vidrestore.models.dust import check_measurements
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
-# over which the slowest sinusoid of the positions turns by one radian (Vaswani et al. 2017)
+# frames over which the slowest sinusoid turns by one radian (Vaswani et al. 2017)
 LONGEST = 10_000.0
 
 
 @dataclass(frozen=True)
 class VitConfig:
-    """`width` is the length of a token, `hidden` that of the MLP's middle. ValueError for sizes that can't
-    be.
+    """`width` is the length of a token, `hidden` that of the MLP's hidden layer. Raises ValueError for
+    impossible sizes.
     """
 
     patch: int = 16
@@ -49,13 +49,13 @@ class VitConfig:
 
 
 def build(config: dict[str, Any]) -> Vit:
-    """The network from the configuration that its file carries."""
+    """Build the network from the configuration in its weights file."""
     return Vit(VitConfig(**config))
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width): the sines and then the cosines of each place, at frequencies from 1 down to 1 /
-    `LONGEST`.
+    """Return (length, width): the sines and then the cosines of each position, at frequencies from 1 down to
+    1 / `LONGEST`.
     """
     frequencies = torch.exp(-math.log(LONGEST) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(length)[:, None] * frequencies
@@ -74,7 +74,7 @@ class Block(nn.Module):
 
 
 class Vit(RecoverySystem):
-    """(B, T, M) -> (B, T, N), see the module."""
+    """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: VitConfig) -> None:
         super().__init__(config.patch, config.measurements)
@@ -101,7 +101,7 @@ class Vit(RecoverySystem):
 
 
 class Affine:
-    """A linear layer with its product in `dtype`, on tokens of another."""
+    """A linear layer whose product is in `dtype`, whatever the dtype of the tokens."""
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype, linear: type[Linear]) -> None:
         self.product, self.bias = Product(layer.weight, dtype, linear), layer.bias
@@ -122,10 +122,10 @@ class BlockAt:
         )
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        tokens = tokens + self.projection(self._mixed(self.norm1(tokens)))
+        tokens = tokens + self.projection(self._attention(self.norm1(tokens)))
         return tokens + self.contract(F.gelu(self.expand(self.norm2(tokens))))
 
-    def _mixed(self, tokens: Tensor) -> Tensor:
-        """Attention of each head, its results side by side."""
+    def _attention(self, tokens: Tensor) -> Tensor:
+        """Return the attention of each head, concatenated."""
         queries, keys, values = self.qkv(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).flatten(2)

@@ -1,4 +1,4 @@
-"""Networks compiled by torch for each shape that they are given; on an NVIDIA GPU as a CUDA graph."""
+"""Compile networks by torch.compile for each shape of their input; on an NVIDIA GPU as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 
 def in_one_piece() -> bool:
-    """Return True if maps are to be computed whole, in fresh memory: for gradients, and for a compiler, which
-    finds strips and reused memory itself.
+    """Return True if maps must be computed whole and out of place: for gradients, and while torch.compile
+    traces, which finds strips and reuses memory itself.
     """
     return torch.is_grad_enabled() or torch.compiler.is_compiling()
 
 
 class Compiled:
-    """A function of tensors, compiled at the first call with each shape, for one thread at a time.
+    """A function of tensors, compiled at the first call with each shape. Not thread-safe.
 
-    If that fails, one warning, and from then on the function as it is.
+    If compiling fails, it warns once and from then on calls the function uncompiled.
     """
 
     def __init__(self, work: Callable[..., Tensor], device: torch.device) -> None:
@@ -28,21 +28,21 @@ class Compiled:
         mode = "reduce-overhead" if self.on_gpu else None  # CUDA graphs
         self._compiled: Callable[..., Tensor] | None = torch.compile(work, dynamic=False, mode=mode)
 
-    def __call__(self, *given: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor) -> Tensor:
         if self._compiled is not None:
             try:
-                return self._computed(self._compiled, given)
+                return self._run(self._compiled, inputs)
             except torch.OutOfMemoryError:
                 raise
-            except Exception as error:  # of a compiler that is missing, or of any of its many parts
+            except Exception as error:  # the compiler is missing or fails in any of its parts
                 self._compiled = None
-                found = (str(error).splitlines() or [""])[0]
-                told = f"torch.compile failed, and the model runs uncompiled: {type(error).__name__}: {found}"
-                warnings.warn_explicit(told, RuntimeWarning, "vidrestore", 1)
-        return self.work(*given)
+                reason = (str(error).splitlines() or [""])[0]
+                message = f"torch.compile failed; the model runs uncompiled: {type(error).__name__}: {reason}"
+                warnings.warn_explicit(message, RuntimeWarning, "vidrestore", 1)
+        return self.work(*inputs)
 
-    def _computed(self, compiled: Callable[..., Tensor], given: tuple[Tensor, ...]) -> Tensor:
+    def _run(self, compiled: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
         if not self.on_gpu:
-            return compiled(*given)
+            return compiled(*inputs)
         cast("Callable[[], None]", torch.compiler.cudagraph_mark_step_begin)()
-        return compiled(*given).clone()  # the next call of the graph writes to the same memory
+        return compiled(*inputs).clone()  # the next call of the graph writes to the same memory

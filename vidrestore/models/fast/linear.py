@@ -1,5 +1,5 @@
-"""Matrix products with a fixed weight: plain where gradients are wanted, packed in the layout that the
-processor likes best.
+"""Matrix products with a fixed weight: plain for gradients, or packed in the layout that is fastest on the
+processor.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS = 2560  # rows that the packed layout is tuned for; others work as well
-# rows come in multiples of this: oneDNN keeps code and memory, about a megabyte, for every number of rows it
-# has seen
+ROWS = 2560  # number of rows that the packed layout is tuned for; others work as well
+# Rows are padded to a multiple of this, because oneDNN keeps about a megabyte of code and memory for every
+# number of rows that it has seen.
 STEP = 160
-# up to a `STEP` of rows they come in multiples of this: the frames of networks that go from one to the next
-# have few
-FEW = 32
+# Up to `STEP` rows are padded to a multiple of this; recurrent networks have few rows per frame.
+SMALL_STEP = 32
 
 
 def packed(weight: Tensor, rows: int) -> Callable[[Tensor], Tensor] | None:
-    """Return the product x -> x W^T with the weight in the layout that oneDNN likes best for so many rows.
+    """Return the product x -> x W^T with the weight in oneDNN's fastest layout for a number of rows.
 
     None if this torch doesn't offer it: its operators for that are private.
     """
@@ -42,7 +41,7 @@ class Linear(Protocol):
 
 
 class PlainLinear:
-    """The product as it is written; gradients reach the weight."""
+    """The plain product; gradients reach the weight."""
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
         self.weight = weight.to(dtype)
@@ -52,9 +51,10 @@ class PlainLinear:
 
 
 class PackedLinear:
-    """The product at its fastest, for inference. On a CPU the weight is reordered once for oneDNN: on AMD
-    processors the default float32 product takes a path of half the speed (208 against 457 GFLOP/s seen on a
-    2-core Zen 5, 191 against 218 on a Zen 4).
+    """The fastest product, for inference.
+
+    On a CPU the weight is reordered once for oneDNN: on AMD processors the default float32 product takes a
+    path of half the speed (208 against 457 GFLOP/s on a 2-core Zen 5, 191 against 218 on a Zen 4).
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
@@ -68,7 +68,7 @@ class PackedLinear:
 
     def __call__(self, rows: Tensor) -> Tensor:
         if self.product:
-            missing = -len(rows) % (STEP if len(rows) > STEP else FEW)
+            missing = -len(rows) % (STEP if len(rows) > STEP else SMALL_STEP)
             filled = F.pad(rows, (0, 0, 0, missing)) if missing else rows
             return self.product(filled)[: len(rows)]
         assert self.weight is not None
@@ -76,9 +76,7 @@ class PackedLinear:
 
 
 class Product:
-    """A product computed in `dtype` for rows of any other, which the result has too: (rows, in) -> (rows,
-    out).
-    """
+    """A product computed in `dtype`, whose result has the dtype of its input: (rows, in) -> (rows, out)."""
 
     def __init__(self, weight: Tensor, dtype: torch.dtype, linear: type[Linear]) -> None:
         self.product, self.dtype = linear(weight, dtype), dtype
@@ -88,5 +86,5 @@ class Product:
 
 
 def on_tokens(product: Callable[[Tensor], Tensor], groups: Tensor) -> Tensor:
-    """A product of every token of groups (..., in) -> (..., out)."""
+    """Apply a product to every token of groups (..., in) -> (..., out)."""
     return product(groups.flatten(0, -2)).view(*groups.shape[:-1], -1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def processor_has(feature: str) -> bool:
-    """Return whether the processor has a feature by torch's name for it, "avx2" or "avx512_bf16".
+    """Return True if the processor has a feature, by torch's name for it, such as "avx2" or "avx512_bf16".
 
-    Versions of torch without `get_capabilities` know of AVX2 only.
+    Versions of torch without `get_capabilities` only know AVX2.
     """
     import torch
 

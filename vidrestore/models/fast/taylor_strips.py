@@ -1,7 +1,7 @@
-"""Transformer blocks of MB-TaylorFormer V2 in place, through strips of rows that stay in the processor's
-cache; not for gradients.
+"""Transformer blocks of MB-TaylorFormer V2 in place, in strips of rows that stay in the cache; without
+gradients.
 
-Branches go one after the other, so only one branch's queries and values are held.
+Branches are processed one after the other, so only one branch's queries and values are in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.fast.strips import Span, strip_spans, window
-from vidrestore.models.pixel_maps import normalised, pointwise, tokens_of, within
+from vidrestore.models.pixel_maps import depthwise_rows, normalised, pointwise, tokens_of
 from vidrestore.models.taylor_attention import Sums
 from vidrestore.models.taylor_blocks import Attention, Block, FeedForward
 
@@ -21,20 +21,20 @@ from vidrestore.models.taylor_blocks import Attention, Block, FeedForward
 def transform(blocks: Iterable[Block], branches: list[Tensor]) -> None:
     """Apply every block to every branch's maps (B, C, H, W), in place."""
     blocks = list(blocks)
-    scratch = torch.empty_like(branches[0]), torch.empty_like(branches[0])
+    buffers = torch.empty_like(branches[0]), torch.empty_like(branches[0])
     for number, branch in enumerate(branches):
         for block in blocks:
-            add_attention(block.attention, branch, number, scratch)
+            add_attention(block.attention, branch, number, buffers)
             add_feed_forward(block.feed_forward, branch, number)
 
 
-def add_attention(block: Attention, maps: Tensor, branch: int, scratch: tuple[Tensor, Tensor]) -> None:
-    """Do what `Attention` does, in place and in strips; `scratch` are two maps for queries and values."""
-    queries, values = scratch
+def add_attention(block: Attention, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
+    """Compute `Attention` in place and in strips; `buffers` are two maps for queries and values."""
+    queries, values = buffers
     strips, matrix = strip_spans(maps, 3 * block.channels), block.qkv[branch] * block.norm[branch]
     total: Sums | None = None
     for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips, centred=block.centred):
-        q, k, v = within(expanded, block.qkv_depthwise[branch]).chunk(3, 1)
+        q, k, v = depthwise_rows(expanded, block.qkv_depthwise[branch]).chunk(3, 1)
         queries[:, :, start:stop], values[:, :, start:stop] = q, v
         sums = Sums.of(block.tokens(k), block.tokens(values[:, :, start:stop]), block.rule)
         total = total + sums if total else sums
@@ -46,26 +46,27 @@ def add_attention(block: Attention, maps: Tensor, branch: int, scratch: tuple[Te
 
 
 def add_feed_forward(block: FeedForward, maps: Tensor, branch: int) -> None:
-    """Do what `FeedForward` does, in place and in strips."""
-    matrices, kernels, contract = block.filled(branch)
+    """Compute `FeedForward` in place and in strips."""
+    matrices, kernels, contract = block.padded_weights(branch)
     strips = strip_spans(maps, 2 * block.hidden)
     for (start, stop), expanded in expanded_strips(maps, matrices, strips, centred=block.centred):
-        a, b = (within(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
+        a, b = (depthwise_rows(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
         maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
 
 def expanded_strips(
     maps: Tensor, matrices: list[Tensor], strips: list[Span], *, centred: bool
 ) -> Iterator[tuple[Span, list[Tensor]]]:
-    """Strips of products of the normalised maps by (O, C) matrices, as windows (B, O, rows + 2, W) of a strip
-    and one row on either side.
+    """Yield strips and the products of their normalised maps with (O, C) matrices, as windows (B, O, rows +
+    2, W).
 
-    Every row is worked out once, however low the strips, and before the rows above it are handed out: they
-    may be overwritten then. The windows are, too, by the next step. Not for gradients.
+    A window has one row more on either side of the strip. Every row is computed once, and before the strip
+    above it is yielded, so the caller may overwrite a strip. The windows are overwritten by the next step.
+    Without gradients.
     """
     batch, _, height, width = maps.shape
     rows, done = max(stop - start for start, stop in strips) + 2, 0
-    # row r of the map at r - start + 1
+    # row r of the map is at r - start + 1
     buffers = [maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices]
     for start, stop in strips:
         upto, shift = min(stop + 1, height), 1 - start

@@ -1,1 +1,1 @@
-"""Batches to train on: where they come from and how they are drawn."""
+"""Training data: sources of batches, from footage, photos and the papers' datasets."""

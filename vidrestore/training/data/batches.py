@@ -1,4 +1,4 @@
-"""Batches in the order of the steps, made by this process or ahead of time by others, with equal content."""
+"""Batches in the order of the steps, made in this process or ahead of time by workers, with equal content."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from torch.utils.data import DataLoader, Dataset
 from vidrestore.errors import VidRestoreError
 
 T = TypeVar("T")
-WAITING = 2  # results that each process makes ahead
-GRACE = 60  # seconds from SIGTERM to a worker's end, for the first process to save and end it
+PREFETCH = 2  # results that each worker makes ahead
+GRACE = 60  # seconds that workers survive SIGTERM, so that the main process can save and stop them
 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of every batch that one of `count` training processes computes."""
+    """The part of every batch that process `rank` of `count` training processes computes."""
 
     rank: int = 0
     count: int = 1
 
     def of(self, size: int) -> slice:
-        """Its numbers of a batch, which `count` divides."""
+        """Return the slice of a batch of `size`, which `count` must divide."""
         part = size // self.count
         return slice(self.rank * part, (self.rank + 1) * part)
 
@@ -38,29 +38,30 @@ WHOLE = Share()
 
 
 class Source(ABC):
-    """A source of batches: each follows from the seed and its step alone, so a resumed run sees what it
-    would have seen.
+    """A source of batches. A batch depends only on the seed and its step, so a resumed run gets the same
+    batches.
     """
 
     @abstractmethod
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """The batch of a step, or one process's share of it."""
+        """Return the batch of a step, or one process's share of it."""
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Those of all steps, in order, made by `workers` processes; 0: by this one, each when it is asked
-        for.
+        """Yield the batches of all steps in order, made by `workers` processes; 0: by this process, when
+        needed.
         """
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
-class Reused(Source):
-    """Batches of pictures of another source, each taken in `times` steps in a row, varied anew in each.
+class ReusedBatches(Source):
+    """Batches of pictures of another source, each used for `times` steps in a row and augmented differently
+    in each.
 
-    Where networks learn faster than batches are made, that is nearly as good as as many new ones (D. Choi et
-    al., "Faster Neural Network Training with Data Echoing", 2019). `place` brings a batch to where it is
-    varied.
+    If a network learns faster than batches are made, that is nearly as good as as many new batches (D. Choi
+    et al., "Faster Neural Network Training with Data Echoing", 2019). `place` moves a batch to the device
+    before it is augmented.
     """
 
     def __init__(
@@ -73,90 +74,95 @@ class Reused(Source):
         self.source, self.times, self.seed, self.place = source, times, seed, place
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """See `Source.batch`."""
-        return self._varied(self.place(self.source.batch(step // self.times, size, share)), step)
+        """Return the batch of a step; see `Source.batch`."""
+        return self._augmented(self.place(self.source.batch(step // self.times, size, share)), step)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """See `Source.batches`."""
+        """Yield the batches of all steps; see `Source.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
         with closing(self.source.batches(numbers, size, workers, share)) as made:
             for number, batch in zip(numbers, made, strict=True):
                 placed = self.place(batch)
                 for step in range(number * self.times, (number + 1) * self.times):
                     if step in steps:
-                        yield self._varied(placed, step)
+                        yield self._augmented(placed, step)
 
-    def _varied(self, batch: tuple[Any, ...], step: int) -> tuple[Any, ...]:
-        return varied(batch, np.random.default_rng((self.seed, 2, step)))
+    def _augmented(self, batch: tuple[Any, ...], step: int) -> tuple[Any, ...]:
+        return augmented(batch, np.random.default_rng((self.seed, 2, step)))
 
 
-def varied(batch: tuple[Any, ...], draw: np.random.Generator) -> tuple[Any, ...]:
-    """Pictures (..., S, S) and what they should become (..., n S, n S), cut by an eighth at most, at a drawn
-    place, and mirrored by chance, left to right alone: rain falls. What else there is stays.
+def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+    """Crop pictures (..., S, S) and their targets (..., n S, n S) by at most an eighth at a random place, and
+    mirror them at random.
+
+    They are only mirrored left to right, because rain falls downwards. Further entries of the batch are
+    unchanged.
     """
-    given, wanted, *others = batch
-    side, scale = given.shape[-1], wanted.shape[-1] // given.shape[-1]
+    degraded, clean, *others = batch
+    side, scale = degraded.shape[-1], clean.shape[-1] // degraded.shape[-1]
     spare = side // 128 * 16  # networks take multiples of 16
-    row, column = (2 * int(draw.integers(spare // 2 + 1)) for _ in range(2))
-    mirrored = [-1] if draw.random() < 0.5 else []
-    cut = (
+    row, column = (2 * int(rng.integers(spare // 2 + 1)) for _ in range(2))
+    flipped_axes = [-1] if rng.random() < 0.5 else []
+    crops = (
         part[..., n * row : n * (row + side - spare), n * column : n * (column + side - spare)]
-        for part, n in ((given, 1), (wanted, scale))
+        for part, n in ((degraded, 1), (clean, scale))
     )
-    return (*(part.flip(mirrored).contiguous() for part in cut), *others)
+    return (*(part.flip(flipped_axes).contiguous() for part in crops), *others)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:
-    """`make` of each number; by `workers` processes, which are at most `WAITING` results each ahead. What
-    they raise is raised here.
+    """Yield `make(number)` for each number in order, computed by `workers` processes that are at most
+    `PREFETCH` results ahead.
 
-    Closing the generator ends the processes.
+    Errors of a worker are raised here. Closing the generator ends the workers.
     """
     if not workers:
         return (make(number) for number in numbers)
     _check_shared_memory()
     loader = DataLoader(
-        _Made(make),
+        _MapDataset(make),
         batch_size=None,
         sampler=numbers,
         num_workers=workers,
-        prefetch_factor=WAITING,
-        collate_fn=_as_it_is,
-        worker_init_fn=_leave_signals,
-        # a fork would carry over locks of threads that are not there any more
+        prefetch_factor=PREFETCH,
+        collate_fn=_identity,
+        worker_init_fn=_ignore_signals,
+        # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
     )
-    return _ending(iter(loader))
+    return _closing_workers(iter(loader))
 
 
 def _check_shared_memory() -> None:
-    """Processes need semaphores, which lie there; DataLoader without them leaves half an object behind."""
+    """Raise WorkerError if semaphores can't be made: DataLoader would fail halfway and leave workers
+    behind.
+    """
     try:
         multiprocessing.get_context("spawn").Lock()
     except OSError as error:
         raise WorkerError(
             f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
-            "/dev/shm on Linux: have it mounted, or give `workers=0`"
+            "/dev/shm on Linux: mount it, or set `workers=0`"
         ) from error
 
 
-def _ending(results: Iterator[T | VidRestoreError]) -> Generator[T]:
+def _closing_workers(results: Iterator[T | VidRestoreError]) -> Generator[T]:
     try:
         for result in results:
-            yield _given(result)
+            yield _unwrap(result)
     finally:
-        # private; without, they end once no traceback holds `results`
+        # private in torch; without it, workers end when `results` is collected
         end = getattr(results, "_shutdown_workers", None)
         if end:
-            with suppress(RuntimeError):  # one that breaks while it is ended has ended, too
+            with suppress(RuntimeError):  # a worker that dies meanwhile has ended as well
                 end()
 
 
-class _Made(Dataset[T | VidRestoreError], Generic[T]):
-    """The results of `make`, by number, or an error for the user: raised in another process it would come
-    with that one's traceback.
+class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
+    """The results of `make` by number; an error for the user is returned, since raising it would add the
+    worker's traceback.
     """
 
     def __init__(self, make: Callable[[int], T]) -> None:
@@ -169,19 +175,19 @@ class _Made(Dataset[T | VidRestoreError], Generic[T]):
             return error
 
 
-def _given(result: T | VidRestoreError) -> T:
+def _unwrap(result: T | VidRestoreError) -> T:
     if isinstance(result, VidRestoreError):
         raise result
     return result
 
 
-def _as_it_is(result: T) -> T:
+def _identity(result: T) -> T:
     return result
 
 
-def _leave_signals(worker: int) -> None:
-    """Ctrl-C, and what stops a whole group of processes, reaches all; the first one ends the others, at their
-    leisure.
+def _ignore_signals(worker: int) -> None:
+    """Let workers ignore Ctrl-C, which reaches the whole process group: the main process saves and then ends
+    them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
@@ -189,12 +195,12 @@ def _leave_signals(worker: int) -> None:
 
 
 class WorkerError(VidRestoreError):
-    """A process that makes batches has ended before its time."""
+    """A worker that makes batches has ended unexpectedly."""
 
 
 @contextmanager
-def workers_watched() -> Iterator[None]:
-    """WorkerError in place of what torch raises, anywhere in the block, where such a process has ended."""
+def worker_errors() -> Iterator[None]:
+    """Raise WorkerError in place of torch's error if a worker ends while the block runs."""
     try:
         yield
     except (RuntimeError, ConnectionError, EOFError) as error:
@@ -202,5 +208,5 @@ def workers_watched() -> Iterator[None]:
             raise
         raise WorkerError(
             f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
-            "where memory ran out"
+            "if memory ran out"
         ) from error

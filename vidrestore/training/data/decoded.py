@@ -1,9 +1,9 @@
-"""Clips and photos decoded once, into files that are mapped into memory: shared by processes, kept between
-runs, bounded.
+"""A cache of decoded clips and photos in memory-mapped files, shared by processes, kept between runs, bounded
+in size.
 
-A file is named by the hash of its source's content, so a source that was changed is decoded again, and holds
-the hash of its own. A file that has another is made anew. Files that were not used for the longest time give
-way to new ones.
+A file is named by the hash of its source's content, so a changed source is decoded again. It also holds the
+hash of its own content; a file whose content doesn't match is made again. The least recently used files are
+removed to make room.
 """
 
 from __future__ import annotations
@@ -31,34 +31,33 @@ from vidrestore.files.lease import is_own
 from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]
-VERSION = "1"  # changes when the same source decodes to something else
-HEADER = 4096  # bytes of JSON and spaces ahead of the planes
+VERSION = "1"  # to be changed if the same source decodes to other samples
+HEADER = 4096  # bytes of JSON, padded with spaces, before the planes
 SUFFIX, PARTIAL = ".planes", ".partial"
 CACHE_BYTES = 20_000_000_000
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Planes (T, H, W) uint8 in a file."""
+    """A file with planes (T, H, W) uint8 of the given shapes."""
 
     path: Path
     shapes: tuple[tuple[int, ...], ...]
 
     def planes(self) -> Planes:
-        """Mapped into memory: what isn't looked at isn't read, and what is changed is changed for this
-        process only.
+        """Return the planes, mapped into memory copy-on-write: only what is used is read, changes stay in
+        this process.
 
-        Raises FileNotFoundError if another run has made room for files of its own meanwhile, or another
-        user has put a file there.
+        Raises FileNotFoundError if another run has removed the file since, or another user has replaced it.
         """
-        with _own(self.path) as stream:
+        with _open_own(self.path) as stream:
             mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
-        parts = mapped.split([math.prod(shape) for shape in self.shapes])
-        return tuple(part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
+        flat = mapped.split([math.prod(shape) for shape in self.shapes])
+        return tuple(part.view(shape) for part, shape in zip(flat, self.shapes, strict=True))
 
 
 def user_cache_folder() -> Path:
-    """Return the system's folder for files that programs can make again."""
+    """Return the system's folder for cached files of the user."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "vidrestore"
     if sys.platform == "win32":
@@ -76,24 +75,25 @@ class DecodedFiles:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{folder}: can't be made a folder ({error.strerror}); choose another `cache`"
+                f"{folder}: can't create this folder ({error.strerror}); choose another `cache`"
             ) from error
 
     def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        """Return the frames of `source`, from the folder or decoded into it; None if there is no room for it.
+        """Return the frames of `source` from the cache, decoding them into it if needed; None if there is no
+        room.
 
-        Raises what `decode` raises, and ConfigError if the folder is the source's own or lies below it:
-        data folders stay as they are.
+        Raises what `decode` raises, and ConfigError if the cache is in the source's folder, where nothing is
+        written.
         """
-        return self._decoded(self.reserved(source), source, decode)
+        return self._decoded(self.reserve(source), source, decode)
 
-    def reserved(self, source: Path) -> Path:
-        """Return the place of `source` in the folder: what is there stays while this run goes on. Raises as
-        `decoded`, but for `decode`.
+    def reserve(self, source: Path) -> Path:
+        """Return the path of `source` in the cache and keep that file for this run. Raises as `decoded` does,
+        but for `decode`.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
-                f"{self.folder}: lies within the data in {source.parent}; choose another `cache`"
+                f"{self.folder}: is inside the data folder {source.parent}; choose another `cache`"
             )
         path = (
             self.folder
@@ -106,31 +106,30 @@ class DecodedFiles:
         self,
         sources: Iterable[Path],
         decode: Callable[[Path], Planes],
-        bad: Callable[[Path, MediaError], None],
+        on_error: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """Return the frames of sources, by source, as `decoded` does; without those that can't be, of which
-        `bad` hears.
+        """Return the frames of all sources by path, as `decoded` does; `on_error` is called for those that
+        can't be read.
         """
         found: dict[Path, Decoded | None] = {}
-        places = {}
-        for (
-            source
-        ) in sources:  # all before the first is made, which could else take the room of one that is there
+        paths = {}
+        # reserve all files first, so that making one doesn't remove another
+        for source in sources:
             try:
-                places[source] = self.reserved(source)
+                paths[source] = self.reserve(source)
             except MediaError as error:
-                bad(source, error)
-        for source, path in places.items():
+                on_error(source, error)
+        for source, path in paths.items():
             try:
                 found[source] = self._decoded(path, source, decode)
             except MediaError as error:
-                bad(source, error)
+                on_error(source, error)
         return found
 
     def _decoded(self, path: Path, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        return _opened(path) or self._made(path, decode(source))
+        return _read_valid(path) or self._write(path, decode(source))
 
-    def _made(self, path: Path, planes: Planes) -> Decoded | None:
+    def _write(self, path: Path, planes: Planes) -> Decoded | None:
         planes = tuple(plane.contiguous() for plane in planes)
         if not self._make_room(HEADER + sum(plane.nbytes for plane in planes)):
             return None
@@ -150,31 +149,31 @@ class DecodedFiles:
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 
     def _make_room(self, size: int) -> bool:
-        """Remove what was not used for the longest time, but nothing of this run, until `size` bytes fit;
-        nothing where they never do.
+        """Remove the least recently used files of other runs until `size` bytes fit; return False if they
+        never will.
         """
         files = {}
         for path in self.folder.iterdir():
-            with suppress(FileNotFoundError):  # another run makes room, too
+            with suppress(FileNotFoundError):  # another run may remove files, too
                 if path.suffix == SUFFIX or (
                     path.suffix == PARTIAL and time.time() - path.stat().st_mtime > ABANDONED
                 ):
                     files[path] = path.stat()
-        held = sum(status.st_size for status in files.values())
+        total = sum(status.st_size for status in files.values())
         if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:
             return False
         for path in sorted(files.keys() - self._used, key=lambda path: files[path].st_mtime):
-            if held + size <= self.limit:
+            if total + size <= self.limit:
                 break
             path.unlink(missing_ok=True)
-            held -= files[path].st_size
-        return held + size <= self.limit
+            total -= files[path].st_size
+        return total + size <= self.limit
 
 
-def _opened(path: Path) -> Decoded | None:
-    """A file that is there and whole; it counts as used now."""
+def _read_valid(path: Path) -> Decoded | None:
+    """Return a complete, undamaged file and mark it as used now; None if there is none."""
     try:
-        with _own(path) as stream:
+        with _open_own(path) as stream:
             header = parse_json(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
@@ -187,8 +186,10 @@ def _opened(path: Path) -> Decoded | None:
     return Decoded(path, shapes)
 
 
-def _own(path: Path) -> BinaryIO:
-    """Open a file of this user: what others put into the folder has a hash, too, but of other pictures."""
+def _open_own(path: Path) -> BinaryIO:
+    """Open a file that belongs to this user: others could put files with a matching hash into a shared
+    folder.
+    """
     stream = open_regular(path)
     if is_own(os.fstat(stream.fileno()), path.parent):
         return stream
@@ -197,7 +198,7 @@ def _own(path: Path) -> BinaryIO:
 
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
-    """SHA-256 of `start` and of a file's content from byte `skip` on. Raises MediaError for a file that can't
+    """Return the SHA-256 of `start` and of a file's content from byte `skip`. Raises MediaError if it can't
     be read.
     """
     digest = hashlib.sha256(start)

@@ -30,18 +30,18 @@ Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
-SHOT = (LARGEST_CROP, 384)  # height and width of what the camera sees of a photo
-TRIES = 30  # clips that are drawn until one is large enough
-SNAPSHOTS = 0.5  # of single frames that are drawn from photos: not filmed
-# what a filmed photo comes as
-FILMED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
+SHOT = (LARGEST_CROP, 384)  # height and width of the frames of a pan over a photo
+TRIES = 30  # clips that are tried until one is large enough
+STILL_PIXELS_SHARE = 0.5  # of single frames from photos: the photo's own pixels, no pan
+# pixel format and colour tags of a pan
+SHOT_CODING = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
 
 
 class Footage:
-    """Draws windows of `frames` consecutive frames. Same generator state, same windows.
+    """Draw windows of `frames` consecutive frames; the same generator state gives the same windows.
 
-    `still_share` of them are pans over photos, as long as there are both clips and photos. Clips and photos
-    in `decoded` are read from there, others are decoded, and the clips kept, up to `cache_bytes`. Raises
+    `still_share` of them are pans over photos, if there are both clips and photos. Clips and photos in
+    `decoded` are read from there; others are decoded, and the clips cached, up to `cache_bytes`. Raises
     ConfigError if there is neither clip nor photo.
     """
 
@@ -63,68 +63,70 @@ class Footage:
         self._codings: dict[Path, Coding] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process decodes for itself."""
+        """Leave the cache out when pickling: another process decodes for itself."""
         return vars(self) | {"_cache": OrderedDict()}
 
-    def window(self, draw: np.random.Generator, side: int = 1) -> Window:
-        """One window of a randomly chosen clip or photo. Raises MediaError for clips that are all smaller
-        than `side`.
+    def window(self, rng: np.random.Generator, side: int = 1) -> Window:
+        """Return a window of a random clip or photo. Raises MediaError if all clips are smaller than
+        `side`.
         """
-        still, path = self._chosen(draw)
+        still, path = self._random_source(rng)
         if still:
             picture = self._picture(path)
-            return filmed(picture, drawn_move(picture[0].shape[1:], draw), self.frames)
-        return stretch(self._clip(draw, path, side)[1], self.frames, draw)
+            return pan_over(picture, random_move(picture[0].shape[1:], rng), self.frames)
+        return random_frames(self._clip(rng, path, side)[1], self.frames, rng)
 
-    def rgb_crop(
-        self, draw: np.random.Generator, side: int, frames: int, widest: int | None = None
-    ) -> Tensor:
-        """(frames, 3, side, side) R'G'B' in [0, 1] from a random place of such a window. Raises MediaError as
-        `window` does.
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        """Return a random crop (frames, 3, side, side) of such a window, R'G'B' in [0, 1]. Raises MediaError
+        as `window` does.
 
-        With `widest` the crop is cut at a drawn even size from `side` to that, or to what the clip holds, and
-        resized. Only what is seen of a photo is filmed; a single frame of it is as likely to be the photo's
-        own pixels.
+        With `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
+        resized to `side`. A single frame of a photo is as likely to be the photo's own pixels as a frame of a
+        pan.
         """
-        still, path = self._chosen(draw)
-        path, picture = (path, self._picture(path)) if still else self._clip(draw, path, side)
-        format, tags = FILMED if still else self._coding(path)
+        still, path = self._random_source(rng)
+        path, picture = (path, self._picture(path)) if still else self._clip(rng, path, side)
+        format, tags = SHOT_CODING if still else self._coding(path)
         height, width = SHOT if still else picture[0].shape[1:]
         if widest is not None:
-            side, given = (
-                2 * int(draw.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1)),
+            side, target_side = (
+                2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1)),
                 side,
             )
-        snapshot = still and frames == 1 and draw.random() < SNAPSHOTS and min(picture[0].shape[1:]) >= side
-        place = drawn_place(picture[0].shape[1:] if snapshot else (height, width), format, side, draw)
-        if snapshot:
-            window = as_filmed(
+        still_pixels = (
+            still and frames == 1 and rng.random() < STILL_PIXELS_SHARE and min(picture[0].shape[1:]) >= side
+        )
+        place = random_place(picture[0].shape[1:] if still_pixels else (height, width), format, side, rng)
+        if still_pixels:
+            window = to_yuv420(
                 torch.stack([plane[:, place.rows, place.columns].float() for plane in picture], 1)
             )
         elif still:
-            window = filmed(picture, drawn_move(picture[0].shape[1:], draw), frames, place)
+            window = pan_over(picture, random_move(picture[0].shape[1:], rng), frames, place)
         else:
-            window = stretch(parts(picture, format, place), frames, draw)
+            window = random_frames(crop_planes(picture, format, place), frames, rng)
         rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
         if widest is None:
             return rgb
-        return F.interpolate(rgb, (given, given), mode="bilinear", antialias=True, align_corners=False)
+        return F.interpolate(
+            rgb, (target_side, target_side), mode="bilinear", antialias=True, align_corners=False
+        )
 
     def _coding(self, path: Path) -> Coding:
-        """Pixel format and colour tags of a clip."""
+        """Return the pixel format and colour tags of a clip."""
         if path not in self._codings:
             video = probe(str(path)).video
             self._codings[path] = (video.format, video.colour)
         return self._codings[path]
 
-    def _chosen(self, draw: np.random.Generator) -> tuple[bool, Path]:
-        """Return if it is a photo, and the file."""
-        still = bool(draw.random() < self.still_share)
+    def _random_source(self, rng: np.random.Generator) -> tuple[bool, Path]:
+        """Return True if it is a photo, and the path of a random clip or photo."""
+        still = bool(rng.random() < self.still_share)
         paths = self.stills if still else self.clips
-        return still, paths[draw.integers(len(paths))]
+        return still, paths[rng.integers(len(paths))]
 
-    def _clip(self, draw: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
-        """A clip; in place of one that is too small for `side`, another. Raises MediaError if they all
+    def _clip(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
+        """Return the planes of a clip, or of another if it is smaller than `side`. Raises MediaError if all
         seem to be.
         """
         for _ in range(TRIES):
@@ -132,19 +134,19 @@ class Footage:
             height, width = planes[0].shape[1:]
             if min(height, width) >= side:
                 return path, planes
-            path = self.clips[draw.integers(len(self.clips))]
+            path = self.clips[rng.integers(len(self.clips))]
         raise MediaError(
-            f"{path}: frames of {width}x{height} hold no patch of {side}x{side}, nor do others; add larger "
-            "clips"
+            f"{path}: frames of {width}x{height} are smaller than a patch of {side}x{side}, as are those "
+            "of other clips; add larger clips"
         )
 
     def _picture(self, path: Path) -> Window:
-        """A photo as a clip of one frame, chroma of its full size."""
+        """Return a photo as a clip of one frame, with chroma of full size."""
         return self._stored(path) or decode_whole(path)
 
     def _stored(self, path: Path) -> Window | None:
-        """Return what was decoded before the run; None if nothing was, or another run has made room for its
-        own files since.
+        """Return the planes decoded before the run; None if there are none, or another run has removed the
+        file since.
         """
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
@@ -165,13 +167,13 @@ class Footage:
 
     @property
     def cached_bytes(self) -> int:
-        """Memory of the decoded clips that are kept: at most `cache_bytes`, or one clip."""
+        """The memory of the cached clips: at most `cache_bytes`, or one clip."""
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a square crop, in pixels of luma."""
+    """A square crop, in pixels of luma."""
 
     row: int
     column: int
@@ -186,18 +188,18 @@ class Place:
         return slice(self.column, self.column + self.side)
 
 
-def drawn_place(size: Sequence[int], format: PixelFormat, side: int, draw: np.random.Generator) -> Place:
-    """A random one within `size` (height, width); where chroma is coarser, at its steps."""
+def random_place(size: Sequence[int], format: PixelFormat, side: int, rng: np.random.Generator) -> Place:
+    """Return a random place within `size` (height, width), a multiple of the chroma subsampling."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
     row, column = (
-        int(draw.integers((length - side) // step + 1)) * step
+        int(rng.integers((length - side) // step + 1)) * step
         for length, step in zip(size, steps, strict=True)
     )
     return Place(row, column, side)
 
 
-def parts(planes: Window, format: PixelFormat, place: Place) -> Window:
-    """Return the part of all frames of a clip at a place."""
+def crop_planes(planes: Window, format: PixelFormat, place: Place) -> Window:
+    """Return the crop at a place of all frames of a clip."""
     cut = []
     for plane in planes:
         down, right = (
@@ -210,17 +212,19 @@ def parts(planes: Window, format: PixelFormat, place: Place) -> Window:
     return tuple(cut)
 
 
-def stretch(planes: Window, frames: int, draw: np.random.Generator) -> Window:
-    """`frames` frames in a row, sometimes every second one; a clip that is too short runs back and forth."""
+def random_frames(planes: Window, frames: int, rng: np.random.Generator) -> Window:
+    """Return `frames` frames in a row, sometimes every second one; a clip that is too short runs back and
+    forth.
+    """
     count = len(planes[0])
-    step = 2 if count >= 2 * frames and draw.random() < 0.25 else 1
-    first = int(draw.integers(max(1, count - (frames - 1) * step)))
+    step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
+    first = int(rng.integers(max(1, count - (frames - 1) * step)))
     order = torch.from_numpy(back_and_forth(first + step * np.arange(frames), count))
     return tuple(plane[order] for plane in planes)
 
 
 def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Frame numbers of any size as numbers in [0, count): 0 1 2 1 0 1 2 ... for 3 frames."""
+    """Map frame numbers of any size to [0, count) by reflection: 0 1 2 1 0 1 2 ... for 3 frames."""
     if count == 1:
         return np.zeros_like(order)
     period = 2 * count - 2
@@ -228,8 +232,8 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder with one of the suffixes, in order of name. Raises ConfigError for one that can't be
-    read.
+    """Return the files of a folder with one of the suffixes, sorted by name. Raises ConfigError if it can't
+    be read.
     """
     try:
         if not folder.is_dir():
@@ -243,61 +247,62 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
 
 
 def decode_whole(path: Path) -> Window:
-    """As `decode_clip`, or a photo as a clip of one frame. Raises MediaError for a file that is damaged."""
+    """Decode a clip as `decode_clip` does, or a photo as a clip of one frame. Raises MediaError for a damaged
+    file.
+    """
     if path.suffix.lower() in STILL_SUFFIXES:
         return tuple(torch.from_numpy(plane.copy())[None] for plane in pictures.read_picture(path))
     return decode_clip(path)
 
 
 def decode_clip(path: Path) -> Window:
-    """All colour planes of a whole clip as 8-bit grey levels. Raises MediaError for a file that is damaged or
-    holds no frames.
+    """Decode all colour planes of a clip to 8-bit grey levels. Raises MediaError if it is damaged or has no
+    frames.
     """
     frames = []
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format
         for frame in reader.frames():
             planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
-            # at once: floats take four times as much
+            # convert frame by frame, because floats take four times the memory
             frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])
     if reader.damage.found:
         raise MediaError(
-            f"{path}: {reader.damage.summary()}; take the clip out of the folder, or out of a training with "
-            "`skip_bad`"
+            f"{path}: {reader.damage.summary()}; remove the clip from the folder, or skip it with `skip_bad`"
         )
     if not frames:
-        raise MediaError(f"{path}: no frame can be decoded; take the clip out of the folder")
+        raise MediaError(f"{path}: has no frame that can be decoded; remove the clip from the folder")
     return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))
 
 
 @dataclass(frozen=True)
 class Move:
-    """The motion of a camera over a photo, in pixels of the photo and per frame, seen from the middle of the
+    """The motion of a camera over a photo, in pixels of the photo and per frame, as seen in the middle of the
     shot.
     """
 
-    centre: tuple[float, float]  # row and column that it looks at
+    centre: tuple[float, float]  # row and column
     zoom: float  # pixels of the photo per pixel of the shot
     drift: tuple[float, float] = (0.0, 0.0)  # rows and columns
-    growth: float = 0.0  # of the logarithm of the zoom
-    turn: float = 0.0  # radians
+    growth: float = 0.0  # change of the zoom's logarithm
+    turn: float = 0.0  # rotation in radians
 
 
-def drawn_move(size: Sequence[int], draw: np.random.Generator) -> Move:
-    """A slow one over a photo of `size` (height, width): often still or nearly so, sometimes some pixels per
-    frame.
+def random_move(size: Sequence[int], rng: np.random.Generator) -> Move:
+    """Return a slow move over a photo of `size` (height, width): often nearly still, sometimes some pixels
+    per frame.
     """
-    zoom, centre = draw.uniform(1.0, 2.0), draw.uniform(0.3, 0.7, 2) * size[:2]
-    drift = draw.normal(0, 1, 2) * draw.choice([0, 1, 4])
-    growth, turn = draw.normal(0, 0.003), draw.normal(0, 0.003) * draw.choice([0, 1])
+    zoom, centre = rng.uniform(1.0, 2.0), rng.uniform(0.3, 0.7, 2) * size[:2]
+    drift = rng.normal(0, 1, 2) * rng.choice([0, 1, 4])
+    growth, turn = rng.normal(0, 0.003), rng.normal(0, 0.003) * rng.choice([0, 1])
     return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)
 
 
-def filmed(picture: Window, move: Move, frames: int, place: Place | None = None) -> Window:
-    """The shot (Y, U, V of 4:2:0) that a camera makes of a picture (three planes (1, H, W)); beyond its
-    borders it is mirrored.
+def pan_over(picture: Window, move: Move, frames: int, place: Place | None = None) -> Window:
+    """Return the shot (Y, U, V of 4:2:0) of a camera that moves over a picture (three planes (1, H, W)).
 
-    With `place` (at even pixels, of an even side) only that part of the shot is computed.
+    The picture is reflected at its borders. With `place` (at even pixels, of an even side) only that part of
+    the shot is computed.
     """
     source = torch.cat(list(picture)).float()[None]
     height, width = source.shape[2:]
@@ -319,11 +324,11 @@ def filmed(picture: Window, move: Move, frames: int, place: Place | None = None)
         shots.append(
             F.grid_sample(source, at, mode="bicubic", padding_mode="reflection", align_corners=True)[0]
         )
-    return as_filmed(torch.stack(shots))
+    return to_yuv420(torch.stack(shots))
 
 
-def as_filmed(video: Tensor) -> Window:
-    """Frames (T, 3, H, W) of Y, U, V on the 0-255 scale as 4:2:0 in 8 bits."""
+def to_yuv420(video: Tensor) -> Window:
+    """Convert frames (T, 3, H, W) of Y, U, V on the 0-255 scale to 4:2:0 planes in 8 bits."""
     chroma = F.avg_pool2d(video[:, 1:], 2)
     return tuple(
         plane.round().clamp(0, 255).to(torch.uint8) for plane in (video[:, 0], chroma[:, 0], chroma[:, 1])

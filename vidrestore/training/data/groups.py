@@ -13,18 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
-from vidrestore.models.matching import Grid, fixed_places, gather, matched_places
+from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
 from vidrestore.training.data_config import DataConfig
 
-NEAR = 1.2  # a batch of one noise level takes groups that were matched at up to so many times more or less
+NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
 
 @dataclass(frozen=True)
 class WindowGroups:
-    """Clean groups (P, T, N) uint8 of the window `number` of a run, and the noise level that their places
-    were found at.
+    """Clean groups (P, T, N) uint8 of window `number` of a run, and the noise level that they were matched
+    at.
     """
 
     number: int
@@ -33,15 +33,15 @@ class WindowGroups:
 
 
 class GroupPool(Source):
-    """The groups of some windows, renewed little by little, and batches drawn from them.
+    """The groups of a number of windows, renewed one window at a time, and batches drawn from them.
 
-    A batch takes groups of nearly one noise level, so that the network is worked out for one level at a time.
-    Every group is trained on about `reuse` times, each time with other noise, then a new window takes the
-    place of the oldest.
+    A batch takes groups of nearly one noise level, because the network is prepared for one level at a time.
+    Every group is used about `reuse` times, each time with other noise; then a new window replaces the
+    oldest.
 
-    Nothing here depends on what was drawn before: a window follows from the seed and its number, a batch from
-    the seed and its step. So a pool that is asked for step 5000 first, as when a run is resumed, makes the
-    windows of that step and gives the same batch.
+    A window depends only on the seed and its number, a batch only on the seed and its step, not on earlier
+    draws. So a pool that is asked for step 5000 first, as in a resumed run, makes the windows of that step
+    and returns the same batch.
     """
 
     def __init__(
@@ -55,9 +55,11 @@ class GroupPool(Source):
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """As `Source.batches`; the processes make windows, which is what takes long."""
+        """Yield batches as `Source.batches` does; the workers make windows, which takes most of the time."""
         if workers and steps:
-            numbers = range(self._wanted(steps[0] * size).start, self._wanted(steps[-1] * size).stop)
+            numbers = range(
+                self._window_numbers(steps[0] * size).start, self._window_numbers(steps[-1] * size).stop
+            )
             self._made = in_order(self._window, numbers, workers)
         try:
             yield from super().batches(steps, size, 0, share)
@@ -66,96 +68,98 @@ class GroupPool(Source):
                 self._made.close()
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
-        """(size, T, N) float clean groups on the 0-255 scale, flipped and turned at random, and their noise
-        level.
+        """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
+        noise level.
 
-        It is the whole batch for every process: the noise of one's share can only be drawn with that of the
-        others.
+        Every process gets the whole batch, because the noise of one's share can only be drawn with that of
+        the others.
         """
         self.advance(step * size)
-        draw = np.random.default_rng((self.seed, 1, step))
-        sigma = self.windows[draw.integers(len(self.windows))].sigma
+        rng = np.random.default_rng((self.seed, 1, step))
+        sigma = self.windows[rng.integers(len(self.windows))].sigma
         near = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
-        chosen = [near[number] for number in draw.integers(len(near), size=size)]
-        groups = torch.stack([groups[draw.integers(len(groups))] for groups in chosen])
-        return turned(groups.float(), self.patch, draw), sigma
+        chosen = [near[number] for number in rng.integers(len(near), size=size)]
+        groups = torch.stack([groups[rng.integers(len(groups))] for groups in chosen])
+        return turned(groups.float(), self.patch, rng), sigma
 
     def advance(self, drawn: int) -> None:
-        """Bring the pool to where it stands once `drawn` groups were drawn: it begins a quarter full."""
-        wanted = self._wanted(drawn)
+        """Update the windows to those of the pool after `drawn` groups were drawn; it begins a quarter
+        full.
+        """
+        wanted = self._window_numbers(drawn)
         ready = {window.number: window for window in self.windows if window.number in wanted}
         self.windows = [ready.get(number) or self._next(number) for number in wanted]
 
-    def _wanted(self, drawn: int) -> range:
-        """Numbers of the windows that the pool holds then."""
+    def _window_numbers(self, drawn: int) -> range:
+        """Return the numbers of the windows in the pool after `drawn` groups were drawn."""
         stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
         return range(max(0, stop - self.capacity), stop)
 
     def _next(self, number: int) -> WindowGroups:
         if self._made is None:
             return self._window(number)
-        return next(window for window in self._made if window.number == number)  # a step may pass over some
+        return next(window for window in self._made if window.number == number)  # a step may skip some
 
     def _window(self, number: int) -> WindowGroups:
-        draw = np.random.default_rng((self.seed, 0, number))
+        rng = np.random.default_rng((self.seed, 0, number))
         low, high = self.sigma[0], self.sigma[-1]
-        sigma = math.exp(draw.uniform(math.log(low), math.log(high))) if high > low else low
-        window = self.footage.window(draw, self.patch)
-        return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, draw))
+        sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
+        window = self.footage.window(rng, self.patch)
+        return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
 
 
 def window_groups(
-    window: Window, sigma: float, config: DataConfig, patch: int, draw: np.random.Generator
+    window: Window, sigma: float, config: DataConfig, patch: int, rng: np.random.Generator
 ) -> Tensor:
-    """(P, T, N) uint8 clean groups of one window, their places found in its luma with noise of `sigma`.
+    """Return (P, T, N) uint8 clean groups of one window, matched in its luma with noise of `sigma`.
 
-    P is `config.groups_per_window`, or as many as a small window has.
+    P is `config.groups_per_window`, or fewer if the window is small.
     """
     luma, chroma = window[0].float(), window[1:]
-    noisy = add_gaussian_noise(luma, sigma, int(draw.integers(2**62)))
-    matched, stride = draw.random() < config.match_share, int(draw.choice(config.strides))
+    noisy = add_gaussian_noise(luma, sigma, int(rng.integers(2**62)))
+    matched, stride = rng.random() < config.match_share, int(rng.choice(config.strides))
     count = config.groups_per_window
     share = round(config.chroma_share * count) if chroma and min(chroma[0].shape[1:]) >= patch else 0
-    groups = [_drawn(window[0], noisy, stride, matched, patch, count - share, draw)]
+    groups = [_random_groups(window[0], noisy, stride, matched, patch, count - share, rng)]
     if share:
-        plane = chroma[int(draw.integers(len(chroma)))]
+        plane = chroma[int(rng.integers(len(chroma)))]
         guide = F.interpolate(noisy[None], size=plane.shape[1:], mode="area")[0]
-        groups.append(_drawn(plane, guide, stride, matched, patch, share, draw))
+        groups.append(_random_groups(plane, guide, stride, matched, patch, share, rng))
     return torch.cat(groups)
 
 
-def _drawn(
+def _random_groups(
     plane: Tensor,
     guide: Tensor,
     stride: int,
     matched: bool,
     patch: int,
     count: int,
-    draw: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Tensor:
-    """Up to `count` groups (P, T, N) of a plane (T, H, W), their places found in a guide of its size."""
+    """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
-    places = matched_places(guide, grid) if matched else fixed_places(len(plane), grid)
-    chosen = draw.permutation(places.shape[1])[:count]
-    return gather(plane, places[:, torch.from_numpy(chosen)], patch)
+    positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
+    chosen = rng.permutation(positions.shape[1])[:count]
+    return gather(plane, positions[:, torch.from_numpy(chosen)], patch)
 
 
 def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
-    """(count, T, N) uint8 groups to judge a network by, their places found at sigma 20: the same for every
-    run of a configuration.
+    """Return (count, T, N) uint8 groups for validation, matched at sigma 20: the same for every run of a
+    configuration.
     """
-    draw = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     groups: list[Tensor] = []
     while sum(map(len, groups)) < count:
-        groups.append(window_groups(footage.window(draw, patch), 20.0, config, patch, draw))
+        groups.append(window_groups(footage.window(rng, patch), 20.0, config, patch, rng))
     return torch.cat(groups)[:count]
 
 
-def turned(groups: Tensor, patch: int, draw: np.random.Generator) -> Tensor:
-    """The whole batch (B, T, N) mirrored and transposed at random (the eight symmetries of a square), and
-    reversed in time.
+def turned(groups: Tensor, patch: int, rng: np.random.Generator) -> Tensor:
+    """Mirror and transpose a batch (B, T, N) at random (the eight symmetries of a square), and reverse it in
+    time.
     """
     squares = groups.unflatten(-1, (patch, patch))
-    squares = squares.flip([axis for axis in (1, 2, 3) if draw.random() < 0.5])
-    transposed: Tensor = squares.transpose(2, 3) if draw.random() < 0.5 else squares
+    squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
+    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 else squares
     return transposed.flatten(2)

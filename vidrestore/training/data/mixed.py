@@ -1,4 +1,4 @@
-"""Degradations as they come: sometimes two at once, often compressed afterwards, now and then none at all."""
+"""Realistic mixtures of degradations: sometimes two at once, often compressed afterwards, sometimes none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from vidrestore.degrade import DEGRADATIONS
-from vidrestore.training.data.compressed import drawn_compression
+from vidrestore.training.data.compressed import random_compression
 
-WITH = {
+SECOND = {  # degradations that may be combined with each
     "haze": ("noise", "rain", "snow"),
     "rain": ("haze", "blur", "noise"),
     "snow": ("haze", "blur", "noise"),
@@ -21,8 +21,8 @@ ORDER = ("haze", "rain", "snow", "blur", "noise")  # from the scene through the 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of all samples, those left as they are; of the others, those degraded twice, and those compressed at
-    last.
+    """Shares in [0, 1]: samples left clean; of the others, those degraded twice, and those compressed
+    afterwards.
     """
 
     untouched: float = 0.0
@@ -30,14 +30,14 @@ class Shares:
     recompressed: float = 0.0
 
 
-def degraded(
-    clip: Tensor, name: str, shares: Shares, draw: np.random.Generator, made: Tensor | None = None
+def degrade_clip(
+    clip: Tensor, name: str, shares: Shares, rng: np.random.Generator, precomputed: Tensor | None = None
 ) -> Tensor:
-    """(T, 3, H, W) in [0, 1], even sides, after one degradation, or after what `shares` make of that.
+    """Degrade a clip (T, 3, H, W) in [0, 1], of even sides, by `name` and by what `shares` adds at random.
 
-    `made` is the clip with the degradation already.
+    `precomputed` is the clip with the degradation `name`, if that was computed already.
     """
-    untouched, combined, recompressed = draw.random(3) < (
+    untouched, combined, recompressed = rng.random(3) < (
         shares.untouched,
         shares.combined,
         shares.recompressed,
@@ -45,8 +45,8 @@ def degraded(
     if untouched:
         return clip
     names = [name]
-    if combined and name in WITH:
-        names.append(WITH[name][draw.integers(len(WITH[name]))])
+    if combined and name in SECOND:
+        names.append(SECOND[name][rng.integers(len(SECOND[name]))])
     for each in sorted(names, key=ORDER.index):
-        clip = made if made is not None and each == name else DEGRADATIONS[each](clip, draw)
-    return drawn_compression(clip, draw) if recompressed else clip
+        clip = precomputed if precomputed is not None and each == name else DEGRADATIONS[each](clip, rng)
+    return random_compression(clip, rng) if recompressed else clip

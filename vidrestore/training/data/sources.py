@@ -1,4 +1,4 @@
-"""Training and held-out data of a run, from its configuration."""
+"""Make the training and held-out data of a run from its configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.config import RunConfig, TrainingConfig
-from vidrestore.training.data.batches import Reused, Source
+from vidrestore.training.data.batches import ReusedBatches, Source
 from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
@@ -34,21 +34,21 @@ from vidrestore.training.data_config import (
     PairSetConfig,
 )
 
-FRAMES = 20  # tokens of a group, the paper's clip length
+FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
-JUDGED_FRAMES = 5  # of a clip; of shorter ones, more are judged
+VALIDATION_FRAMES = 5  # of a clip; there are more clips if they are shorter
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The way of reading data; its content follows from the configuration alone, but for clips that are left
-    out as damaged.
+    """How to read data. The data itself follows from the configuration alone, except for skipped damaged
+    files.
 
-    `workers` processes make batches ahead of time. `cache` is a folder for what clips and photos decode to,
-    of at most `cache_bytes`; without, they are decoded when they are needed. With `skip_bad` clips and photos
-    that are damaged or can't be read are left out, which `notice` hears of. Raises OptionError for that
-    without a cache.
+    `workers` processes make batches ahead of time. `cache` is a folder for decoded clips and photos, of at
+    most `cache_bytes`; without it they are decoded when they are needed. With `skip_bad`, clips and photos
+    that are damaged or can't be read are skipped, and `notice` is called with a message for each. Raises
+    OptionError for `skip_bad` without a cache.
     """
 
     cache: Path | None = None
@@ -60,7 +60,8 @@ class Reading:
     def __post_init__(self) -> None:
         if self.skip_bad and self.cache is None:
             raise OptionError(
-                "damaged files are found when the cache is made: `skip_bad` needs one, so `cache_gb` above 0"
+                "`skip_bad` needs a cache, because damaged files are found when it is made; set `cache_gb` "
+                "above 0"
             )
 
 
@@ -71,9 +72,9 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     """Return training data, and held-out data for the run's objective, the same for every run of a
     configuration.
 
-    What `data.validation` names is held out; without any, the network is judged on what it is trained on.
-    Raises ConfigError, and DatasetError for one of the papers' datasets that isn't there; MediaError for a
-    damaged file, without a cache when it is first needed.
+    The clips of `data.validation` are held out; if there are none, the network is validated on its training
+    data. Raises ConfigError; DatasetError if one of the papers' datasets is missing; MediaError for a damaged
+    file, which without a cache is found when it is first needed.
     """
     data, seed = config.data, config.training.seed
     if isinstance(data, PairSetConfig):
@@ -91,59 +92,57 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
         [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
     )
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
-    judged = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
+    validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
     if isinstance(data, PairDataConfig):
         tasks = architecture.tasks
-        held_out_data = held_out_pairs(judged, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
+        held_out_data = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
         return PairSource(footage, data, seed, tasks), held_out_data
     if isinstance(data, ClipDataConfig):
-        count = VALIDATION_PAIRS // 2 * max(1, JUDGED_FRAMES // data.frames)
-        return ClipSource(footage, data, seed), held_out_clips(judged, data, count)
+        count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
+        return ClipSource(footage, data, seed), held_out_clips(validation, data, count)
     if isinstance(data, FlowDataConfig):
-        return FlowSource(footage, data, seed), held_out_frames(judged, VALIDATION_SIDE, VALIDATION_PAIRS)
-    return _groups(config, footage, judged, architecture.patch)
+        return FlowSource(footage, data, seed), held_out_frames(validation, VALIDATION_SIDE, VALIDATION_PAIRS)
+    return _groups(config, footage, validation, architecture.patch)
 
 
-def reused(
+def with_reuse(
     source: Source, data: Any, seed: int, place: Callable[[tuple[Any, ...]], tuple[Any, ...]]
 ) -> Source:
-    """Return a source of pictures whose batches are each trained on in `data.reuse` steps, at their `place`.
+    """Return a source that uses each batch of pictures for `data.reuse` steps; `place` moves a batch to the
+    device.
 
-    Groups of patches are reused by their pool.
+    Groups of patches are returned as they are, because their pool reuses them.
     """
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
-        return Reused(source, data.reuse, seed, place)
+        return ReusedBatches(source, data.reuse, seed, place)
     return source
 
 
 def held_out_clip(folders: Sequence[Path], name: str) -> Path:
-    """The clip that `data.validation` names, in one of the folders of clips. Raises ConfigError if none
-    has it.
-    """
+    """Return the path of a clip that `data.validation` names. Raises ConfigError if no folder has it."""
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    raise ConfigError(f"{', '.join(map(str, folders))}: no {name}, named in data.validation")
+    raise ConfigError(f"{', '.join(map(str, folders))}: no file {name}, which data.validation names")
 
 
 def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
-    """All files of a run by their path, None if there is no room; without those that are bad, unless that
-    is an error.
+    """Return all decoded files of a run by path, None if the cache has no room; bad files raise or are
+    skipped.
     """
     if reading.cache is None:
         return {}
 
-    def bad(source: Path, error: MediaError) -> None:
-        if (
-            not reading.skip_bad or source in held_out
-        ):  # without one of those, figures would be of something else
+    def on_error(source: Path, error: MediaError) -> None:
+        # without a held-out clip, the metrics would not be comparable
+        if not reading.skip_bad or source in held_out:
             raise error
-        reading.notice(f"left out: {error}")
+        reading.notice(f"skipped: {error}")
 
     files = DecodedFiles(reading.cache, reading.cache_bytes)
-    found = files.all_decoded([*held_out, *clips, *stills], decode_whole, bad)
+    found = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
     if without := sum(part is None for part in found.values()):
         limit = f"{reading.cache_bytes / 1e9:g} GB"
         reading.notice(
@@ -153,8 +152,8 @@ def _decoded(
     return found
 
 
-def _groups(config: RunConfig, footage: Footage, judged: Footage, patch: int) -> tuple[GroupPool, Tensor]:
-    """The pool to train on, and (P, T, N) uint8 held-out groups."""
+def _groups(config: RunConfig, footage: Footage, validation: Footage, patch: int) -> tuple[GroupPool, Tensor]:
+    """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
     data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
     if max(data.strides) > patch:
         raise ConfigError(
@@ -162,4 +161,4 @@ def _groups(config: RunConfig, footage: Footage, judged: Footage, patch: int) ->
             f"{list(data.strides)}"
         )
     pool = GroupPool(footage, data, training.sigma, patch, training.seed)
-    return pool, held_out_groups(judged, data, patch, VALIDATION_GROUPS)
+    return pool, held_out_groups(validation, data, patch, VALIDATION_GROUPS)

@@ -7,33 +7,35 @@ import torch
 from stand_in import DEVICE, OnDevice, Rehearsal
 from torch import Tensor
 
-from vidrestore.models.matching import Grid, fixed_places, gather
-from vidrestore.models.places import ClipPlaces, Places
+from vidrestore.models.matching import Grid, fixed_positions, gather
+from vidrestore.models.patch_positions import ClipPositions, Following
 
 
 def moving(frames: int = 6, height: int = 40, width: int = 56) -> Tensor:
     """A noisy texture that moves by two pixels down and three to the left in each frame."""
-    draw = torch.Generator().manual_seed(9)
-    large = torch.randn(1, 1, 24, 32, generator=draw)
+    rng = torch.Generator().manual_seed(9)
+    large = torch.randn(1, 1, 24, 32, generator=rng)
     large = 128 + 50 * torch.nn.functional.interpolate(large, scale_factor=4.0, mode="bicubic")[0, 0]
     views = [large[20 + 2 * at :, 30 - 3 * at :][:height, :width] for at in range(frames)]
-    return torch.stack(views) + 5 * torch.randn(frames, height, width, generator=draw)
+    return torch.stack(views) + 5 * torch.randn(frames, height, width, generator=rng)
 
 
-@pytest.mark.parametrize("places", ["fixed", "camera", "matched"])
+@pytest.mark.parametrize("positions", ["fixed", "camera", "matched"])
 @pytest.mark.parametrize("shape", [(40, 56), (20, 28)])
-def test_places_are_those_of_the_cpu(places: Places, shape: tuple[int, int]) -> None:
+def test_places_are_those_of_the_cpu(positions: Following, shape: tuple[int, int]) -> None:
     luma = moving()
-    expected = ClipPlaces(luma, 8, follow=True).origins(torch.Size((6, *shape)), 12, places, 2)
+    expected = ClipPositions(luma, 8, follow=True).origins(torch.Size((6, *shape)), 12, positions, 2)
     with Rehearsal():
-        found = ClipPlaces(luma.to(DEVICE), 8, follow=True).origins(torch.Size((6, *shape)), 12, places, 2)
+        found = ClipPositions(luma.to(DEVICE), 8, follow=True).origins(
+            torch.Size((6, *shape)), 12, positions, 2
+        )
         assert isinstance(found, OnDevice)
         assert torch.equal(found.cpu(), expected)
 
 
 def test_patches_are_gathered_where_the_plane_is() -> None:
     luma, grid = moving(), Grid(40, 56, 8, 8)
-    expected = gather(luma, fixed_places(6, grid), 8)
+    expected = gather(luma, fixed_positions(6, grid), 8)
     with Rehearsal():
-        found = gather(luma.to(DEVICE), fixed_places(6, grid, DEVICE), 8)
+        found = gather(luma.to(DEVICE), fixed_positions(6, grid, DEVICE), 8)
         assert isinstance(found, OnDevice) and torch.equal(found.cpu(), expected)

@@ -15,23 +15,30 @@ from sample_videos import sample_planes, write_video
 
 from vidrestore.datasets import FrameSequence
 from vidrestore.errors import DatasetError, MediaError
-from vidrestore.evaluation.figures import (
-    luma_figures,
+from vidrestore.evaluation.paper_metrics import (
+    luma_metrics,
     matlab_luma,
-    matlab_luma_figures,
-    rgb_figures,
-    volume_figures,
+    matlab_luma_metrics,
+    rgb_metrics,
+    volume_metrics,
     volume_ssim,
 )
-from vidrestore.evaluation.sequence_frames import area_matrix, clean_frames, eight_bits, grey, shrunk, stacked
+from vidrestore.evaluation.sequence_frames import (
+    area_matrix,
+    clean_frames,
+    downscaled,
+    eight_bits,
+    grey,
+    stacked,
+)
 
 
 def pictures(height: int = 14, width: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
     """A smooth picture and the same in noise, (3, H, W) uint8."""
-    draw = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     rows, columns = np.mgrid[:height, :width] / 4
     clean = np.stack([120 + 80 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)])
-    noisy = clean + draw.normal(0, 12, clean.shape)
+    noisy = clean + rng.normal(0, 12, clean.shape)
     return tuple(
         torch.from_numpy(picture.round().clip(0, 255).astype(np.uint8)) for picture in (noisy, clean)
     )
@@ -56,8 +63,8 @@ def test_the_two_lumas_differ_by_their_rounding_alone() -> None:
     exact = [np.tensordot(weights, picture.numpy() / 255, 1) + 16 for picture in (noisy, clean)]
     plain = 10 * np.log10(255**2 / np.mean((exact[0] - exact[1]) ** 2))
     rounded = 10 * np.log10(255**2 / np.mean((np.floor(exact[0] + 0.5) - np.floor(exact[1] + 0.5)) ** 2))
-    assert luma_figures(noisy, clean)["psnr"] == pytest.approx(plain, abs=1e-4)
-    assert matlab_luma_figures(noisy, clean)["psnr"] == pytest.approx(rounded, abs=1e-9)
+    assert luma_metrics(noisy, clean)["psnr"] == pytest.approx(plain, abs=1e-4)
+    assert matlab_luma_metrics(noisy, clean)["psnr"] == pytest.approx(rounded, abs=1e-9)
     assert abs(plain - rounded) > 1e-3
 
 
@@ -65,10 +72,10 @@ def test_figures_of_rgb_are_over_all_samples_and_the_same_in_floats() -> None:
     noisy, clean = pictures()
     error = noisy.double() - clean.double()
     expected = 10 * np.log10(255**2 / float(error.square().mean()))
-    assert rgb_figures(noisy, clean)["psnr"] == pytest.approx(expected)
-    inside = rgb_figures(noisy.double() / 255, clean.double() / 255)
-    assert inside == pytest.approx(rgb_figures(noisy, clean))
-    assert volume_figures(noisy, clean)["psnr"] == pytest.approx(expected)
+    assert rgb_metrics(noisy, clean)["psnr"] == pytest.approx(expected)
+    inside = rgb_metrics(noisy.double() / 255, clean.double() / 255)
+    assert inside == pytest.approx(rgb_metrics(noisy, clean))
+    assert volume_metrics(noisy, clean)["psnr"] == pytest.approx(expected)
 
 
 def looped_volume_ssim(a: np.ndarray, b: np.ndarray, top: float) -> float:
@@ -98,7 +105,7 @@ def test_matlabs_ssim_of_colour_takes_the_picture_for_a_volume() -> None:
         looped_volume_ssim(noisy.numpy(), clean.numpy(), 255), abs=1e-10
     )
     noisy, clean = pictures()
-    assert abs(volume_figures(noisy, clean)["ssim"] - rgb_figures(noisy, clean)["ssim"]) > 1e-3
+    assert abs(volume_metrics(noisy, clean)["ssim"] - rgb_metrics(noisy, clean)["ssim"]) > 1e-3
 
 
 def test_gray_weighs_colours_as_bt601_and_rounds() -> None:
@@ -112,12 +119,12 @@ def test_each_smaller_sample_is_the_mean_of_the_area_it_covers() -> None:
     assert matrix.sum(1).numpy() == pytest.approx(1) and matrix.sum(0).numpy() == pytest.approx(160 / 360)
     frames = torch.arange(2 * 4 * 6, dtype=torch.uint8).view(2, 4, 6)
     blocks = frames.double().view(2, 2, 2, 3, 2).mean((2, 4)).round()
-    assert torch.equal(shrunk(frames, 2).double(), blocks)
+    assert torch.equal(downscaled(frames, 2).double(), blocks)
 
 
 def test_the_width_is_rounded_down() -> None:
-    assert shrunk(torch.zeros(1, 360, 640, dtype=torch.uint8), 160).shape == (1, 160, 284)
-    assert shrunk(torch.zeros(1, 480, 856, dtype=torch.uint8), 160).shape == (1, 160, 285)
+    assert downscaled(torch.zeros(1, 360, 640, dtype=torch.uint8), 160).shape == (1, 160, 284)
+    assert downscaled(torch.zeros(1, 480, 856, dtype=torch.uint8), 160).shape == (1, 160, 285)
 
 
 def test_samples_are_clamped_and_rounded_to_eight_bits() -> None:
@@ -146,7 +153,7 @@ def test_frames_come_from_pictures_and_from_films_and_no_more_than_asked_for(tmp
 
 
 def test_a_clip_without_frames_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="walk: no frame can be decoded"):
+    with pytest.raises(DatasetError, match="walk: has no frame that can be decoded"):
         stacked(iter(()), "walk")
 
 
@@ -163,6 +170,6 @@ def test_a_damaged_film_is_an_error_and_not_another_figure(tmp_path: Path) -> No
     sequence = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
     with pytest.raises(
         MediaError,
-        match=r"film.mkv: the source is damaged: .*; figures would be of another video, so fetch it again",
+        match=r"film.mkv: the source is damaged: .*; metrics would be of other pictures; fetch the file",
     ):
         list(clean_frames(sequence))

@@ -1,4 +1,4 @@
-"""Who takes part in a table: weights by what their cards say, and what needs no weights."""
+"""Systems to measure in a table: networks with their weights, and baselines that need none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.options import Quality
 from vidrestore.weights import Model, load_model, locate, read_manifest
 
-GIVEN = "given"  # the system that gives back what it is given
+GIVEN = "given"  # the identity: returns its input unchanged
 BICUBIC = "bicubic"
-FREE = (GIVEN, BICUBIC)  # systems without weights
-NAMES = {  # of systems that a table does not name
+WITHOUT_WEIGHTS = (GIVEN, BICUBIC)
+NAMES = {  # titles of systems that a table doesn't list
     GIVEN: "as given",
     BICUBIC: "Bicubic",
     "dust": "DUST",
@@ -35,15 +35,14 @@ NAMES = {  # of systems that a table does not name
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A system, and the weights it runs with, loaded from `source`; `only` is the one test set that these are
-    for, empty for all.
+class System:
+    """A system to measure, with the weights it runs with, loaded from `source`.
 
-    `label` is what the weights are called where others on the same test set have their name, too. `quality`
-    is that of `RestoreOptions`.
+    `only` names the one test set that the weights are for; empty for all. `label` replaces the weights' name
+    if several weights on a test set share it. `quality` is that of `RestoreOptions`.
     """
 
-    system: str
+    name: str
     model: Model | None = None
     source: str = ""
     device: str = "cpu"
@@ -57,26 +56,26 @@ class Contestant:
 
     @cached_property
     def network(self) -> Any:
-        """Of the weights."""
+        """The network of `model`, which must not be None."""
         assert self.model is not None
         return self.model.network
 
 
-def contestants(
+def find_systems(
     table: Table,
-    free: Collection[str],
+    baselines: Collection[str],
     families: Collection[str],
     task: str,
     sources: Sequence[str],
     device: str,
-) -> list[Contestant]:
-    """The systems in `free`, and those of the weights in `sources`: names or files, with "SET=" before those
-    for one test set.
+) -> list[System]:
+    """Return the systems in `baselines`, then those of the weights in `sources`.
 
-    Without sources, all listed weights of the families and the task that are on this machine. Raises
-    CheckpointError for weights that aren't there, OptionError for some of another family.
+    A source is a name or a file, with "SET=" before it if it is for one test set only. Without sources, take
+    every listed weight of the families and the task that is on this machine. Raises CheckpointError for
+    weights that are missing, OptionError for weights of another family.
     """
-    taking = [Contestant(system, device=device) for system in FREE if system in free]
+    systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
     listed = [
         card.name
@@ -91,39 +90,40 @@ def contestants(
                 f"{name}: weights of {model.card.family}, but {table.name} is for "
                 f"{', '.join(sorted(families))}"
             )
-        taking.append(Contestant(system_of(model), model, name, device, only))
-    return told_apart(taking)
+        systems.append(System(system_of(model), model, name, device, only))
+    return with_unique_labels(systems)
 
 
-def in_all_qualities(contestant: Contestant) -> tuple[Contestant, ...]:
-    """DUST at its three speeds, as systems of their own; others as they are."""
-    if contestant.model is None or contestant.model.card.family != "dust":
-        return (contestant,)
-    system = contestant.system
+def all_qualities(system: System) -> tuple[System, ...]:
+    """Return DUST at each of its three qualities as a system of its own; any other system alone."""
+    if system.model is None or system.model.card.family != "dust":
+        return (system,)
     return (
-        contestant,
-        replace(contestant, system=f"{system}-fast", quality="fast"),
-        replace(contestant, system=f"{system}-best", quality="best"),
+        system,
+        replace(system, name=f"{system.name}-fast", quality="fast"),
+        replace(system, name=f"{system.name}-best", quality="best"),
     )
 
 
-def told_apart(taking: Sequence[Contestant]) -> list[Contestant]:
-    """The same with a label, their source, for weights whose name others on a test set have:
-    a/dust.safetensors and b/dust.safetensors.
+def with_unique_labels(systems: Sequence[System]) -> list[System]:
+    """Return the systems, labelled by their source if another on the same test set has the same weights'
+    name.
+
+        a/dust.safetensors and b/dust.safetensors are both named "dust"
     """
 
-    def is_another(one: Contestant, other: Contestant) -> bool:
-        meet = one.only == other.only or not (one.only and other.only)
-        return one.weights == other.weights and one.source != other.source and meet
+    def clash(one: System, other: System) -> bool:
+        same_set = one.only == other.only or not (one.only and other.only)
+        return one.weights == other.weights and one.source != other.source and same_set
 
     return [
-        replace(one, label=one.source) if any(is_another(one, other) for other in taking) else one
-        for one in taking
+        replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
+        for one in systems
     ]
 
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:
-    """ "avenue=runs/x.safetensors" -> the set and the weights."""
+    """Split "avenue=runs/x.safetensors" into the test set, empty for all, and the weights."""
     only, equals, name = source.partition("=")
     names = [part.name for part in table.sets if part.dataset]
     if not equals or (only not in names and Path(source).exists()):
@@ -134,8 +134,10 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
 
 
 def system_of(model: Model) -> str:
-    """The name of a network in the tables: DUST by its heads, others by their size and what is left out or
-    another than usual.
+    """Return the name of a network in the tables.
+
+    DUST is named by its heads, the others by their size and by the settings in which they differ from the
+    published network.
     """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
@@ -172,44 +174,42 @@ def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     )
 
 
-def _sized(family: str, sizes: Mapping[str, Any], config: Any, told_by: Sequence[str]) -> str:
-    """The family with the name of the size whose fields `told_by` are the config's, "other" where there is
-    none.
-    """
+def _sized(family: str, sizes: Mapping[str, Any], config: Any, fields: Sequence[str]) -> str:
+    """Return the family with the name of the size that has the config's values of `fields`, else "other"."""
     same = (
         name
         for name, size in sizes.items()
-        if all(getattr(size, field) == getattr(config, field) for field in told_by)
+        if all(getattr(size, field) == getattr(config, field) for field in fields)
     )
     return f"{family}-{next(same, 'other')}"
 
 
-def chosen(taking: Iterable[Contestant], table: Table, systems: Sequence[str]) -> list[Contestant]:
-    """Those among the systems asked for; all of them where none is. OptionError where a name is unknown, or
-    nobody is left.
+def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:
+    """Return the systems with one of `names`, all of them without names.
+
+    Raises OptionError for an unknown name and if no system is left.
     """
-    taking = list(taking)
-    known = list(dict.fromkeys([*(contestant.system for contestant in taking), *table.systems]))
-    if unknown := [name for name in systems if name not in known]:
+    systems = list(systems)
+    known = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
+    if unknown := [name for name in names if name not in known]:
         raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
-    left = [contestant for contestant in taking if not systems or contestant.system in systems]
-    if systems and not left:
+    selected = [system for system in systems if not names or system.name in names]
+    if names and not selected:
         raise OptionError(
-            f"{table.name}: no weights for {', '.join(systems)} are bundled or named; give some with "
-            "`weights`"
+            f"{table.name}: no weights for {', '.join(names)} are bundled or named; name some with `weights`"
         )
-    return left
+    return selected
 
 
-def remarks(taking: Iterable[Contestant]) -> list[str]:
-    """What a reader must know of the weights."""
-    relatives = [each.weights for each in taking if each.model and isinstance(each.network, SigmaDust)]
+def weights_notes(systems: Iterable[System]) -> list[str]:
+    """Return notes on the weights that a reader of the results needs."""
+    conditioned = [each.weights for each in systems if each.model and isinstance(each.network, SigmaDust)]
     return [
-        f"{weights}: not the printed network, but its relative for every sigma"
-        for weights in dict.fromkeys(relatives)
+        f"{weights}: not the paper's network, but its variant for every sigma"
+        for weights in dict.fromkeys(conditioned)
     ]
 
 
 def seed_of(*names: str) -> int:
-    """A seed that follows from the test set, the clip and the setting, whatever is measured besides."""
+    """Return a seed that depends only on names such as the test set, the clip and the setting."""
     return zlib.crc32("/".join(names).encode())
