@@ -129,6 +129,14 @@ def test_notes_of_the_camera_are_left_out_with_a_word(
     assert "EXIF" not in capsys.readouterr().err
 
 
+def test_a_photo_of_a_kind_that_is_not_read_is_told_the_kinds_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.heic").write_bytes(b"ftypheic")
+    assert run(tmp_path / "a.heic") == 1
+    assert ".heic pictures are not read; convert it to one of .jpg, .jpeg, .png" in capsys.readouterr().err
+
+
 def test_a_palette_becomes_the_colours_it_stands_for(tmp_path: Path) -> None:
     indices = np.arange(48 * 64, dtype=np.uint8).reshape(48, 64)
     levels = np.arange(256, dtype=np.uint8)
