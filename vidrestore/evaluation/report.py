@@ -63,7 +63,7 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     samples = list(_samples(summary, starts, options))
     title = os.path.basename(summary.source)
     values = [_values([sample.sides[side] for sample in samples]) for side in (0, 1)]
-    rates = [_bitrate(summary.source), _bitrate(summary.output)]
+    rates = [_bitrate(path) if summary.frames > 1 else None for path in (summary.source, summary.output)]
     for measured, rate in zip(values, rates, strict=True):
         if rate is not None:
             measured["bitrate"] = rate
@@ -180,7 +180,8 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:
         video = reader.info.video
-    yield f"{summary.frames} frames of {video.width}x{video.height}, {video.codec} {video.pix_fmt}"
+    frames = "1 frame" if summary.frames == 1 else f"{summary.frames} frames"
+    yield f"{frames} of {video.width}x{video.height}, {video.codec} {video.pix_fmt}"
     for scene in summary.scenes[:20]:
         if scene.rms or any(scene.sigma):
             yield f"frames {scene.first} to {scene.stop - 1}: noise {scene.noise}"
