@@ -100,12 +100,16 @@ def run(
         return
     sources = run.sources or []
     if len(sources) != 1:
-        raise OptionError("run takes one input; expected one video, or - for y4m on stdin")
+        raise OptionError(f"{_not_one(sources)}; expected one video, or - for y4m on stdin")
     with stops_cleanly(), listening(run.json, run.quiet) as on_event:
         on_event(Progressed(sources[0], 0, stage="load"))
         chain = _chain(names, given, options)
         code = _run(sources[0], chain, run, on_event)
     raise typer.Exit(code)
+
+
+def _not_one(sources: list[str]) -> str:
+    return "run takes one input" + (f", not {' and '.join(sources)}" if sources else "")
 
 
 def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:

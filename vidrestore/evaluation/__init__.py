@@ -65,7 +65,8 @@ def evaluate(
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(
-            f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
+            "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
+            f"of {', '.join(suite_names())}"
         )
     if suite not in (None, *suite_names()):
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")

@@ -73,6 +73,14 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
                 summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
             )
         )
+    elif measured and summary.frames == 1:
+        on_event(
+            Warned(
+                summary.source,
+                "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
+                "set a lower `sigma`",
+            )
+        )
     scenes = [
         {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
         | ({"noise": scene.noise} if scene.rms else {})
