@@ -1,4 +1,4 @@
-"""Every option of a restoration: its default, its meaning and its form on the command line."""
+"""All options of the commands: default, meaning and form on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
 
-# panels of the help, in their order
+# panels of the help, in order
 QUALITY, INPUT, OUTPUT, ENCODING = ("Quality", "Input", "Output", "Encoding")
 RESUME, MACHINE = "Resume and batches", "Machine"
 PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
@@ -27,13 +27,13 @@ PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 
 @dataclass(frozen=True)
 class Declared:
-    """How the command line offers a field of an options class; `cli.declared` makes its options from these.
+    """The form of an options field on the command line; `cli.declared` makes the options.
 
     `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the
-    help; a switch has none. `parse` turns text into the value, unless the field's type does. `gather` makes
-    the value from those of an option that may be given again. `switches`: flags that each stand for a value.
-    `shown`: words for the default in the help, if the value doesn't speak for itself. `tasks`: those that it
-    concerns, all if empty. `argument`: a place on the command line, not an option.
+    help; a switch has none. `parse` converts text to the value, unless the field's type does. `gather`
+    combines the values of an option that may be repeated. `switches`: flags that each stand for a value.
+    `shown`: the default in the help, if the value isn't clear by itself. `tasks`: those that the option is
+    for, all if empty. `argument`: a positional argument instead of an option.
     """
 
     help: str
@@ -49,8 +49,9 @@ class Declared:
 
 
 def option(default: Any, help: str | Declared, panel: str = "", **declared: Any) -> Any:
-    """A field of an options class with its default, or the class that makes it, and its `Declared`, or what
-    one is made from.
+    """Return a dataclass field with its default, or default factory if that is a type, and its `Declared`.
+
+    `help` is the `Declared`, or its text, with `panel` and the other fields in `declared`.
     """
     metadata = {"declared": help if isinstance(help, Declared) else Declared(help, panel, **declared)}
     return (
@@ -60,7 +61,7 @@ def option(default: Any, help: str | Declared, panel: str = "", **declared: Any)
     )
 
 
-# Options of several classes
+# options of several classes
 MODEL = Declared("Name from `vidrestore weights list`, or a .safetensors file.", QUALITY, metavar="NAME|FILE")
 CFR = Declared(
     "Constant frame rate of a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate
@@ -72,15 +73,17 @@ THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-# some weights of denoise are such, too
+# tasks with networks for single frames; denoise has such weights as well
 SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """Options of the encoder. `encoder` is an FFmpeg name or None or "auto"; `crf` and `preset` are in
-    the encoder's own scale; `options` are handed to it as they are; `threads` 0 is the fixed default (another
-    number is another, equally repeatable, file).
+    """Options of the encoder.
+
+    `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale; `options`
+    are passed to it unchanged; `threads` 0 is the fixed default (another number gives another, equally
+    repeatable, file).
     """
 
     encoder: str | None = option(
@@ -111,14 +114,14 @@ class EncoderOptions:
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """How to restore. Raises `OptionError` for a value outside its range. `Declared.help` of each field says
-    what it does.
+    """Options of a restoration; `Declared.help` of each field describes it. Raises `OptionError` for a value
+    out of range.
 
-    `sigma` and `grain` are standard deviations on the 0-255 scale, `chroma_strength` None for that of
-    `strength`. `sigma` and `strength`: floats. `start` and `duration`: seconds, `start` from the first frame
-    on. `model`: None for the task's own. `tile`: None for whole frames as long as memory allows;
-    `tile_overlap`: None for the network's own. `threads`: 0 for all. `segment_frames`: None for a number that
-    fits the video's size. `work_dir`: None for beside the output.
+    `sigma` and `grain` are standard deviations on the 0-255 scale; `chroma_strength` None is the same as
+    `strength`. `start` and `duration` are in seconds, `start` from the first frame. `model`: None for the
+    task's default. `tile`: None for whole frames if memory allows; `tile_overlap`: None for the network's
+    default. `threads`: 0 for all. `segment_frames`: None for a number by the video's size. `work_dir`: None
+    for beside the output.
     """
 
     sigma: float | Literal["auto"] = option(
@@ -281,10 +284,11 @@ class RestoreOptions:
 
 @dataclass(frozen=True)
 class SenseOptions:
-    """How to measure. Raises `OptionError` for a value outside its range.
+    """Options of a measurement. Raises `OptionError` for a value out of range.
 
-    `rate` (measurements per pixel) picks bundled weights, `model` names some; one of the two is needed.
-    `sigma` is on the scale of the measurements, that of grey levels 0-255; `seed` draws it.
+    `rate` (measurements per pixel) selects bundled weights, `model` names weights; one of the two is
+    required. `sigma` is on the scale of the measurements, that of grey levels 0-255; `seed` determines the
+    noise.
     """
 
     rate: float | None = option(
@@ -320,8 +324,9 @@ class SenseOptions:
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """How to recover a video from its measurements. `model` is needed only if the weights that measured are
-    not bundled.
+    """Options of a recovery. `model` is needed only if the weights that measured the video are not bundled.
+
+    Raises `OptionError` for a value out of range.
     """
 
     model: str | None = option(None, MODEL)
@@ -339,7 +344,7 @@ class RecoverOptions:
 
 
 def check_threads(threads: int) -> None:
-    """Raises OptionError for a number of CPU threads that no machine has."""
+    """Raise OptionError for an impossible number of CPU threads."""
     if not 0 <= threads <= MOST_THREADS:
         raise OptionError(f"threads must be 0 (all) to {MOST_THREADS}, got {threads}")
 

@@ -58,7 +58,7 @@ def test_what_is_not_there_is_described(tmp_path: Path) -> None:
         "and 2 more; expected"
         " train/Rain13K/input and train/Rain13K/target, pictures of equal names; unpack the release there "
         "as it is, or name the folder that"
-        " it is in"
+        " holds it"
     )
 
 
@@ -104,7 +104,8 @@ def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path: Path, pla
     write(tmp_path, f"{place}ValidationNoisyBlocksSrgb.mat")
     message = error("sidd", tmp_path, "validation")
     assert message.startswith(
-        f"{tmp_path}/{place}ValidationNoisyBlocksSrgb.mat: holds pictures as a MATLAB file, which takes scipy"
+        f"{tmp_path}/{place}ValidationNoisyBlocksSrgb.mat: holds pictures in a MATLAB file, which is not "
+        "supported"
     )
     assert "write its blocks as PNG" in message and "val/SIDD/input_crops" in message
 
@@ -179,7 +180,7 @@ def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_releas
     degraded, cut = datasets.read_pair(Pair(tmp_path / "a.png", tmp_path / "b.png", centred=True))
     assert torch.equal(degraded, cut)
     with pytest.raises(
-        DatasetError, match=r"a.png: is 24x16, but its clean picture .*b.png is 26x20; one of them"
+        DatasetError, match=r"a.png: is 24x16, but its clean picture .*b.png is 26x20; fetch both"
     ):
         datasets.read_pair(Pair(tmp_path / "a.png", tmp_path / "b.png"))
     with pytest.raises(DatasetError, match=r"b.png: is 26x20, but its clean picture .*a.png is 24x16"):

@@ -570,7 +570,7 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 @pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
 def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
-    copier.sound = {1: hides}
+    copier.audio = {1: hides}
     # stream, and whether it is hidden
     order = [
         (0, True),
@@ -586,4 +586,4 @@ def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, e
         SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
         for number, (stream, hidden) in enumerate(order)
     ]
-    assert [packet.number for packet in copier._heard(iter(packets))] == expected
+    assert [packet.number for packet in copier._without_hidden_audio(iter(packets))] == expected

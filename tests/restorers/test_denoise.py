@@ -52,7 +52,7 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 def test_a_network_that_returns_its_input_gives_every_plane_back(
     weights, quality, frames, height, width, monkeypatch
 ):
-    monkeypatch.setattr(dust_restorer, "refined", lambda noisy, estimate, *how: estimate)
+    monkeypatch.setattr(dust_restorer, "refine", lambda noisy, estimate, *how: estimate)
     planes = clip(frames, height, width)
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there_is_named(device, message):
 
 
 def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):
-    monkeypatch.setattr(dust_restorer, "refined", lambda noisy, estimate, *how: estimate)
+    monkeypatch.setattr(dust_restorer, "refine", lambda noisy, estimate, *how: estimate)
     network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
     path = weights(network)
     half, full = (

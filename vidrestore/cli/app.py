@@ -1,7 +1,7 @@
-"""The command line as a whole: which commands there are, and how a run ends.
+"""The `vidrestore` command: its subcommands, and how a run ends.
 
-A command parses, calls one library function and prints. This module and the command modules it imports stay
-quick to load: what needs torch, av or numpy is imported inside the command that needs it.
+A command parses, calls one library function and prints. This module and the command modules that it imports
+load fast: torch, av and numpy are imported inside the commands that need them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_MEMORY = (
     "can't start new thread",
     "failed to map segment",
     "bad_alloc",
-    "return without exception set",  # of C code that could not even make the error
+    "return without exception set",  # C code that could not allocate the error
     "without setting an exception",
 )
 
@@ -58,7 +58,7 @@ app = typer.Typer(
       vidrestore denoise --help                 all options, in panels
     """,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # a bug keeps Python's own traceback
+    pretty_exceptions_enable=False,  # bugs show Python's own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
@@ -92,16 +92,16 @@ def _common(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code; an error of ours is one line on stderr, a bug keeps
-    its traceback.
+    """Run the command line and exit with its code; a VidRestoreError is one line on stderr, a bug keeps its
+    traceback.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
+        if getattr(sys, name) is None:  # the caller closed it, so discard what is printed
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-    # read when torch loads: what Apple's GPUs lack is computed on the CPU, with a warning that names it
+    # read when torch loads: compute operations that Apple's GPUs lack on the CPU, with a warning
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # file names may hold what the terminal, or any encoding, has no letter for
+        # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = app(arguments, standalone_mode=False)
@@ -121,22 +121,20 @@ def main(arguments: list[str] | None = None) -> None:
         say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
         sys.exit(1)
     finally:
-        _finish_stdout()  # an error that came of it is told by this instead
+        _flush_stdout()  # reports an error of stdout in place of the one that it caused
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Return True for the errors of Python, torch, FFmpeg and the system that mean it."""
+    """Return True for errors of Python, torch, FFmpeg and the system that mean a lack of memory."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
-def _finish_stdout() -> None:
-    """Send off what was printed. Where that can't be, one line says so and the exit code is 1; that its
-    reader has left is no failure.
-    """
+def _flush_stdout() -> None:
+    """Flush stdout; an error is one line on stderr and exit code 1, but a broken pipe is no error."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # Python would try once more at its end
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
             say(
                 f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it "

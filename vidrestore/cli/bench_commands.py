@@ -1,4 +1,4 @@
-"""`vidrestore bench`: how fast it is here, stage by stage."""
+"""`vidrestore bench`: measure the speed on this machine, stage by stage."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def bench(
     """
     from vidrestore.jobs.bench import bench
 
-    asked = options()
+    given = options()
     if report is not None:
-        _prove(report, asked.device, size, frames)
+        _prove(report, given.device, size, frames)
         return
     chosen = replace(
-        asked,
-        sigma=default_sigma(asked.model) if sigma is None else sigma,
+        given,
+        sigma=default_sigma(given.model) if sigma is None else sigma,
         encoder=EncoderOptions(lossless=lossless),
     )
     if not json:
@@ -90,7 +90,7 @@ def bench(
 
 
 def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None:
-    """Show the lines of the report as they come. Raises typer.Exit if a check failed."""
+    """Print the lines of the report as they come. Raises typer.Exit if a check failed."""
     from vidrestore.jobs.proof import prove
 
     verdict = None
@@ -102,7 +102,7 @@ def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Return the sigma of the video that is made up; "auto" for weights that estimate noise themselves."""
+    """Return the noise of the generated video; "auto" for weights that estimate the noise themselves."""
     from vidrestore.jobs.bench import NOISE
     from vidrestore.restorers.mb_taylorformer_restorer import FAMILY
     from vidrestore.weights import family_of
@@ -111,7 +111,7 @@ def default_sigma(model: str | None) -> float | Literal["auto"]:
 
 
 def lines(found: Benchmark) -> Iterator[str]:
-    """The table that a person reads."""
+    """Yield the lines of the table for a reader."""
     peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in found.peaks.items())
     yield (
         f"{found.model} on {found.source}, {found.cores} cores; matrix products, 10^9 operations per "

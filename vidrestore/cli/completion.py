@@ -1,4 +1,4 @@
-"""Values that the shell completes."""
+"""Values for shell completion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def models(incomplete: str) -> list[tuple[str, str]]:
-    """Names of weights, each with its task."""
+    """Return names of weights, each with its task."""
     from vidrestore.weights import read_manifest
 
     return [
@@ -15,21 +15,21 @@ def models(incomplete: str) -> list[tuple[str, str]]:
 
 
 def encoders(incomplete: str) -> list[str]:
-    """Names of encoders."""
+    """Return names of encoders."""
     from vidrestore.media.encoder_table import ENCODERS
 
     return [name for name in ENCODERS if name.startswith(incomplete)]
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Names of tasks."""
+    """Return names of tasks."""
     from vidrestore.restorers.base import TASKS
 
     return [name for name in TASKS if name.startswith(incomplete) and not name.startswith("<")]
 
 
 def names(words: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """A completion from a fixed list."""
+    """Return a completion of a fixed list."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in words if word.startswith(incomplete)]

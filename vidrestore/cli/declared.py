@@ -1,11 +1,11 @@
-"""Commands whose options are the fields of options classes, each declared once, beside its default:
-`options.Declared`.
+"""Make commands whose options are the fields of options classes, each declared once, beside its default.
 
     @with_options(task="denoise")
     def denoise(run: RunOptions, options: Callable[[], RestoreOptions]) -> None: ...
 
-gives the command an option for each field of both classes that concerns the task. A class that checks its
-values stands as a callable that makes it: the command calls it, and so decides how an error is shown.
+The command gets an option for each field (`options.Declared`) of both classes that applies to the task. A
+class that checks its values is passed as a callable that makes it: the command calls it, and so decides how
+an error is shown.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ import typer
 
 from vidrestore.cli.completion import COMPLETIONS
 from vidrestore.errors import OptionError
-from vidrestore.options import Declared
+from vidrestore.options import OUTPUT, OVERWRITE, Declared
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
 
+# options that several commands share
+JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT)
+QUIET = Declared("Print nothing but errors.", OUTPUT, ("--quiet", "-q"))
+
+Json = Annotated[bool, typer.Option("--json", help=JSON.help)]
+Quiet = Annotated[bool, typer.Option(*QUIET.flags, help=QUIET.help)]
+Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, help=OVERWRITE.help)]
+
 
 def with_options(task: str | None = None, only: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options that its parameters' classes declare: those that concern `task`, and `only`
-    these fields if given.
+    """Give a command the options that its parameters' classes declare: those for `task`, and only the fields
+    in `only`, if given.
     """
 
     def decorate(command: Command) -> Command:
@@ -42,7 +50,7 @@ def with_options(task: str | None = None, only: Collection[str] = ()) -> Callabl
                 parameters += (
                     each for declared in _declared(group, task, only) for each in _parameters(*declared)
                 )
-                makers[parameter.name] = partial(_lazily if lazy else _made, group)
+                makers[parameter.name] = partial(_builder if lazy else _build, group)
 
         def run(**values: Any) -> None:
             own = {name: value for name, value in values.items() if name in plain}
@@ -58,7 +66,7 @@ def with_options(task: str | None = None, only: Collection[str] = ()) -> Callabl
 
 
 def _options_class(annotation: Any) -> tuple[type | None, bool]:
-    """The options class of a parameter, and if it is to be made only when it is called for."""
+    """Return the options class of a parameter, and True if it is passed as a callable."""
     if is_dataclass(annotation):
         return annotation, False  # type: ignore[return-value]
     returned = get_args(annotation)[-1:]
@@ -84,8 +92,8 @@ def _declared(
 
 
 def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspect.Parameter]:
-    """Return the parameters that Typer makes options of. Their own default is None, "not given": the field's
-    default stands in its class alone.
+    """Yield the parameters for Typer. Their default is None, "not given"; the field's default is in its class
+    alone.
     """
     if found.switches:
         for flag, help in found.switches.items():
@@ -117,26 +125,32 @@ def _default_words(field: Field[Any], found: Declared) -> str | bool:
     return found.shown or (f"{value:g}" if isinstance(value, float) else str(value) if shown else False)
 
 
-def _lazily(group: type, values: Values) -> Callable[[], Any]:
-    return partial(_made, group, values)
+def _builder(group: type, values: Values) -> Callable[[], Any]:
+    return partial(_build, group, values)
 
 
-def _made(group: type, values: Values) -> Any:
-    """An object of an options class, from the values that were given."""
+def _build(group: type, values: Values) -> Any:
+    """Return an object of an options class from the given values."""
     hints, given = get_type_hints(group), {}
     for field in fields(group):
         if is_dataclass(hints[field.name]):
-            given[field.name] = _made(hints[field.name], values)
+            given[field.name] = _build(hints[field.name], values)
         elif found := field.metadata.get("declared"):
-            value = _switched(found, values) if found.switches else values.get(field.name)
+            value = _switch_value(found, values) if found.switches else values.get(field.name)
             if value is not None and value != []:
                 given[field.name] = found.gather(value) if found.gather else value
     return group(**given)
 
 
-def _switched(found: Declared, values: Values) -> str | None:
-    """The value of the one switch that was given."""
+def _switch_value(found: Declared, values: Values) -> str | None:
+    """Return the value of the one switch that was given, None without one. Raises OptionError for several."""
     given = [flag for flag in found.switches if values.get(flag.removeprefix("--"))]
     if len(given) > 1:
         raise OptionError(f"{' and '.join(given)} exclude each other; leave one out")
     return given[0].removeprefix("--") if given else None
+
+
+def one_use_of_stdout(json: bool, output: str | None) -> None:
+    """Raise BadParameter if both events and frames would go to stdout."""
+    if json and output == "-":
+        raise typer.BadParameter("--json and -o - both need stdout; leave one out")

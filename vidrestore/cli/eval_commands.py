@@ -70,7 +70,7 @@ def evaluate(
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=0.1, metavar="N", show_default="10", help="How much of each video --suite quick looks at."
+            min=0.1, metavar="N", show_default="10", help="How much of each video --suite quick measures."
         ),
     ] = None,
     json: Annotated[
@@ -106,7 +106,7 @@ def evaluate(
         if path is not None:
             _check_place(path, kind)
     chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
-    told = Told()
+    progress = ProgressLine()
     try:
         with stops_cleanly():
             found = evaluate(
@@ -120,10 +120,10 @@ def evaluate(
                 seconds=seconds,
                 device=device,
                 threads=threads,
-                on_progress=told,
+                on_progress=progress,
             )
     finally:
-        told.done()
+        progress.done()
     _print(found)
     texts = ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found)))
     failed = [why for path, text in texts if path is not None and (why := _written(path, text()))]
@@ -139,9 +139,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in text.split(",") if name)
 
 
-class Told:
-    """Progress on stderr: one line that changes on a terminal; elsewhere a line per stage, and one
-    now and then within it.
+class ProgressLine:
+    """Progress on stderr: on a terminal one changing line; elsewhere a line per stage, and further ones at
+    intervals.
     """
 
     def __init__(self) -> None:
@@ -163,9 +163,7 @@ class Told:
 
 
 def _check_place(path: Path, kind: str) -> None:
-    """An hour of measuring is not to be lost for a folder that isn't there, nor a video for `--json a.mp4
-    b.mp4`.
-    """
+    """Refuse a bad output file before an hour of measuring, and a video as in `--json a.mp4 b.mp4`."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         found = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise VidRestoreError(f"{path}: {found}; name a file in a folder that is there")
@@ -179,8 +177,9 @@ def _check_place(path: Path, kind: str) -> None:
 
 
 def _written(path: Path, text: str) -> str | None:
-    """Write a file; return the reason if that fails, else None. Names of videos that are not text are written
-    as the terminal shows them.
+    """Write a file; return the reason if that fails, else None.
+
+    Names of videos that are not text are written as the terminal shows them.
     """
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -190,9 +189,7 @@ def _written(path: Path, text: str) -> str | None:
 
 
 def _print(found: Result) -> None:
-    """A table of rich on a terminal, plain columns elsewhere; how it was measured above, what to know of the
-    run below.
-    """
+    """Print a table (by rich on a terminal, plain columns elsewhere), with the protocol and notes below."""
     cells = list(_cells(found))
     show(found.title + (f" ({found.source})" if found.source else ""))
     if sys.stdout.isatty():
@@ -215,7 +212,7 @@ def _print(found: Result) -> None:
 
 
 def _cells(found: Result) -> list[list[str]]:
-    """Headings, then a row of texts each; columns that are empty in all rows are left out."""
+    """Return headings, then a row of texts each, without columns that are empty in all rows."""
     heads = (
         ["system", "weights", "on"]
         + [part for metric in found.metrics for part in (metric, found.against)]
@@ -229,8 +226,8 @@ def _cells(found: Result) -> list[list[str]]:
             for part in (row.measured, row.reference)
         ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
-    kept = [index for index in range(len(heads)) if any(row[index] for row in rows)]
-    return [[row[index] for index in kept] for row in (heads, *rows)]
+    filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return [[row[index] for index in filled] for row in (heads, *rows)]
 
 
 def _number(metric: str, value: float | None) -> str:

@@ -1,5 +1,5 @@
-"""`--help`: plain lines under headings, one line for an option where it fits, in colour only on a terminal
-that has it.
+"""Format `--help`: plain lines under headings, one line per option if it fits, coloured on terminals that
+support it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-WIDEST = 100  # columns; longer lines are hard to read
+WIDEST = 100  # columns, for readable lines
 OTHER_OPTIONS = "Options"
 COMMANDS = "Commands"
 
-Row = tuple[str, str]  # what is typed, and what it does
+Row = tuple[str, str]  # usage, description
 
 
 class CommandHelp(TyperCommand):
-    """A command whose help is a page of `print_page`."""
+    """A command whose help is printed by `print_page`."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         print_page(_usage(self, ctx), self.help or "", _panels(self.get_params(ctx)))
 
 
 class GroupHelp(TyperGroup):
-    """A group of commands whose help is a page of `print_page`, its commands in panels."""
+    """A group of commands whose help is printed by `print_page`, its commands in panels."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[Row]] = {}
@@ -57,8 +57,8 @@ def print_page(usage: str, text: str, *groups: dict[str, list[Row]]) -> None:
         console.print()
         _print_paragraph(console, paragraph)
     for panels in groups:
-        typed = max((len(row[0]) for rows in panels.values() for row in rows), default=0)
-        column = min(typed, console.width // 3)
+        widest = max((len(row[0]) for rows in panels.values() for row in rows), default=0)
+        column = min(widest, console.width // 3)
         for panel, rows in panels.items():
             console.print(Text(f"\n{panel}:", "bold"))
             for row in rows:
@@ -70,7 +70,7 @@ def _print_paragraph(console: Console, paragraph: str) -> None:
     from rich.text import Text
 
     lines = paragraph.splitlines()
-    if any(line.startswith(" ") for line in lines):  # laid out by hand
+    if any(line.startswith(" ") for line in lines):  # preformatted
         for line in lines:
             console.print(Text(line, "" if line.startswith(" ") else "bold"))
     else:
@@ -79,18 +79,18 @@ def _print_paragraph(console: Console, paragraph: str) -> None:
 
 
 def _lines(row: Row, column: int, console: Console) -> Iterable[Text]:
-    """A row's lines: what it does beside what is typed, below where that is too long."""
+    """Yield a row's lines: the description beside the usage, or below if the usage is too long."""
     from rich.text import Text
 
-    typed, does = row
+    usage, description = row
     margin = column + 4
-    told = _wrapped(does, max(20, console.width - margin))
-    first = Text.assemble("  ", (typed, "cyan"))
-    if len(typed) > column or not told:
+    wrapped = _wrapped(description, max(20, console.width - margin))
+    first = Text.assemble("  ", (usage, "cyan"))
+    if len(usage) > column or not wrapped:
         yield first
     else:
-        yield Text.assemble(first, " " * (margin - 2 - len(typed)), told.pop(0))
-    for line in told:
+        yield Text.assemble(first, " " * (margin - 2 - len(usage)), wrapped.pop(0))
+    for line in wrapped:
         yield Text.assemble(" " * margin, line)
 
 
@@ -99,27 +99,29 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _usage(command: Any, ctx: Any) -> str:
-    """The line of usage, by the command's own name however it was started."""
+    """Return the line of usage, with the command's own name however it was started."""
     path = ctx.command_path.replace("python -m vidrestore", "vidrestore")
-    arguments = [_typed(each) for each in command.get_params(ctx) if each.param_type_name == "argument"]
+    arguments = [
+        _parameter_usage(each) for each in command.get_params(ctx) if each.param_type_name == "argument"
+    ]
     return " ".join([path, "[OPTIONS]", *arguments, *(["COMMAND"] if isinstance(command, GroupHelp) else [])])
 
 
 def _panels(parameters: Iterable[Any]) -> dict[str, list[Row]]:
-    """Rows of all parameters that are shown, by panel, in the order of `PANELS`."""
+    """Return the rows of all visible parameters, by panel, in the order of `PANELS`."""
     found: dict[str, list[Row]] = {}
     for parameter in parameters:
         if not parameter.hidden and parameter.help:
             panel = parameter.rich_help_panel
             found.setdefault(panel if isinstance(panel, str) else OTHER_OPTIONS, []).append(
-                (_typed(parameter), _told(parameter))
+                (_parameter_usage(parameter), _parameter_help(parameter))
             )
     order = [*PANELS, *(panel for panel in found if panel not in PANELS)]
     return {panel: found[panel] for panel in order if panel in found}
 
 
-def _typed(parameter: Any) -> str:
-    """ "-o, --output OUT"; of a switch that is on only the one that turns it off."""
+def _parameter_usage(parameter: Any) -> str:
+    """Return "-o, --output OUT"; for a switch that is on by default only the flag that turns it off."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
     flags: Sequence[str] = parameter.opts
@@ -129,8 +131,8 @@ def _typed(parameter: Any) -> str:
     return words if parameter.is_flag else f"{words} {parameter.metavar or parameter.name.upper()}"
 
 
-def _told(parameter: Any) -> str:
-    """The help, and the default where the help is to show it."""
+def _parameter_help(parameter: Any) -> str:
+    """Return the help of a parameter, with its default if it is to be shown."""
     text, shown = str(parameter.help), parameter.show_default
     if isinstance(shown, str):
         return f"{text} [{shown}]"
@@ -140,6 +142,6 @@ def _told(parameter: Any) -> str:
 
 
 def _summary(text: str) -> str:
-    """The first sentence of a command's help."""
+    """Return the first sentence of a command's help."""
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
     return paragraph.partition(". ")[0].removesuffix(".")

@@ -1,4 +1,4 @@
-"""`vidrestore inspect`: what is in a video."""
+"""`vidrestore inspect`: show the content of a video."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.declared import Quiet
 from vidrestore.cli.progress import listening
-from vidrestore.cli.shared_options import Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vidrestore.jobs.inspection import Inspection
     from vidrestore.media.probe import StreamInfo, VideoInfo
 
-# Words for the commonest code points of ITU-T H.273; others are shown as numbers.
+# Names of the most common code points of ITU-T H.273; others are shown as numbers.
 MATRICES = {0: "RGB", 1: "BT.709", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
 TRANSFERS = {
     1: "BT.709",
@@ -58,7 +58,7 @@ def inspect(
 
 
 def lines(found: Inspection) -> Iterator[str]:
-    """The text that a person reads."""
+    """Yield the lines of the report for a reader."""
     from vidrestore.media.sequences import PICTURES
 
     info, video = found.info, found.info.video

@@ -1,8 +1,9 @@
-"""Stop a running command: Ctrl-C and SIGTERM once to stop cleanly, twice to stop at once.
+"""Handle Ctrl-C and SIGTERM: the first stops the command cleanly, the second at once.
 
-The first raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out puts away
-its own: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder
-(`jobs.run.warn_if_stopped` reports how much it holds), the checkpoint of a training run.
+The first raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out cleans
+up: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder (`jobs.run.warn_if_stopped`
+reports its content), the checkpoint of a training run. Steps that must not be interrupted are protected by
+`files.stopping`. The exit code is 130.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ INTERRUPTED = 130  # exit code
 
 @contextmanager
 def stops_cleanly() -> Iterator[None]:
-    """While the block runs, the first SIGINT or SIGTERM raises KeyboardInterrupt, so that all is put away;
-    the second ends the process.
+    """While the block runs, let the first SIGINT or SIGTERM raise KeyboardInterrupt, and the second end the
+    process.
 
-    A signal that was ignored stays so (`nohup`). Only the main thread gets signals; in another one the block
-    just runs.
+    A signal that was ignored stays ignored (`nohup`). Only the main thread receives signals; in another
+    thread the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,14 +45,14 @@ def stops_cleanly() -> Iterator[None]:
 
 class _Stop:
     def __init__(self) -> None:
-        self.asked = False
+        self.stopping = False
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if self.asked:
+        if self.stopping:
             os._exit(INTERRUPTED)
-        self.asked = True
-        # Not print: what is interrupted may be a print.
-        with suppress(OSError):  # who reads it may have been stopped, too
+        self.stopping = True
+        # not print, which the signal may have interrupted
+        with suppress(OSError):  # the reader of stderr may have stopped, too
             os.write(
                 sys.__stderr__.fileno() if sys.__stderr__ else 2,
                 b"\nvidrestore: stopping; once more stops at once\n",

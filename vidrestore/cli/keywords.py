@@ -1,6 +1,6 @@
-"""The library's messages in the words of the command line.
+"""Translate keywords in the library's messages to command-line options.
 
-The library names an option by its keyword, between backquotes: `overwrite`, or with a value `tile=64`. Here
+The library names an option by its keyword between backquotes: `overwrite`, or with a value `tile=64`. Here
 these become --overwrite and --tile 64.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from vidrestore.events import Event, Failed, Listener, Warned
 
 _KEYWORD = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`")
-# Keywords that are named otherwise on the command line.
+# keywords with other names on the command line
 FLAGS = {
     "output": "-o",
     "options": "--encoder-option",
@@ -24,7 +24,7 @@ FLAGS = {
 
 
 def as_options(message: str) -> str:
-    """Return a message with options instead of keywords."""
+    """Return a message with options in place of keywords."""
     return _KEYWORD.sub(_option, message)
 
 
@@ -35,7 +35,7 @@ def _option(found: re.Match[str]) -> str:
 
 
 def in_options(on_event: Listener) -> Listener:
-    """Return a listener that hands on events whose messages name options."""
+    """Return a listener that passes events on with options in their messages."""
 
     def listen(event: Event) -> None:
         if isinstance(event, Warned | Failed):

@@ -1,6 +1,4 @@
-"""Events as a person or a script wants to see them: a progress bar on stderr, plain lines where that is no
-terminal, JSON on stdout.
-"""
+"""Show events: a progress bar on a terminal's stderr, plain lines elsewhere, JSON on stdout."""
 
 from __future__ import annotations
 
@@ -40,42 +38,42 @@ STAGES = {
 
 @contextmanager
 def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
-    """A listener for the inputs of one command.
+    """Yield a listener for the inputs of one command.
 
-    `json` prints every event on stdout, one per line; otherwise a sentence on stdout says what was made.
-    Progress and warnings go to stderr. `quiet` leaves errors only, and what was wrong with a source, which
-    alters the exit code.
+    `json` prints every event on stdout, one per line; otherwise finished inputs are a sentence on stdout.
+    Progress and warnings go to stderr. `quiet` leaves errors, and damage of a source, which changes the exit
+    code.
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-        drawn = (
+        has_bar = (
             not quiet
             and not mixed
             and sys.stderr.isatty()
             and os.environ.get("TERM") not in ("dumb", "unknown")
         )
         progress: Listener = (
-            stack.enter_context(progress_bar()) if drawn else PlainLines(sys.stderr, quiet=quiet)
+            stack.enter_context(progress_bar()) if has_bar else PlainLines(sys.stderr, quiet=quiet)
         )
         results = (print_json,) if json else () if quiet else (print_summary,)
-        listeners = (progress, *results)  # the bar is gone before the summary is printed
+        listeners = (progress, *results)  # the bar is removed before the summary is printed
 
-        def tell(event: Event) -> None:
+        def emit(event: Event) -> None:
             for listener in listeners:
                 listener(event)
 
-        yield in_options(tell)
+        yield in_options(emit)
 
 
 def print_json(event: Event) -> None:
-    """One event, one line of JSON, at once: a reader at the other end of a pipe follows the job."""
+    """Print an event as one line of JSON at once, so that the reader of a pipe can follow the job."""
     if isinstance(event, Progressed) and event.stage in BEFORE_START:
         return
     say_json(event.to_json())
 
 
 def print_summary(event: Event) -> None:
-    """Print a sentence about a finished input; on stderr where stdout carries the video."""
+    """Print a sentence about a finished input; on stderr if stdout carries the video."""
     if isinstance(event, Finished):
         piped = event.output == "-"
         made = "skipped, finished before" if event.before else _result(event)
@@ -86,7 +84,7 @@ def print_summary(event: Event) -> None:
 
 
 def _result(event: Finished) -> str:
-    """ "60 frames in 6.0 s, 10.0 fps, noise 19.8"."""
+    """Return "60 frames in 6.0 s, 10.0 fps, noise 19.8"."""
     made = event.frames - event.reused
     earlier = f" ({event.reused} of them earlier)" if event.reused else ""
     speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
@@ -96,7 +94,7 @@ def _result(event: Finished) -> str:
 
 
 def describe(event: Event) -> str | None:
-    """One line about an event that is worth a line of its own; None for the others."""
+    """Return one line about an event, None for events without one."""
     match event:
         case Started():
             if not event.model:  # nothing to do: it was finished before
@@ -123,8 +121,8 @@ def describe(event: Event) -> str | None:
 
 
 class PlainLines:
-    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds. `quiet`
-    leaves errors.
+    """A listener that writes lines to `stream`: progress at most once in `PLAIN_INTERVAL` seconds; with
+    `quiet` only errors.
     """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
@@ -144,7 +142,7 @@ class PlainLines:
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()
-        if (event.source, event.stage) != self._stage:  # the first lines of a stage say nothing yet
+        if (event.source, event.stage) != self._stage:  # the first progress of a stage carries no information
             self._stage, self._next = (event.source, event.stage), now + PLAIN_INTERVAL
         if now < self._next and not (event.done == event.total and event.stage == "restore"):
             return False
@@ -154,9 +152,7 @@ class PlainLines:
 
 @contextmanager
 def progress_bar() -> Iterator[Listener]:
-    """A listener that draws one bar per stage of a source on the terminal behind stderr; stdout stays as it
-    is.
-    """
+    """Yield a listener that draws one bar per stage of a source on stderr; stdout is not touched."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -175,8 +171,8 @@ def progress_bar() -> Iterator[Listener]:
 
 
 class BarListener:
-    """Draws events on a rich progress display, which stands while there is progress to show; lines appear
-    above the bar.
+    """Draws events on a rich progress display, which is visible while there is progress; lines appear above
+    the bar.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -209,7 +205,7 @@ class BarListener:
 
 
 def _number(event: Event) -> str:
-    """ "[2/5] ", where there are several inputs."""
+    """Return "[2/5] " if there are several inputs."""
     return f"[{event.index}/{event.count}] " if event.count is not None and event.count > 1 else ""
 
 
@@ -218,7 +214,7 @@ def _stage(event: Progressed) -> str:
 
 
 def _noise(details: Mapping[str, Any]) -> str:
-    """What was measured in the longest scene."""
+    """Describe the noise of the longest scene."""
     scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
     longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
     return f"; noise: {longest['noise']}" if longest else ""
@@ -242,12 +238,12 @@ def _frames(count: int) -> str:
 
 
 def counted_words(number: int, word: str) -> str:
-    """ "1 frame", "2 frames"."""
+    """Return "1 frame" or "2 frames"."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def length_of_time(seconds: float) -> str:
-    """A length of time, as precise as a reader needs it: 4.2 s, 3:07, 1:02:30."""
+    """Format a duration with suitable precision: 4.2 s, 3:07, 1:02:30."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,5 +1,5 @@
-"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: the same video with better pixels. The options come
-from `RestoreOptions`.
+"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: restore videos. The options come from
+`RestoreOptions`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HELP = {
 
 
 def _restore_command(task: str, help: str) -> Callable[..., None]:
-    """The command of a task: the options that concern it, and the run."""
+    """Return the command of a task, with the options for it."""
 
     def command(run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
         run_task(task, run, options)

@@ -1,4 +1,4 @@
-"""What all commands that restore videos share: what they run on, and the run itself."""
+"""The common part of all commands that restore videos: their inputs and outputs, and the run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from vidrestore import parsing
+from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import counted_words, length_of_time, listening
 from vidrestore.cli.several_inputs import numbered, run_each
-from vidrestore.cli.shared_options import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a command runs on and how it runs: options that are no `RestoreOptions`."""
+    """Inputs, output and mode of a command: options that are not `RestoreOptions`."""
 
     sources: list[str] | None = option(
         None,
@@ -84,7 +84,7 @@ class RunOptions:
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
-    """Restore all inputs, or preview or plan them, and leave with the exit code."""
+    """Restore all inputs, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if run.engine != "ray" and (run.ray_address is not None or run.ray_cpus is not None):
@@ -102,8 +102,9 @@ def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) 
 
 
 def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], on_event: Listener) -> int:
-    """Restore all inputs; the exit code. An error about them as a whole is told of the only one, or of ""
-    where there are several.
+    """Restore all inputs and return the exit code.
+
+    An error about all of them is reported for the only input, or for "" if there are several.
     """
     given = run.sources or []
     only = given[0] if len(given) == 1 and not run.from_list else ""
@@ -145,7 +146,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
 
 
 def _check_together(run: RunOptions, options: RestoreOptions) -> None:
-    """Refuse options that exclude each other."""
+    """Raise OptionError for options that exclude each other."""
     if run.preview is not None and options.duration is not None:
         raise OptionError("--preview is a duration of its own; leave --duration out")
     if sum((run.shard is not None, run.engine == "ray", "," in options.device)) > 1:
@@ -155,7 +156,7 @@ def _check_together(run: RunOptions, options: RestoreOptions) -> None:
 
 
 def _check_report(run: RunOptions) -> None:
-    """Refuse a report of what makes none, before hours of work."""
+    """Raise OptionError for a report that can't be made, before hours of work."""
     if run.report is None:
         return
     if run.preview is not None or run.dry_run or "-" in (run.output, *(run.sources or ())):
@@ -178,7 +179,7 @@ def _report(batch: Batch, summary: Summary, place: str) -> str:
 
 
 def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptions) -> Batch:
-    """The inputs, and who restores them."""
+    """Return the inputs, with the way to restore them."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
 
@@ -211,7 +212,7 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
 
 
 def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
-    """One input; its exit code."""
+    """Process one input and return its exit code."""
     if not run.dry_run:
         summary = (
             batch.restore(source, on_event)
@@ -234,7 +235,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
 
 
 def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summary:
-    """The estimate of a source, whose output may exist."""
+    """Return the estimate of a source, also if its output exists."""
     try:
         return batch.estimate(source, on_event)
     except OutputExistsError as error:
@@ -247,7 +248,7 @@ def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summa
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:
-    """What a dry run says to a person."""
+    """Yield the lines of a dry run for a reader."""
     plan, timeline = found.plan, found.plan.timeline
     settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
     parts = [

@@ -1,4 +1,4 @@
-"""`vidrestore run`: several tasks in one command, each with options of its own."""
+"""`vidrestore run`: several tasks in one command, each with its own options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from vidrestore.cli.declared import with_options
+from vidrestore.cli.declared import one_use_of_stdout, with_options
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.restoring import RunOptions
 from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import one_use_of_stdout
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed
@@ -123,7 +122,7 @@ def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) ->
 
 
 def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:
-    """The steps with their options. Raises OptionError."""
+    """Return the steps with their options. Raises OptionError."""
     from vidrestore.jobs.steps import Step, check_steps
     from vidrestore.restorers.base import TASKS
 
@@ -177,7 +176,7 @@ def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_step(step: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the options that a step has for itself: how to parse each, and its type."""
+    """Yield the options of a single step: name, parser and type of each."""
     hints = get_type_hints(RestoreOptions)
     for field in fields(RestoreOptions):
         found = field.metadata.get("declared")
@@ -202,7 +201,7 @@ def _value(name: str, value: Any, parse: Callable[[str], Any] | None, hint: Any)
 
 
 def toml_lines(names: list[str], given: Settings) -> Iterator[str]:
-    """Yield what `--config` reads."""
+    """Yield the lines of a file for `--config`."""
     yield f"steps = [{', '.join(_quoted(name) for name in names)}]"
     for step, options in given.items():
         yield ""

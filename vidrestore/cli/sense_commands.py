@@ -1,6 +1,4 @@
-"""`vidrestore sense` and `vidrestore recover`: a video as a few measurements of each patch, and the video
-again.
-"""
+"""`vidrestore sense` and `vidrestore recover`: measure a video by compressed sensing, and recover it."""
 
 from __future__ import annotations
 
@@ -9,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from vidrestore.cli.declared import with_options
+from vidrestore.cli.declared import Json, Quiet, one_use_of_stdout, with_options
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.several_inputs import run_each
-from vidrestore.cli.shared_options import Json, Quiet, one_use_of_stdout
 from vidrestore.options import RecoverOptions, SenseOptions
 
 

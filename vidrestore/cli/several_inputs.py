@@ -1,4 +1,4 @@
-"""Several inputs, one command: a failed one does not stop the others, and the exit code tells."""
+"""Process several inputs in one command: a failed one does not stop the others, but sets the exit code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
-    """Call `work(source)`, which returns an exit code, for each source in turn; the exit code of the whole:
-    3, else 4, else 0.
+    """Call `work(source)`, which returns an exit code, for each source; return the code of the whole: 3, else
+    4, else 0.
 
-    An error of ours is told as a `Failed` event, and so is an interruption, which goes up; anything else is a
-    bug and goes up. Of several inputs, those that failed are named once more at the end, on stderr.
+    A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other
+    exceptions are bugs and are raised. If there are several inputs, those that failed are listed at the end,
+    on stderr.
     """
     codes, failed = [], []
     for source in sources:
@@ -41,11 +42,11 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
 
 
 def numbered(on_event: Listener, sources: Sequence[str]) -> Listener:
-    """A listener that passes events on with the number of their source among `sources`."""
+    """Return a listener that passes events on with the number of their source among `sources`."""
     numbers = {source: number for number, source in enumerate(sources, 1)}
 
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         number = numbers.get(event.source)
         on_event(event if number is None else replace(event, index=number, count=len(sources)))
 
-    return tell
+    return emit

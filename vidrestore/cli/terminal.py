@@ -1,5 +1,5 @@
-"""The one place that prints. Titles, file names and headers may hold anything; on the terminal they are one
-line of plain text.
+"""The only module that prints. Titles and file names may contain anything; they are escaped to a line of
+plain text.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-# C0 and C1 control characters, line and paragraph separators, what turns the direction of text, and bytes of
-# file names that are not UTF-8, which Python reads as surrogates.
+# C0 and C1 control characters, line and paragraph separators, changes of text direction, and surrogates,
+# which stand for bytes of file names that are not UTF-8.
 _NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(line: str) -> str:
-    """A line without control characters: they stand as Python writes them, \\x1b for example."""
+    """Return a line with control characters escaped as Python writes them, such as \\x1b."""
     return _NOT_PLAIN.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 def escaped_json(line: str) -> str:
-    """JSON without control characters: all of them are inside its strings."""
+    """Return JSON with control characters escaped, which only occur in its strings."""
     return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def show(*lines: str) -> None:
-    """Print lines on stdout, each escaped; that it can't be written goes up."""
+    """Print lines on stdout, escaped; a failed write raises OSError."""
     for line in lines:
         print(escaped(line))
 
 
 def show_json(values: Mapping[str, Any]) -> None:
-    """Print an object on stdout as a line of JSON; that it can't be written goes up."""
+    """Print an object on stdout as a line of JSON; a failed write raises OSError."""
     print(_json_line(json.dumps(values, ensure_ascii=False)))
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, at once, escaped; a terminal breaks it between words. If nobody reads any more, or a disk
-    is full, work goes on: it is said once on stderr.
+    """Print a line at once, escaped and wrapped to a terminal's width.
+
+    If the reader is gone or a disk is full, the work continues; one line on stderr says so.
     """
     stream = stream or sys.stdout
     _print(fitted(escaped(line), _columns(stream)), stream)
@@ -60,14 +61,12 @@ def _json_line(line: str) -> str:
 
 
 def say_over(line: str) -> None:
-    """Print a line on the terminal behind stderr, over the one that is there."""
+    """Print a line on the terminal of stderr in place of the last one."""
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
 
 
 def fitted(line: str, columns: int) -> str:
-    """Return a line broken between words where it is longer than `columns`, if that is known; names that are
-    longer stay whole.
-    """
+    """Return a line wrapped between words to `columns`, if that is known; longer names are not broken."""
     if not 0 < columns < len(line):
         return line
     broken = textwrap.wrap(
@@ -77,7 +76,7 @@ def fitted(line: str, columns: int) -> str:
 
 
 def _columns(stream: TextIO) -> int:
-    """The width of the terminal behind a stream, 0 if there is none or it doesn't know."""
+    """Return the width of a stream's terminal, 0 if there is none or it is unknown."""
     try:
         return os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
@@ -89,7 +88,7 @@ def _print(line: str, stream: TextIO) -> None:
         print(line, file=stream, flush=True)
     except OSError as error:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # what is still in the buffer goes there, too
+        os.dup2(null, stream.fileno())  # discard the rest of the buffer as well
         os.close(null)
         if stream is sys.stdout:
             say(

@@ -1,4 +1,4 @@
-"""A training run as a person wants to see it: a bar on a terminal, plain lines where stderr is none."""
+"""Show a training run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STAGES = {
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """A listener that shows events on stderr."""
+    """Yield a listener that shows events on stderr."""
     if not sys.stderr.isatty():
         yield lines()
         return
@@ -45,7 +45,7 @@ def listening() -> Iterator[Listener]:
 
 
 def lines() -> Listener:
-    """A listener that prints a line for each event that is worth one, and for each stage the first time."""
+    """Return a listener that prints a line for each event that has one, and for each stage the first time."""
     known: set[str] = set()
 
     def emit(event: Event) -> None:
@@ -61,7 +61,7 @@ def lines() -> Listener:
 
 @contextmanager
 def training_bar(console: Console) -> Iterator[Listener]:
-    """A listener that draws a bar over the steps, with the stage, the loss, the rate and the time left;
+    """Yield a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
     validations are lines above it.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -106,18 +106,18 @@ def training_bar(console: Console) -> Iterator[Listener]:
 
 
 def describe(event: Event) -> str | None:
-    """One line about an event that is worth a line of its own; None for a step."""
+    """Return one line about an event; None for a step."""
     match event:
         case Began():
             origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
         case Validated():
-            figures = "  ".join(
-                _figure(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items()
+            metrics = "  ".join(
+                _metric(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items()
             )
             best = "  best so far" if event.best else ""
             return (
-                f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {figures}{best}"
+                f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {metrics}{best}"
             )
         case Interrupted():
             return (
@@ -130,6 +130,6 @@ def describe(event: Event) -> str | None:
             return None
 
 
-def _figure(name: float | str, psnr: float, before: float | None) -> str:
-    what = name if isinstance(name, str) else f"sigma {name:g}"
-    return f"{what}: {psnr:.2f} dB" + ("" if before is None else f" (given {before:.2f})")
+def _metric(name: float | str, psnr: float, before: float | None) -> str:
+    label = name if isinstance(name, str) else f"sigma {name:g}"
+    return f"{label}: {psnr:.2f} dB" + ("" if before is None else f" (given {before:.2f})")

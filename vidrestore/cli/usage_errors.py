@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in one plain line like all other errors."""
+"""Report a wrong command line in one plain line, as all other errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def usage_line(error: Any) -> str:
 
 
 def _unknown_command(error: Any, word: str, near: list[str]) -> str:
-    """The line for a word that is no command: near ones, or the place of a file."""
+    """Return the line for an unknown command: similar ones, or advice if it is a file."""
     if os.path.exists(word):
         return f"{word} is no command; name the command first, such as vidrestore denoise {word}"
     if word in ("help", "version"):
@@ -58,7 +58,7 @@ def _unknown_command(error: Any, word: str, near: list[str]) -> str:
 
 
 def _option(error: Any) -> str | None:
-    """The longest name of the option that an error is about."""
+    """Return the longest name of the option that an error is about."""
     param = getattr(error, "param", None)
     if param is None:
         return None
@@ -67,7 +67,7 @@ def _option(error: Any) -> str | None:
 
 
 def _problem(error: Any) -> str:
-    """What is wrong with a value: our parser's own words, or what Typer's checks mean."""
+    """Describe what is wrong with a value, in our parser's words or for Typer's checks."""
     details = getattr(error.__cause__, "errors", None)
     first = details()[0] if details else {}
     kind, got = first.get("type"), f", got {first.get('input')!r}"

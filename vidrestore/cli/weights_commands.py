@@ -1,4 +1,4 @@
-"""`vidrestore weights ...`: what there is, whether it is intact, and how more comes in."""
+"""`vidrestore weights ...`: list, verify, fetch and import weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vidrestore.cli.declared import Json, Overwrite, Quiet
 from vidrestore.cli.help import CommandHelp, GroupHelp
-from vidrestore.cli.shared_options import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS
@@ -200,7 +200,7 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 
 def _short(values: Mapping[str, Any]) -> str:
-    """{"sigma": [1.0, 75.0]} -> "sigma 1-75"; what no option asks for is left out."""
+    """Return {"sigma": [1.0, 75.0]} as "sigma 1-75"; parameters without an option are omitted."""
     ranges = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
     return ", ".join(
         f"{key} {'-'.join(f'{each:g}' for each in ranges[key])}" for key in ASKED_FOR if key in ranges

@@ -1,1 +1,1 @@
-"""Files written whole or not at all, and locks that hold between processes."""
+"""Write files atomically, lock them between processes, and open files of others safely."""

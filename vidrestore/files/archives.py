@@ -1,4 +1,6 @@
-"""Checkpoints of strangers, as `torch.save` writes them: reading one takes no more memory than its size."""
+"""Check checkpoints of others, as `torch.save` writes them: reading one must take no more memory than its
+size.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,15 @@ from pathlib import Path
 
 from vidrestore.files.regular import check_regular
 
-_ASKS_FOR_MEMORY = b"bytearray"  # the one thing that torch unpickles as large as a file says, without content
+_ASKS_FOR_MEMORY = b"bytearray"  # the only type that torch unpickles with a claimed size and no content
 
 
 def check_pickled(path: Path) -> None:
-    """Raise OSError unless `path` leads to a regular file, ValueError if its content would be larger.
+    """Raise OSError unless `path` leads to a regular file, ValueError if its content would be larger than the
+    file.
 
-    `torch.save` makes archives whose members are stored as they are. A member that is compressed, or whose
-    bytes belong to others as well, may be a thousand times as large; and a pickle may ask for any memory.
+    `torch.save` makes archives with uncompressed members. A member that is compressed, or that shares bytes
+    with others, may be a thousand times as large; and a pickle may ask for any amount of memory.
     """
     check_regular(path)
     size = path.stat().st_size
@@ -28,4 +31,4 @@ def check_pickled(path: Path) -> None:
             raise ValueError(f"its members have {unpacked} bytes, and the file {size}")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if content.find(_ASKS_FOR_MEMORY) >= 0:
-            raise ValueError("it asks for memory without saying what is to be in it")
+            raise ValueError("it asks for memory without content for it")

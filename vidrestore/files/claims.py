@@ -1,15 +1,15 @@
-"""Claims: the lease of a part of a job, as a file in a folder that all processes see.
+"""Claims: a lease on a part of a job, as a file in a folder that all processes share.
 
-A claim is a file NAME.GENERATION.claim, made in one step in which only one can succeed. Its holder touches it
-every `BEAT` seconds; one that nobody has touched for `LEASE` seconds may be taken over, by making the file of
-the next generation: again only one can.
+A claim is a file NAME.GENERATION.claim, created in one step in which only one process can succeed. Its holder
+touches it every `BEAT` seconds; a claim that was not touched for `LEASE` seconds may be taken over by
+creating the file of the next generation, in which again only one can succeed.
 
-No two clocks are compared. Who waits for a claim remembers when it saw it change last, by its own clock that
-nobody sets. On the machine of the holder nobody has to wait: the holder keeps a lock (flock) on its claim,
-which is gone with its process.
+Clocks of machines are never compared. A process that waits for a claim remembers when it last saw it change,
+by its own monotonic clock. On the holder's machine nobody has to wait: the holder keeps a lock (flock) on its
+claim, which ends with its process.
 
-A claim names its holder and holds a count, such as how many frames are finished, for whoever shows the
-progress of all.
+A claim names its holder and has a count, such as the number of finished frames, for displays of the total
+progress.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
 BEAT = 20.0
-POLL = 0.5  # seconds between two looks
-NOTE = 0.5  # seconds between two counts
+POLL = 0.5  # seconds between two checks
+NOTE = 0.5  # seconds between two updates of a count
 
 _CLAIM = re.compile(r"(\w+)\.(\d+)\.claim")
 
 
 class Claims:
-    """The claims of one process on what is to be done in `folder`. Use as a context: a thread of it shows
-    signs of life.
+    """The claims of one process on parts of the job in `folder`. A context manager: its thread touches the
+    claims.
     """
 
     def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None, owner: str = "") -> None:
-        """`beat` is called at every sign of life; `owner` is the name by which `bury` knows the claims."""
+        """Set the folder; `beat` is called at every touch, and `owner` is the name by which `bury` finds the
+        claims.
+        """
         self.folder, self.beat, self.owner = folder, beat, owner
         self._noted = 0.0
-        self._held: dict[str, tuple[Path, int]] = {}  # with the descriptor that keeps the lock
-        # how a claim of others looked, and since when
+        self._held: dict[str, tuple[Path, int]] = {}  # path, and the descriptor that holds the lock
+        # the last state of other processes' claims, and since when it is unchanged
         self._seen: dict[Path, tuple[tuple[int, int], float]] = {}
         self._beating = ExitStack()
 
@@ -60,8 +62,7 @@ class Claims:
             self.release(name)
 
     def take(self, name: str, there: dict[str, Path] | None = None) -> bool:
-        """Claim `name`, unless another living process has it; `there` is what `claims_in` returned a moment
-        ago.
+        """Claim `name`, unless another living process has it; `there` is a recent result of `claims_in`.
 
         Raises MediaError if the folder can't be written to, FileNotFoundError if it is gone.
         """
@@ -79,7 +80,7 @@ class Claims:
         except OSError as error:
             raise write_problem(str(path), error) from error
         self._held[name] = path, descriptor
-        try_lock(descriptor)  # before anybody can read who holds it
+        try_lock(descriptor)  # before the holder's name can be read
         self._write(descriptor, 0)
         if before is not None:
             before.unlink(missing_ok=True)
@@ -87,7 +88,7 @@ class Claims:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Wait for a claim, and hold it for a block."""
+        """Wait for a claim, and hold it during the block."""
         while not self.take(name):
             time.sleep(POLL / 5)
         try:
@@ -96,13 +97,13 @@ class Claims:
             self.release(name)
 
     def note(self, name: str, count: int) -> None:
-        """Write a count into a claim, if it is time for one; `counts` reads it."""
+        """Update the count in a claim, at most every `NOTE` seconds; `counts` reads it."""
         if time.monotonic() - self._noted >= NOTE:
             self._noted = time.monotonic()
             self._write(self._held[name][1], count)
 
     def _write(self, descriptor: int, count: int) -> None:
-        with suppress(OSError):  # nothing depends on it
+        with suppress(OSError):  # only for display
             write_holder(descriptor, owner=self.owner, count=count)
 
     def release(self, name: str) -> None:
@@ -114,7 +115,7 @@ class Claims:
     def _is_dead(self, path: Path) -> bool:
         try:
             return self._looks_dead(path)
-        except FileNotFoundError:  # given up just now; the next look will tell
+        except FileNotFoundError:  # released just now; the next check will see that
             return False
 
     def _looks_dead(self, path: Path) -> bool:
@@ -145,7 +146,7 @@ def claims_in(folder: Path) -> dict[str, Path]:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """Return the counts that the holders of claims have noted."""
+    """Return the counts in the claims of a folder, by name."""
     found = {name: _read(path).get("count") for name, path in claims_in(folder).items()}
     return {name: count for name, count in found.items() if isinstance(count, int)}
 
@@ -166,8 +167,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _look(path: Path) -> tuple[os.stat_result, dict[str, Any], bool | None]:
-    """The state of a claim, who holds it, and whether nobody on this machine does; None if the file system
-    knows no locks.
+    """Return a claim's status, its holder, and True if no process on this machine holds it; None without
+    locks.
     """
     try:
         descriptor = open_descriptor(path, os.O_RDWR)

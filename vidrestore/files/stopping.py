@@ -1,5 +1,5 @@
-"""Ctrl-C at a good moment: a step that must not be cut in two holds signals back. `cli.interrupts` decides
-what a signal does.
+"""Delay signals such as Ctrl-C during a step that must not be interrupted. `cli.interrupts` decides their
+effect.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# the weightiest first
-HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if hasattr(signal, name)]
+# most important first
+DELAYED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if hasattr(signal, name)]
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold signals back until the block is done, then let them do what they would have done: mostly, raise
-    KeyboardInterrupt.
+    """Delay signals until the block is done, then let them take effect: usually, raise KeyboardInterrupt.
 
-    These are SIGINT, SIGTERM and SIGCHLD, at which torch raises where a process that makes batches has ended.
-    An error of the block itself goes up instead. Only the main thread hears signals; in another one the block
-    just runs.
+    They are SIGINT, SIGTERM and SIGCHLD, for which torch raises if a worker has ended. An error of the block
+    itself is raised instead. Only the main thread receives signals; in another thread the block runs
+    unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in HELD}
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: received.append(number)) for number in DELAYED
+    }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
-    for number in sorted(set(came), key=HELD.index):
+    for number in sorted(set(received), key=DELAYED.index):
         signal.raise_signal(number)

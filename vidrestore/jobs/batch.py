@@ -24,7 +24,7 @@ from vidrestore.jobs.naming import (
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request, RestorerLoader
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import is_pattern
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Restorer, load_restorer

@@ -25,7 +25,8 @@ from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job, available_cores
 from vidrestore.jobs.request import Request, open_job
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.encoders import choose_encoder
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter

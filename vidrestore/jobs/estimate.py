@@ -13,7 +13,7 @@ from vidrestore.events import Listener, Planned
 from vidrestore.jobs.finished import nothing_to_do
 from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
 from vidrestore.jobs.request import Request, RestorerLoader, open_job
-from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import is_pattern
 from vidrestore.media.writer import VideoWriter
 from vidrestore.pipeline.plan import Plan

@@ -21,7 +21,7 @@ from vidrestore.files.lease import is_own
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
-from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequence_output import known_by
 from vidrestore.media.sequences import find_pictures
 from vidrestore.pipeline.plan import SourceIdentity

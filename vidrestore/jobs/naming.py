@@ -10,8 +10,8 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
-from vidrestore.media.encoders import MUXERS, PIPE
-from vidrestore.media.pipes import standard_input
+from vidrestore.media.encoders import MUXERS
+from vidrestore.media.pipes import PIPE, standard_input
 from vidrestore.media.sequence_output import WRITTEN
 from vidrestore.media.sequences import Pictures, find_pictures, is_picture
 from vidrestore.options import RestoreOptions

@@ -22,7 +22,8 @@ from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
-from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.encoders import choose_encoder
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import Span

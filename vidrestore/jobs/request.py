@@ -15,9 +15,10 @@ from vidrestore.files.atomic import check_output
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
-from vidrestore.media.encoders import PIPE, choose_encoder, container_of
+from vidrestore.media.encoders import choose_encoder, container_of
 from vidrestore.media.encoding import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.sequence_output import check_pictures, losses, names_pictures
@@ -168,7 +169,7 @@ def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -
     """Return warnings about what encoding again leaves out. If `strict`, raise PlanError instead, also for
     lost HDR.
     """
-    lost = lost_side_data(info.video)
+    lost = lost_side_data(info.video.side_data)
     hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
     if strict and (lost or hdr):
         found = "; ".join(part for part in (lost, hdr) if part)

@@ -15,8 +15,7 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import write_problem
 from vidrestore.jobs.request import Request
-from vidrestore.media.encoders import PIPE
-from vidrestore.media.pipes import standard_input
+from vidrestore.media.pipes import PIPE, standard_input
 
 Y4M = b"YUV4MPEG2"
 

@@ -1,9 +1,10 @@
-"""Is a video interlaced that doesn't say so? Measured on a few frames of several places.
+"""Detect interlaced video that isn't marked as interlaced, from a few frames at several positions.
 
-The fields of an interlaced frame are half a frame apart. So one field of a frame is as near in time to the
-other field of its neighbour as to the other one of its own frame, and its partner three times as far. In a
+The fields of an interlaced frame are half a frame apart in time. So one field of a frame is as close in time
+to the other field of its neighbour as to that of its own frame, and the other one is three times as far. In a
 progressive video both fields are equally far from those of the neighbour. Distances are measured as the combs
-that rows make between those above and below; what is there without motion, detail and noise, cancels out.
+that rows form with the rows above and below; the part that is there without motion, from detail and noise, is
+subtracted.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from vidrestore.frames import Frame
 if TYPE_CHECKING:
     from vidrestore.media.probe import VideoInfo
 
-PLACES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # of the video's length
-LOOK = 4  # consecutive frames at each
-ENOUGH = 8  # pairs of frames that move
-# interlaced video has no more lines and no higher rate
+POSITIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # shares of the video's length
+LOOK = 4  # consecutive frames at each position
+ENOUGH = 8  # moving pairs of frames after which the search ends
+# largest height and frame rate of interlaced video
 MOST_LINES, HIGHEST_RATE = 1088, 31
 LEAST_LINES = 64
-MOTION = 0.5  # grey levels that combs grow by in moving pictures, at least, and as a share of those at rest
+# least growth of the combs in a moving pair: in grey levels, and as a share of the combs at rest
+MOTION = 0.5
 MOTION_SHARE = 0.1
-NEAR = 0.35  # of the farther field's distance; 0 in theory, 1 if progressive
+NEAR = 0.35  # largest ratio of the nearer to the farther field's distance; 0 in theory, 1 if progressive
 SHARE = 0.7  # of the pairs must agree
 
 
@@ -48,7 +50,7 @@ def measured_order(video: VideoInfo, frames_from: Callable[[int | None], Generat
         try:
             with closing(frames_from(start)) as frames:
                 few = [_luma(frame, video) for frame in islice(frames, LOOK)]
-        except MediaError:  # which the restoration will meet, and tell of
+        except MediaError:  # the restoration will raise it again
             break
         orders += filter(None, (pair_order(one, other) for one, other in pairwise(few)))
         if len(orders) >= ENOUGH:
@@ -62,19 +64,19 @@ def measured_order(video: VideoInfo, frames_from: Callable[[int | None], Generat
 def _starts(video: VideoInfo) -> list[int | None]:
     if not video.duration or video.start is None:
         return [None]
-    places = [ceil(video.start + share * video.duration) for share in PLACES[1:]]
-    return [None, *sorted(set(places))]
+    positions = [ceil(video.start + share * video.duration) for share in POSITIONS[1:]]
+    return [None, *sorted(set(positions))]
 
 
 def _luma(frame: Frame, video: VideoInfo) -> NDArray[np.float32]:
-    """On the 0-255 scale; every other column is enough."""
+    """Return every other column of the luma (or green) plane on the 0-255 scale."""
     plane = frame.planes[1 if video.format.family == "rgb" else 0][:, ::2]
     grey: NDArray[np.float32] = np.divide(plane, video.format.unit, dtype=np.float32)
     return grey
 
 
 def pair_order(before: NDArray[np.float32], after: NDArray[np.float32]) -> str | None:
-    """Return the order of fields that two frames show, "progressive", or None if too little moves."""
+    """Return the field order that two frames show, "progressive", or None if there is too little motion."""
     even, odd = _distance(before, after, 2), _distance(before, after, 1)
     near, far = sorted((even, odd))
     if far < max(MOTION, MOTION_SHARE * _combs(after, after, 1)):
@@ -85,12 +87,12 @@ def pair_order(before: NDArray[np.float32], after: NDArray[np.float32]) -> str |
 
 
 def _distance(before: NDArray[np.float32], after: NDArray[np.float32], first: int) -> float:
-    """By how much a frame's combs grow if every other row from `first` on comes from the frame before."""
+    """Return the growth of a frame's combs if every other row from `first` is taken from the frame before."""
     return _combs(before, after, first) - _combs(after, after, first)
 
 
 def _combs(rows: NDArray[Any], between: NDArray[Any], first: int) -> float:
-    """The mean distance of rows from the mean of those above and below in another picture."""
+    """Return the mean distance of rows from the mean of the rows above and below them in another picture."""
     stop = (len(between) - 1 - first) // 2 * 2 + first
     around = (between[first - 1 : stop - 1 : 2] + between[first + 1 : stop + 1 : 2]) / 2
     return float(np.abs(rows[first:stop:2] - around).mean())

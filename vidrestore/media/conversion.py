@@ -1,7 +1,7 @@
-"""Frames in other samples than those of their source: pictures made of a video, a video made of pictures.
+"""Convert frames between the samples of videos and of pictures.
 
-Videos that stay videos keep their samples; nothing here touches them. EXR holds linear light: it is restored
-as sRGB, and written as linear light again.
+Videos that stay videos keep their samples. EXR holds linear light: it is restored as sRGB and written as
+linear light again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _LEFT, _CENTRE = 1, 2
 
 
 def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
-    """Return the description of a video's frames as an encoder gets them: `video` itself unless pictures
-    become a video or a video becomes pictures.
+    """Return the description of the frames that the encoder gets.
+
+    That is `video` itself, unless pictures become a video or a video becomes pictures.
     """
     pixels = layout_of(choice.pix_fmt).format
     if choice.encoder == "exr":
@@ -50,8 +51,8 @@ def _rgb(colour: ColourTags) -> ColourTags:
 
 
 def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
-    """Return a frame with the samples of `target` instead of those of `video`."""
-    if video.format == target.format and _meaning(video.colour) == _meaning(target.colour):
+    """Convert a frame of `video` to the samples of `target`."""
+    if video.format == target.format and _interpretation(video.colour) == _interpretation(target.colour):
         return frame
     planes = _planes(frame, video, target)
     if target.colour.transfer == LINEAR:
@@ -60,8 +61,8 @@ def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
     return replace(frame, planes=planes)
 
 
-def _meaning(colour: ColourTags) -> tuple[int, ...]:
-    """The tags by which samples mean colours."""
+def _interpretation(colour: ColourTags) -> tuple[int, ...]:
+    """Return the tags that determine the colours of samples."""
     matrix = BT601 if colour.matrix == 6 else colour.matrix
     return matrix, colour.range, colour.chroma_location, colour.transfer == LINEAR
 
@@ -78,12 +79,12 @@ def _planes(frame: Frame, video: VideoInfo, target: VideoInfo) -> tuple[NDArray[
 
 
 def _white(pixels: PixelFormat) -> float:
-    """The largest sample on the 0-255 scale."""
+    """Return the largest sample on the 0-255 scale."""
     return 255.0 if pixels.depth == 32 else (2**pixels.depth - 1) / pixels.unit
 
 
 def to_linear(plane: NDArray[Any]) -> NDArray[np.float32]:
-    """Linear light of sRGB samples; below black and above white the curve goes on."""
+    """Convert sRGB samples to linear light; the curve is extended below black and above white."""
     value = np.abs(plane)
     light = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     linear: NDArray[np.float32] = np.copysign(light, plane).astype(np.float32, copy=False)
@@ -91,7 +92,7 @@ def to_linear(plane: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def from_linear(plane: NDArray[Any]) -> NDArray[np.float32]:
-    """The way back from `to_linear`."""
+    """Convert linear light to sRGB samples: the inverse of `to_linear`."""
     light = np.abs(plane)
     value = np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
     shown: NDArray[np.float32] = np.copysign(value, plane).astype(np.float32, copy=False)

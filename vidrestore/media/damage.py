@@ -1,5 +1,5 @@
-"""Signs of a damaged source. FFmpeg decodes past most damage without an error, so they are gathered here
-while frames are read.
+"""Collect signs of a damaged source while frames are read; FFmpeg decodes past most damage without an
+error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-ROOM = 1 << 24  # bytes that are easily had unless memory is short
+ROOM = 1 << 24  # bytes that can be allocated unless memory is short
 MESSAGES_KEPT = 100
-_TINY_PACKET = 8  # bytes; an MPEG-4 packet this small says "no picture here" (a not-coded VOP)
+_TINY_PACKET = 8  # bytes; an MPEG-4 packet of this size is a not-coded VOP, without a picture
 _MP4_BOXES = (
     b"ftyp",
     b"moov",
@@ -36,9 +36,9 @@ _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 class Damage:
     """Signs of a damaged source; complete when all frames have been read.
 
-    `messages` are FFmpeg's errors and our own findings, each once, the first hundred; `corrupt_pts` the times
-    of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not decode;
-    `early_end` is how many seconds before the stream's own end the last frame ends.
+    `messages` are FFmpeg's errors and our own findings, without repetitions, at most a hundred; `corrupt_pts`
+    are the times of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not
+    decode; `early_end` is the seconds between the end of the last frame and the stream's own end.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Damage:
             self.messages.append(message)
 
     def summary(self) -> str:
-        """One line for the user: "the source is damaged: ...", or "no damage found"."""
+        """Return one line for the user: "the source is damaged: ...", or "no damage found"."""
         parts = []
         if self.missing_frames:
             parts.append(f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded")
@@ -73,39 +73,38 @@ class Damage:
 
 
 def check_memory() -> None:
-    """Raise MemoryError if memory is short. FFmpeg says so, too, of damage that asks for any amount."""
+    """Raise MemoryError if memory is short; FFmpeg reports a lack of memory also for damaged sizes."""
     bytearray(ROOM)
 
 
 class PictureCount:
-    """Pictures that packets promise against frames that came out, by pts; remembers only those still in the
+    """Compares the pictures in packets with the frames decoded, by pts; remembers only those still in the
     decoder.
     """
 
     def __init__(self, codec: str, floor: int | None = None) -> None:
         self.codec = codec
         self.frames = self._interlaced = self._lost = self._unmatched = 0
-        self._floor = floor  # packets with a pts below it promise nothing
+        self._floor = floor  # packets with a pts below it don't count
         self._started = False
         self._waiting: set[int] = set()
 
     def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
-        """`time` is when the packet's picture is due, None if nothing tells."""
+        """Count a packet sent to the decoder; `time` is when its picture is due, None if unknown."""
         if not self._started:
             if not packet.is_keyframe:
-                # a recording cut before its first key frame: what comes earlier can't be decoded, which is no
-                # damage
+                # packets before a recording's first key frame can't be decoded, which is no damage
                 return
             self._started = True
             if time is not None and (self._floor is None or self._floor < time):
                 self._floor = time
-        if packet.is_discard or not _promises_picture(self.codec, packet):
+        if packet.is_discard or not _holds_picture(self.codec, packet):
             return
         if time is not None and (self._floor is None or time >= self._floor):
             self._waiting.add(time)
 
     def received(self, pts: int, interlaced: bool) -> None:
-        """Frames come in the order of their pts, so whatever still waits with an earlier one is lost."""
+        """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""
         if self._floor is not None and pts < self._floor:
             return
         self.frames += 1
@@ -120,27 +119,27 @@ class PictureCount:
 
     @property
     def pending(self) -> int:
-        """Pictures that may still come."""
+        """The number of pictures that may still come."""
         return len(self._waiting)
 
     def missing(self, finished: bool) -> int:
-        """Return how many pictures never came; while not `finished`, those in the decoder may still come."""
+        """Return the number of lost pictures; until `finished`, those in the decoder don't count."""
         waiting = self.pending if finished else 0
         lost = max(0, self._lost + waiting - self._unmatched)
-        # each field had a packet of its own
+        # each field had its own packet
         fields_alone = self._interlaced and lost <= self.frames <= lost + 1
         return 0 if fields_alone else lost
 
 
-def _promises_picture(codec: str, packet: Packet[VideoStream]) -> bool:
+def _holds_picture(codec: str, packet: Packet[VideoStream]) -> bool:
     if codec == "vp8":  # an alternate reference frame is decoded but never shown: bit 4 of the first byte
         return packet.size > 0 and bool(memoryview(packet)[0] & 0x10)
     return packet.size > (_TINY_PACKET if codec.startswith(("mpeg4", "msmpeg4")) else 0)
 
 
 def missing_bytes(path: str) -> int:
-    """Return how many bytes the file is shorter than its own header says (MP4, MOV, Matroska, AVI); 0 where
-    it is whole or does not say.
+    """Return the number of bytes that the file lacks by its own header (MP4, MOV, Matroska, AVI); 0 if
+    complete or unknown.
     """
     if not os.path.isfile(path):
         return 0
@@ -167,9 +166,8 @@ def _end_of_boxes(path: str, size: int) -> int:
             length = int.from_bytes(head[:4], "big")
             if length == 1:  # the real length follows, in 64 bits
                 length = int.from_bytes(head[8:16], "big")
-            if (
-                length < 8 or not head[4:8].isalnum()
-            ):  # 0: up to the end of the file; else no box at all, left to FFmpeg
+            # 0 means up to the end of the file; anything else is no box, which FFmpeg will report
+            if length < 8 or not head[4:8].isalnum():
                 return position
             position += length
     return position
@@ -185,7 +183,7 @@ def _end_of_segment(head: bytes) -> int:
 
 
 def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
-    """(value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
+    """Return (value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
     if at >= len(data) or data[at] == 0:
         return 0, at
     width = 9 - data[at].bit_length()

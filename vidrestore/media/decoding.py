@@ -1,5 +1,5 @@
-"""Decoded pictures of one file in display order, from the start or from any time; damage is noted, never
-skipped in silence.
+"""Decode the pictures of one file in display order, from the start or from any time, and record all
+damage.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
-_MOST_LATE = 16  # pictures, the most that an H.264 or H.265 decoder holds back
+_MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
 class _NotEmptied(Exception):
-    """A frame-threaded decoder met an error at the end and kept pictures that PyAV can't get at; one thread
+    """A frame-threaded decoder had an error at the end and kept pictures that PyAV can't get; one thread
     loses none.
     """
 
 
 class Decoding:
-    """One pass over the video stream of `source`; `damage` takes what goes wrong."""
+    """One pass over the video stream of `source`; problems are added to `damage`."""
 
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
-        self.longest = 0  # duration of a packet so far, in ticks
+        self.longest = 0  # longest duration of a packet so far, in ticks
         self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
-        self._number = 0  # of the next picture to be yielded
-        self._last: int | None = None  # pts of the last one
-        self._listening = True
-        self._marked: list[int | None] = []  # pts of the packets that the demuxer found not to be whole
+        self._number = 0  # number of the next picture
+        self._last: int | None = None  # pts of the last picture
+        self._recording = True
+        self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
 
     def pictures(
@@ -52,8 +52,8 @@ class Decoding:
         """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not
         below it.
 
-        `lead` adds the one before those, if there is one, for filters that look back. With `stop_pts`, the
-        last is the first that is not below it.
+        `lead` adds the picture before those, if there is one, for filters that look back. With `stop_pts`,
+        the last picture is the first that is not below it.
         """
         with closing(self._every_picture(start_pts, lead)) as pictures:
             for picture in pictures:
@@ -62,12 +62,12 @@ class Decoding:
                     yield picture
                     return
                 yield picture
-                del picture  # its buffers go back to the decoder
+                del picture  # return its buffers to the decoder
         self._conclude(finished=True)
 
     def _conclude(self, *, finished: bool) -> None:
-        """Count what is certain only at the end: until then it is not clear that pictures were lost, and
-        `_ordered` must not assume so.
+        """Add damage that is certain only at the end; before, `_ordered` must not assume that pictures were
+        lost.
         """
         self.damage.missing_frames += self._count.missing(finished)
         for pts in self._marked:
@@ -83,12 +83,12 @@ class Decoding:
 
     def _pictures_from(self, start_pts: int | None, lead: bool, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:
-            self._listening = True
+            self._recording = True
             yield from self._decode(None, None, threads)
             return
         for target in self._targets(start_pts):
-            # complaints about pictures before the wanted one mean nothing: their references were not decoded
-            self._listening = False
+            # ignore errors of pictures before the wanted one, whose references were not decoded
+            self._recording = False
             with closing(self._decode(target, start_pts, threads)) as pictures:
                 first = next(pictures, None)
                 if target is not None and (first is None or _pts(first) > start_pts - lead):
@@ -98,13 +98,13 @@ class Decoding:
                 return
 
     def _wanted(self, pictures: Iterator[VideoFrame], start_pts: int, lead: bool) -> Iterator[VideoFrame]:
-        """The pictures from `start_pts` on, with `lead` the last one before them too."""
+        """Yield the pictures from `start_pts` on, with `lead` also the last one before them."""
         before: VideoFrame | None = None
         for picture in pictures:
             if _pts(picture) < start_pts:
                 before = picture if lead else None
                 continue
-            self._listening = True
+            self._recording = True
             if before is not None:
                 yield before
                 before = None
@@ -138,8 +138,7 @@ class Decoding:
                     )
                     self._check_emptied(threads)
                 finally:
-                    # Waits for the decoder's threads: one that wants the GIL to log would wait forever for a
-                    # close that holds it.
+                    # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
                     context.flush_buffers()
 
     def _measured(
@@ -166,16 +165,15 @@ class Decoding:
                     continue
                 first_key = packet.pts
             for picture in self._decode_packet(packet, stream):
-                if (
-                    first_key is None or _pts(picture) >= first_key
-                ):  # earlier ones lead an open group of pictures: not decodable from here
+                # earlier pictures of an open group can't be decoded from here
+                if first_key is None or _pts(picture) >= first_key:
                     yield picture
 
     def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
         import av
 
         if packet is not None:
-            if packet.is_corrupt and self._listening and len(self._marked) < MESSAGES_KEPT:
+            if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:
                 self._times.append(packet.dts)
@@ -197,12 +195,11 @@ class Decoding:
             raise _NotEmptied
 
     def _time(self, picture: VideoFrame) -> None:
-        if (
-            self._times is not None
-        ):  # one picture per packet, so the n-th picture shown has the n-th decoding time
+        # one picture per packet, so the n-th picture shown has the n-th decoding time
+        if self._times is not None:
             picture.pts = self._times.popleft() if self._times else None
         elif picture.pts is None and not self.video.reordered:
-            picture.pts = picture.dts  # without reordering, that is when it is shown
+            picture.pts = picture.dts  # without reordering, the two are equal
         if picture.pts is None:
             raise MediaError(
                 f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it "
@@ -212,10 +209,9 @@ class Decoding:
         self._count.received(picture.pts, picture.interlaced_frame)
 
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
-        """Times must increase. In a damaged stream a picture may come too late to be shown: it counts as
-        missing.
+        """Yield pictures in increasing order of time; in a damaged stream, late pictures count as missing.
 
-        More of them than a decoder holds are no late ones: the times begin anew.
+        If there are more late ones than a decoder reorders, the times have restarted, which is an error.
         """
         late = 0
         with closing(pictures):
@@ -239,7 +235,7 @@ class Decoding:
                     )
 
     def _complain(self, message: str) -> None:
-        if self._listening:
+        if self._recording:
             self.damage.add(message.strip())
 
 
@@ -257,7 +253,7 @@ def _lead(stream: VideoStream, video: VideoInfo) -> int:
 def _packets(
     container: InputContainer, stream: VideoStream, target: int | None, complain: Callable[[str], None]
 ) -> Iterator[Packet[VideoStream] | None]:
-    """The stream's packets from the key frame before `target` on, then None, which empties the decoder."""
+    """Yield the stream's packets from the key frame before `target`, then None, which flushes the decoder."""
     import av
     from av.stream import Discard
 

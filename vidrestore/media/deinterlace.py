@@ -1,5 +1,6 @@
-"""One progressive picture for each interlaced one, or one for each of its fields, by FFmpeg's bwdif; pictures
-that are marked progressive pass unchanged.
+"""Deinterlace by FFmpeg's bwdif: one progressive picture per interlaced one, or one per field.
+
+Pictures that are marked progressive pass unchanged.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import VideoInfo
 
-# for what can't be done here, to a pipe
+# the command to suggest for a pipe
 PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 _FILTER = "mode={}:parity=auto:deint=interlaced"
 
 
 class Deinterlacer:
-    """Gives each picture of a stream back with its own time, deinterlaced where it is marked so; `count`
-    tells how many were. With `fields` each field is a picture, and times count halves of the stream's tick.
+    """Returns each picture of a stream with its own time, deinterlaced if it is marked as interlaced; `count`
+    is their number.
 
-    The order of fields is each picture's own; where the pictures of an interlaced stream are not marked, it
-    is the stream's, for all of them. Raises MediaError for a size or pixel format that bwdif can't work on.
+    With `fields` each field becomes a picture, and times count halves of the stream's tick. The order of
+    fields is each picture's own; if the pictures of an interlaced stream are not marked, it is the stream's.
+    Raises MediaError for a size or pixel format that bwdif doesn't support.
     """
 
     def __init__(self, source: str, video: VideoInfo, *, fields: bool = False) -> None:
@@ -38,8 +40,8 @@ class Deinterlacer:
         self._try(source)
 
     def _try(self, source: str) -> None:
-        """Two pictures without content: libavfilter converts what bwdif doesn't know, and only in the result
-        it shows into what.
+        """Filter two blank pictures: libavfilter silently converts unsupported formats, which shows only in
+        its output.
         """
         import av
 
@@ -62,12 +64,12 @@ class Deinterlacer:
             )
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[VideoFrame]:
-        """The same pictures, each one behind its source; before the first, all was like the first."""
+        """Yield the pictures, deinterlaced."""
         with closing(pictures):
             first = next(pictures, None)
-            if (
-                first is not None
-            ):  # twice, and once is dropped: with nothing before it, the filter would halve its height
+            # The first picture is filtered twice and one result dropped: without a picture before it, the
+            # filter would halve its height.
+            if first is not None:
                 twice = 2 if self.fields and self._is_interlaced(first) else 1
                 yield from islice(
                     self._filtered(chain([first], map(self._counted, chain([first], pictures)))), twice, None

@@ -1,4 +1,4 @@
-"""The one table codec x container x pixel format: every encoder there is, and what it can hold."""
+"""The table of encoders: codec, containers and pixel formats of each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Encoder:
-    """One row of the table: an encoder, the pixel formats it keeps (our name -> the name it is fed by), and
-    what it can't do.
+    """One row of the table: an encoder, its pixel formats (our name -> the name that it is fed), and its
+    limits.
     """
 
     name: str
@@ -19,17 +19,17 @@ class Encoder:
     formats: Mapping[str, str]
     lossy: Mapping[str, str] = field(default_factory=dict)
     lossless: Mapping[str, str] | None = None
-    crf: int = 0  # the greatest in its scale; 0: it has none
+    crf: int = 0  # the largest value of its quality scale; 0: it has none
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
-    presets: tuple[str, ...] = ()  # its values
+    presets: tuple[str, ...] = ()  # the values of that setting
     odd_chroma: bool = True  # can the size be odd where chroma is halved?
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
-    device: str | None = None  # the hardware that it needs; never chosen unless asked for
+    device: str | None = None  # the hardware that it needs; only used if the user names the encoder
 
     def is_built(self) -> bool:
-        """Return True if this FFmpeg has the encoder; PyAV's wheels have all that need no device."""
+        """Return True if this FFmpeg has the encoder; PyAV's wheels have all encoders that need no device."""
         if self.device is None:
             return True
         import av
@@ -101,7 +101,7 @@ NV12, P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
 
 
 def _hardware() -> Iterator[Encoder]:
-    """Yield encoders of graphics processors. Qualities are constant, on a scale like crf's."""
+    """Yield encoders of graphics processors, with constant quality on a scale like crf's."""
     for codec in ("h264", "hevc", "av1"):
         deep = {} if codec == "h264" else P010
         containers = ("mp4", "mov", "matroska") if codec != "av1" else ("mp4", "matroska")
@@ -231,4 +231,4 @@ LOSSLESS_PREFERENCE = (
     "libvpx-vp9",
     "libsvtav1",
     "ffv1",
-)  # few players know FFV1 in MP4
+)  # FFV1 late: few players support it in MP4

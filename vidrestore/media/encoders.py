@@ -1,9 +1,9 @@
-"""The choice of an encoder from the one table, proved by really encoding before any work.
+"""Choose an encoder from the table, and test it before any work by encoding a few frames.
 
-Three facts of PyAV 18.1 shaped it, all measured. x264 gives other bits from run to run unless its assembly is
-held to AVX2 and its threads to a fixed number, so every encoder's threads are fixed and never follow the
-machine. H.264 and H.265 can't hold an odd size where chroma is subsampled; VP9, AV1 and FFV1 can. SVT-AV1
-writes to the standard error stream unless told not to.
+Three facts about PyAV 18.1, all measured, determine the settings. x264 gives different bits from run to run
+unless its assembly is limited to AVX2 and its number of threads is fixed, so every encoder has a fixed number
+of threads on any machine. H.264 and H.265 can't hold an odd size with subsampled chroma; VP9, AV1 and FFV1
+can. SVT-AV1 writes to standard error unless it is silenced.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from vidrestore.media.encoder_table import (
 from vidrestore.media.encoding import THREADS, EncoderChoice, opens, try_encoder
 from vidrestore.media.formats import layout_of
 from vidrestore.media.hdr import hdr_settings
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequence_output import WRITTEN, choose_picture_encoder
 from vidrestore.media.sequences import PICTURES, is_pattern
 from vidrestore.media.y4m_output import colour_space
@@ -39,13 +40,12 @@ from vidrestore.options import EncoderOptions
 if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo, VideoInfo
 
-PIPE = "-"
-# Quality unless asked for: by the source's bits per pixel, so that the output is about as large. Measured on
-# seven videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that 4.5 higher.
+# Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
+# videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "mjpeg": 0.3}
-AUDIO_RATE = 128_000  # bits per second of a stream that doesn't say
+AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
@@ -53,12 +53,11 @@ SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 def choose_encoder(
     source: SourceInfo, output: str, options: EncoderOptions, *, scale: Scale = 1
 ) -> EncoderChoice:
-    """The encoder for `output`: the one asked for, else the source's codec, else the container's usual one;
-    then really opened and tried.
+    """Return the encoder for `output`: the one asked for, else the source's codec, else the container's
+    default, after a trial.
 
-    `scale` is the factor between the source's and the output's width and height. Raises MediaError where the
-    table has no encoder for these pixels in this container, or where the encoder won't open; the message
-    names a way that works.
+    `scale` is the output's size over the source's. Raises MediaError, with a way that works, if the table has
+    no encoder for these pixels in this container, or if the encoder doesn't open.
     """
     container = container_of(output)
     if container == "yuv4mpegpipe":
@@ -70,7 +69,7 @@ def choose_encoder(
         return choose_picture_encoder(source, output, options, scale)
     if source.container == PICTURES:
         source = _playable(source, container, options, scale)
-    find = _asked_row if _asked(options) else _default_row
+    find = _named_row if _is_named(options) else _default_row
     try:
         row = find(source.video, container, options, scale)
     except MediaError as error:
@@ -92,8 +91,8 @@ def is_one_picture(source: SourceInfo) -> bool:
 
 
 def container_of(output: str) -> str:
-    """FFmpeg's name of the container that an output's suffix asks for; "-" is a y4m pipe. MediaError for any
-    other suffix.
+    """Return FFmpeg's name of an output's container by its suffix; "-" is a y4m pipe. Raises MediaError for
+    any other suffix.
     """
     if output == PIPE:
         return "yuv4mpegpipe"
@@ -114,8 +113,9 @@ def container_of(output: str) -> str:
 
 
 def _playable(source: SourceInfo, container: str, options: EncoderOptions, scale: Scale) -> SourceInfo:
-    """Pictures of R, G, B or gray as a video that players take, 4:2:0; as they are for an encoder that was
-    asked for and keeps them, without loss, or with transparency.
+    """Describe pictures (R, G, B or gray) as a video that players support: 4:2:0 or 4:4:4.
+
+    They are unchanged if the encoder asked for keeps them, for lossless output, and with transparency.
     """
     video = source.video
     row = ENCODERS.get(str(options.encoder))
@@ -128,11 +128,11 @@ def _playable(source: SourceInfo, container: str, options: EncoderOptions, scale
     return replace(source, video=replace(video, format=pixels, pix_fmt=pixels.name))
 
 
-def _asked(options: EncoderOptions) -> bool:
+def _is_named(options: EncoderOptions) -> bool:
     return options.encoder not in (None, "auto")
 
 
-def _asked_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
+def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> Encoder:
     name = str(options.encoder)
     if name not in ENCODERS:
         raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
@@ -167,7 +167,9 @@ def _candidates(video: VideoInfo, container: str, lossless: bool) -> Iterator[En
 
 
 def obstacle(row: Encoder, video: VideoInfo, container: str, lossless: bool, scale: Scale = 1) -> str | None:
-    """Why this encoder can't keep these pixels in this container, in words; None where it can."""
+    """Return the reason why an encoder can't keep these pixels in this container, in words; None if it
+    can.
+    """
     height, width = enlarged_size(video.height, video.width, scale)
     if not row.is_built():
         return "the FFmpeg of this installation lacks it"
@@ -199,8 +201,8 @@ def _pixels(video: VideoInfo, scale: Scale) -> str:
 
 
 def _way_out(video: VideoInfo, container: str, lossless: bool, scale: Scale) -> str:
-    """The nearest choice that works: another encoder here, else another container, else what the table would
-    need.
+    """Return the nearest choice that works: another encoder, else another container, else a conversion of the
+    source.
     """
     for home in dict.fromkeys((container, "matroska", "mp4", "mov", "webm")):
         for row in _candidates(video, home, lossless):
@@ -222,16 +224,15 @@ def _choice(
     video = source.video
     threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options, source)
-    settings = _joined(_joined(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
+    settings = _merged(_merged(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
-        # MP4 counts durations in decoding order: only without B-frames are those of a varying rate the
-        # frames' own
+        # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
         settings["bf"] = "0"
     if row.name == "ffv1":
         height, width = enlarged_size(video.height, video.width, scale)
         settings = _ffv1_settings(settings, row.formats[video.format.name], width, height)
     _check_own_settings(options)
-    settings = _joined(settings, {key: str(value) for key, value in options.options.items()})
+    settings = _merged(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(
         row.name,
         row.formats[video.format.name],
@@ -244,10 +245,10 @@ def _choice(
 
 
 def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
-    """FFV1 can't cut every size into four slices [measured: not 67x48 at 4:2:0]; then their number is left to
-    it.
+    """Return settings with which FFV1 opens: not every size can be cut into four slices [measured: not 67x48
+    at 4:2:0].
 
-    Strips get level 1, which has no slices and no check sums.
+    Very narrow pictures get level 1, which has no slices and no checksums.
     """
     for tried in (settings, {key: value for key, value in settings.items() if key != "slices"}):
         if opens("ffv1", pix_fmt, width, height, tried):
@@ -279,8 +280,9 @@ def _quality(row: Encoder, options: EncoderOptions, source: SourceInfo) -> dict[
 
 
 def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
-    """Return the quality unless one is asked for, on a scale that ends with `greatest`: 16 to 24 of x264's by
-    the source's bits per pixel, 18 if they are unknown.
+    """Return the default quality, on a scale that ends with `greatest`.
+
+    It is 16 to 24 on x264's scale by the source's bits per pixel, 18 if they are unknown.
     """
     bits = bits_per_pixel(source)
     wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
@@ -289,7 +291,7 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:
-    """Return the bits that the source spends on a pixel, as H.264 would; None if it doesn't say."""
+    """Return the bits per pixel of the source, converted to H.264's efficiency; None if unknown."""
     video = source.video
     rate = video.bit_rate
     if rate is None and source.size and source.duration:
@@ -301,8 +303,9 @@ def bits_per_pixel(source: SourceInfo) -> float | None:
 
 
 def _check_own_settings(options: EncoderOptions) -> None:
-    """OptionError for an option that would make another picture of the restored one: another pixel format, or
-    losses of a lossless file.
+    """Raise OptionError for an encoder option that would change the restored pixels.
+
+    That is another pixel format, or a loss in a lossless file.
     """
     if "pix_fmt" in options.options:
         raise OptionError("`options=pix_fmt`: the pixel format is the source's own; leave the option out")
@@ -316,7 +319,7 @@ def _check_own_settings(options: EncoderOptions) -> None:
 
 
 def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
-    """Return the settings with which an encoder repeats its bits, for a number of threads."""
+    """Return the settings that make an encoder's output repeatable, for a number of threads."""
     if encoder in ("libx264", "libx264rgb"):
         return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
     if encoder == "libx265":
@@ -334,9 +337,9 @@ def _has_avx2() -> bool:
     return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 
 
-def _joined(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """`more` wins, except that lists of parameters ("x264-params") are appended to: the later of two equal
-    names counts there.
+def _merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Merge settings: `more` wins, except that lists of parameters ("x264-params") are appended, where the
+    last name wins.
     """
     joined = dict(settings)
     for key, value in more.items():
@@ -355,7 +358,7 @@ def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
             f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave the "
             "option out"
         )
-    if _asked(options) and options.encoder != "rawvideo":
+    if _is_named(options) and options.encoder != "rawvideo":
         raise MediaError(
             f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to "
             "`output`, or leave the option out"

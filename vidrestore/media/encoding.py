@@ -1,5 +1,5 @@
-"""From planes to packets: FFmpeg's frames filled without swscale, an encoder with every tag of its source, a
-trial before any work.
+"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, and try
+encoders.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
     from vidrestore.media.probe import VideoInfo
 
-# pixel formats that hold all planes in one
+# pixel formats with all components in one plane
 _PACKED = frozenset(
     {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le"}
     | {"ya8", "ya16be", "ya16le", "gray16be"}
 )
-_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # and by how many bits samples are shifted up
+_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # format: left shift of its samples in bits
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
-# a constant: more threads are other bits, and the same command is to give the same file on every machine
+# constant, because the number of threads changes the bits, and a command must give the same file everywhere
 THREADS = 4
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """An encoder with everything needed to open it; plain values, so that it can be written into a plan.
+    """An encoder with everything needed to open it, as plain values that can be stored in a plan.
 
-    `pix_fmt` is what the encoder is fed; `container` is FFmpeg's name of the muxer; `options` are the
-    encoder's, all of them.
+    `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
+    the encoder's options.
     """
 
     encoder: str
@@ -59,8 +59,8 @@ class EncoderChoice:
 
 
 class Encoder:
-    """Frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of its
-    picture.
+    """Encodes frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of
+    its picture.
 
     `context` is an encoder that is open, or opens with its container.
     """
@@ -69,13 +69,12 @@ class Encoder:
         self.context, self.choice, self.video = context, choice, video
         self.encoded = as_encoded(video, choice)
         self.frames = 0
-        self._durations: dict[
-            int, int
-        ] = {}  # of the pictures inside the encoder, by pts; some encoders forget them
+        # durations by pts of the pictures inside the encoder; some encoders lose them
+        self._durations: dict[int, int] = {}
 
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: Scale = 1) -> Self:
-        """An encoder without a file, which does what the one of a file does."""
+        """Open an encoder without a file, with the same settings as in a file."""
         import av
         from av.codec.context import Flags
         from av.format import Flags as FormatFlags
@@ -91,9 +90,7 @@ class Encoder:
         return cls(context, choice, video)
 
     def encode(self, frame: Frame, pts: int, duration: int) -> Iterator[Packet[Any]]:
-        """Yield the packets that are ready once the encoder has the next frame, which is shown at `pts` for
-        `duration` ticks.
-        """
+        """Encode the next frame, shown at `pts` for `duration` ticks; yield the packets that are ready."""
         frame = converted(frame, self.video, self.encoded)
         made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour)
         made.pts, made.duration = pts, duration
@@ -102,7 +99,7 @@ class Encoder:
         yield from self._packets(made)
 
     def flush(self) -> Iterator[Packet[Any]]:
-        """Yield what is still inside the encoder."""
+        """Yield the remaining packets."""
         yield from self._packets(None)
 
     def _packets(self, made: VideoFrame | None) -> Iterator[Packet[Any]]:
@@ -116,8 +113,10 @@ class Encoder:
 def add_encoder(
     container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale = 1
 ) -> VideoStream:
-    """Add the encoded stream: size, pixel format, time base, rate, aspect, colour and rotation as in the
-    source. Not opened yet.
+    """Add the encoded stream, with size, pixel format, time base, rate, aspect, colour and rotation of the
+    source.
+
+    It is not opened yet.
     """
     import av
 
@@ -132,7 +131,7 @@ def add_encoder(
 
 
 def _quiet_encoders() -> None:
-    # errors only; read by SVT-AV1 itself, which would tell its settings on stderr
+    # errors only; SVT-AV1 would print its settings to stderr
     os.environ.setdefault("SVT_LOG", "1")
 
 
@@ -143,7 +142,7 @@ def _rate(video: VideoInfo) -> Fraction:
 def _describe(
     context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale
 ) -> None:
-    """Tell an encoder what it will get."""
+    """Set the properties of an encoder's input."""
     from av.codec.context import Flags
 
     context.height, context.width = enlarged_size(video.height, video.width, scale)
@@ -167,8 +166,8 @@ def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
 
 
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
-    """FFmpeg's form of a frame: its planes copied, nothing converted; the planes must be of `pix_fmt`'s sizes
-    and sample type.
+    """Return a frame as FFmpeg's: planes are copied, not converted; they must have the sizes and sample type
+    of `pix_fmt`.
     """
     import av
 
@@ -188,9 +187,7 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
 
 
 def check_frame(frame: Frame, video: VideoInfo, scale: Scale, where: str) -> None:
-    """Raise MediaError where a frame's planes are not of the size and depth that `scale` times the video's
-    has.
-    """
+    """Raise MediaError unless a frame's planes have the video's depth and `scale` times its size."""
     height, width = enlarged_size(video.height, video.width, scale)
     expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
     found = [plane.shape for plane in frame.planes]
@@ -209,7 +206,7 @@ def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any
 
 
 def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
-    """Luma, then U and V sample by sample; the bits of deep samples are the upper ones."""
+    """Copy luma, then interleaved U and V; deep samples use the upper bits."""
     kind = frame.planes[0].dtype
     for plane, parts in ((0, frame.planes[:1]), (1, frame.planes[1:])):
         rows, step = _rows(made, plane, kind), len(parts)
@@ -221,12 +218,13 @@ def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
 def _fill_packed(made: VideoFrame, frame: Frame, pix_fmt: str) -> None:
     layout, (height, width) = layout_of(pix_fmt), frame.planes[0].shape
     rows = _rows(made, 0, layout.stored)
-    for place, plane in zip(layout.samples, frame.planes, strict=True):
-        rows[:height, place.start : place.start + place.step * (width - 1) + 1 : place.step] = plane
+    for samples, plane in zip(layout.samples, frame.planes, strict=True):
+        stop = samples.start + samples.step * (width - 1) + 1
+        rows[:height, samples.start : stop : samples.step] = plane
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Scale = 1) -> None:
-    """Encode a few gray frames into the real container in memory and read them back; MediaError where that
+    """Encode a few gray frames into the container in memory and read them back. Raises MediaError if that
     fails.
     """
     import av
@@ -237,7 +235,7 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Sca
             stream = add_encoder(container, choice, video, video.time_base, scale)
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
-            # what nothing has taken out
+            # options that the encoder did not use
             unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
@@ -259,7 +257,7 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Sca
 
 
 def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
-    """Return True if an encoder takes pictures of this size with these options."""
+    """Return True if an encoder opens for pictures of this size with these options."""
     import av
 
     context: Any = av.CodecContext.create(encoder, "w")
@@ -289,29 +287,29 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: Scale) -> It
 
 
 def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
-    """x265 gives decoding times out of thin air to a video of one or two frames [measured]; no picture waits
-    for another there.
+    """Set x265's decoding times of a video of one or two frames, which are wrong [measured]; they need no
+    reordering.
     """
     if encoder == "libx265" and frames <= 2:
         packet.dts = packet.pts
 
 
 def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
-    """How long a frame of the usual rate lasts in ticks of `time_base`, at least one."""
+    """Return the duration of a frame of the usual rate in ticks of `time_base`, at least one."""
     return max(1, round(1 / (_rate(video) * time_base)))
 
 
 def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
-    """A frame's duration in ticks; where unknown, or the usual one cut to whole ticks (as in Matroska), the
-    usual one rounded.
+    """Return a frame's duration in ticks; if it is unknown or truncated to a tick (as in Matroska), the usual
+    one rounded.
     """
     exact = 1 / (_rate(video) * time_base)
     return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
 
 
 def explained(output: str, error: BaseException) -> BaseException:
-    """What to raise for an error that came up while `output` was written: FFmpeg's and the system's in words,
-    others as they are.
+    """Return the error to raise for one that occurred while `output` was written: FFmpeg's and the system's
+    as MediaError.
     """
     import av
 

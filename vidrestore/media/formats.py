@@ -1,9 +1,9 @@
-"""Pixel formats (containers are in encoders.py and streams.py): how FFmpeg stores their samples, and how we
-take them out: planar, deinterleaved, native byte order, R G B order.
+"""Pixel formats: how FFmpeg stores samples, and how to read them as planes. (Containers: encoders.py and
+streams.py.)
 
-A frame leaves this module in the *delivered* format, which is always planar: nv12 as yuv420p, p010le as
-yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as yuv420p (its range is in the colour
-tags), big-endian as little-endian.
+A frame leaves this module in the *delivered* format, which is always planar, in native byte order and R G B
+order: nv12 as yuv420p, p010le as yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as
+yuv420p (its range is in the colour tags), big-endian as little-endian.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 Family = Literal["yuv", "rgb", "gray"]
 
-# Packed formats: which component each sample of plane 0 (and 1) is, over the shortest period that repeats.
-# "x" is padding.
+# Packed formats: the component of each sample of plane 0 (and 1) in one period; "x" is padding.
 _PACKED = {
     "rgb24": ("rgb",), "bgr24": ("bgr",), "rgb48": ("rgb",), "bgr48": ("bgr",),
     "rgba": ("rgba",), "bgra": ("bgra",), "argb": ("argb",), "abgr": ("abgr",),
@@ -54,7 +53,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class Samples:
-    """The place of one delivered plane: every `step`-th sample from `start` on, in each row of FFmpeg's plane
+    """The samples of one delivered plane: every `step`-th from `start` in each row of FFmpeg's plane
     `plane`.
     """
 
@@ -65,20 +64,20 @@ class Samples:
 
 @dataclass(frozen=True)
 class Layout:
-    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, where the samples
-    are.
+    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, the position of
+    its samples.
     """
 
     format: PixelFormat
     samples: tuple[Samples, ...]
     stored: np.dtype[Any]
-    shift: int = 0  # right shift that brings a sample from the high bits down
+    shift: int = 0  # right shift for samples that use the upper bits
 
 
 @lru_cache
 def layout_of(pix_fmt: str) -> Layout:
-    """The storage of `pix_fmt` (FFmpeg's name); MediaError if its samples can't be delivered as planes of
-    8 to 16 bits or float.
+    """Return the storage of `pix_fmt` (FFmpeg's name). Raises MediaError unless it can be read as 8 to 16
+    bits or float.
     """
     import av
 
@@ -167,7 +166,7 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
 def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, width: int) -> NDArray[Any]:
     line = abs(plane.line_size)
     rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
-    if plane.line_size < 0:  # stored bottom-up; PyAV hands the memory from its lowest address
+    if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address
         rows = rows[::-1]
     rows = rows[:height, : line - line % layout.stored.itemsize].view(layout.stored)
     values = rows[:, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step]

@@ -1,6 +1,4 @@
-"""HDR's still metadata (mastering display, light level) as parameters of the encoders that can write it;
-re-encoding drops it otherwise.
-"""
+"""Pass HDR's static metadata (mastering display, light level) to encoders, since re-encoding drops it."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ _PARAMETERS = {
 
 
 def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
-    """The encoder option that carries the source's mastering display and light level; empty if there is
-    none to carry or no way to.
+    """Return the encoder option with the source's mastering display and light level; empty without them or
+    without such an option.
     """
     if encoder not in _PARAMETERS:
         return {}
@@ -34,7 +32,7 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
 
 
 def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
-    """A sentence for the user where the encoder can't write the source's HDR metadata."""
+    """Return a sentence for the user if the encoder can't write the source's HDR metadata."""
     if encoder in _PARAMETERS or not (video.mastering_display or video.content_light):
         return None
     return (
@@ -44,8 +42,8 @@ def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
 
 
 def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
-    """From x y of red, green, blue, white, then darkest, brightest, to the encoders' order: green, blue, red,
-    white, brightest, darkest.
+    """Reorder x y of red, green, blue, white, darkest, brightest to the encoders' green, blue, red, white,
+    brightest, darkest.
     """
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 

@@ -1,10 +1,10 @@
-"""Segments become one video: their packets get the plan's times, the other streams come beside them, nothing
-is encoded.
+"""Join segments to one video: give their packets the plan's times and add the other streams, without
+encoding.
 
-Decoding times follow from the times of showing alone: packet n is decoded when picture n - d is shown, where
-d is how far decoding has to run ahead in any of the segments. Every segment is closed, so no packet is then
-decoded after it is shown, and times rise strictly, also where a segment ends. The first d packets lie before
-the first picture, as FFmpeg's encoders put them.
+Decoding times follow from presentation times alone: packet n is decoded when picture n - d is shown, where d
+is the largest reordering delay of the segments. Every segment is closed, so no packet is decoded after it is
+shown, and times increase strictly, also between segments. The first d packets are decoded before the first
+picture is shown, as FFmpeg's encoders do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from vidrestore.media.segment_file import SegmentFacts, StoredPacket, head_diges
 
 
 class JoinedFile:
-    """The file that segments are joined to: `begin` with the times of all its frames, `put` each packet, then
-    `finish`, or `abort`.
+    """The file that segments are joined to: `begin` with the times of all frames, `put` each packet, then
+    `finish` or `abort`.
     """
 
     def __init__(self, muxer: Muxer) -> None:
@@ -38,8 +38,8 @@ class JoinedFile:
         return self.muxer.damage
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """The times of all frames in the order of showing, in ticks of the source; `delay` as in
-        `SegmentFacts`, the largest of all.
+        """Set the times of all frames in display order, in ticks of the source; `delay` is the largest of the
+        `SegmentFacts`.
         """
         for each in zip(pts, durations, strict=True):
             self.muxer.register(*each)
@@ -47,7 +47,7 @@ class JoinedFile:
         self._delay = min(delay, len(pts) - 1)
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Raise MediaError where a segment was encoded in another way than this video says."""
+        """Raise MediaError if a segment was encoded with other headers than this video has."""
         if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
             raise MediaError(
                 f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "
@@ -56,16 +56,16 @@ class JoinedFile:
             )
 
     def put(self, packet: StoredPacket, first: int) -> None:
-        """The next packet, of a segment that begins with frame `first`."""
+        """Write the next packet, of a segment that begins with frame `first`."""
         import av
 
-        made, muxer = av.Packet(packet.data), self.muxer
-        made.time_base, made.is_keyframe = muxer.time_base, packet.key
-        made.pts = self._pts[first + packet.place] + muxer.shift
-        made.dts = self._decoded_at(self._written) + muxer.shift
-        made.duration = full_duration(self._durations[first + packet.place], muxer.video, muxer.time_base)
+        output, muxer = av.Packet(packet.data), self.muxer
+        output.time_base, output.is_keyframe = muxer.time_base, packet.key
+        output.pts = self._pts[first + packet.place] + muxer.shift
+        output.dts = self._decoded_at(self._written) + muxer.shift
+        output.duration = full_duration(self._durations[first + packet.place], muxer.video, muxer.time_base)
         self._written += 1
-        muxer.put(made)
+        muxer.put(output)
 
     def _decoded_at(self, packet: int) -> int:
         if packet >= self._delay:
@@ -83,5 +83,5 @@ class JoinedFile:
         self.muxer.finish()
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Close and remove the unfinished file."""
         self.muxer.abort()

@@ -1,4 +1,4 @@
-"""FFmpeg's log, which PyAV throws away by default: the level it is heard at, and the errors of one source."""
+"""Control the level of FFmpeg's log, which PyAV discards by default, and collect the errors of one source."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _before: list[tuple[int | None, bool]] = []
 
 @contextmanager
 def log_level(level: int) -> Iterator[None]:
-    """Hear FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore what was set before;
-    users may overlap.
+    """Log FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore the settings; calls may
+    overlap.
     """
     from av import logging as ffmpeg
 
     with _lock:
         if not _wanted:
             _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
-            ffmpeg.set_skip_repeated(False)  # a file read a second time says the same again
+            ffmpeg.set_skip_repeated(False)  # a file read a second time logs the same messages
         _wanted.append(level)
         ffmpeg.set_level(max(_wanted))
     try:
@@ -51,11 +51,11 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[None]:
-    """Hand FFmpeg's errors to `collect`, from whatever thread they come (a decoder's own threads too).
+    """Pass FFmpeg's errors to `collect`, from any thread, including the decoder's own.
 
-    Only those of components in `names` (the decoder, the demuxer): an encoder at work at the same time is not
-    meant. Python's logging carries them, not av.logging.Capture, whose global captures are one stack that
-    overlapping users would pop for each other.
+    Only errors of components in `names` (the decoder, the demuxer) are passed, not those of an encoder that
+    runs at the same time. They come from Python's logging, since av.logging.Capture keeps one global stack,
+    which overlapping users would corrupt.
     """
     from av import logging as ffmpeg
 

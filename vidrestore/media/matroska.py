@@ -1,9 +1,9 @@
-"""The shape of pixels in Matroska and WebM: PyAV 18 can't hand it to the muxer, so the finished file's track
-header is completed here.
+"""Write the sample aspect ratio into the track header of a finished Matroska or WebM file; PyAV 18 can't set
+it.
 
 FFmpeg leaves an empty element (Void) near the start of each file. The elements between it and the clusters
-move into that room by as many bytes as the track header grows; nothing behind the track header moves, so
-every other position in the file stays true.
+move into that space by as many bytes as the track header grows; nothing after the track header moves, so
+every other position in the file stays valid.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ _HEAD = 1 << 22  # bytes read from the start; track headers lie within the first
 
 @dataclass(frozen=True)
 class _Element:
-    """One EBML element: `start` is where its ID begins, `data` where its content does, both counted in the
-    bytes it was found in.
-    """
+    """One EBML element; `start` is the offset of its ID, `data` that of its content."""
 
     id: int
     start: int
@@ -43,8 +41,8 @@ class _Element:
 def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
     """Store the sample aspect ratio of a video track in place.
 
-    `track` counts the file's tracks from 0. Raises MediaError if the file isn't laid out as FFmpeg's muxer
-    does it.
+    `track` counts the file's tracks from 0. Raises MediaError if the file isn't laid out as by FFmpeg's
+    muxer.
     """
     with path.open("r+b") as file:
         head = file.read(_HEAD)
@@ -60,8 +58,8 @@ def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fractio
 
 
 def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
-    """DisplayWidth, DisplayHeight and DisplayUnit for frames of a size with this sample aspect ratio, always
-    exact.
+    """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and a sample aspect
+    ratio.
     """
     wide, high = width * ratio, height / ratio
     if wide.denominator == 1:
@@ -120,9 +118,7 @@ def _replaced(content: bytes, element: _Element, data: bytes) -> bytes:
 
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
-    """The index of elements with `growth` taken off each position in `moved`, each in as many bytes as
-    before.
-    """
+    """Return the index of elements with each position in `moved` reduced by `growth`, in unchanged length."""
     out = bytearray(content)
     for seek in _elements(content, 0, len(content)):
         for part in _elements(content, seek.data, seek.stop) if seek.id == _SEEK else ():
@@ -133,7 +129,7 @@ def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
 
 
 def _sealed(content: bytes) -> bytes:
-    """Content whose leading checksum, where it has one, fits again."""
+    """Return the content with its leading checksum, if any, recomputed."""
     if content[:2] != bytes([_CRC, 0x84]):
         return content
     return content[:2] + zlib.crc32(content[6:]).to_bytes(4, "little") + content[6:]
@@ -150,8 +146,8 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _length(first: int) -> int:
-    """Return the bytes that a variable-length number has, from its first byte; IndexError for a byte that
-    can't begin one.
+    """Return the number of bytes of a variable-length number from its first byte. Raises IndexError for an
+    invalid byte.
     """
     if first == 0:
         raise IndexError("not an EBML number")

@@ -1,5 +1,5 @@
-"""A container file of encoded packets and copied streams: written under its partial name, read again, and
-only then named.
+"""Write a container file of encoded packets and copied streams under a partial name, verify it, then name
+it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
-from vidrestore.media.encoders import PIPE, SUFFIXES
+from vidrestore.media.encoders import SUFFIXES
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.matroska import write_aspect
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 
@@ -38,7 +39,7 @@ class Times:
     """Frame times of a file, in ticks of its own time base."""
 
     count: int = 0
-    total: int = 0  # the sum of all pts: any one that differs shows
+    total: int = 0  # the sum of all pts, which detects any difference
     first: int = 0
     last: int = 0
     end: int = 0
@@ -49,12 +50,12 @@ class Times:
 
 
 class Muxer:
-    """A file that is made of packets: `register` each frame in the order of showing, `put` each packet in
-    that of decoding, then `finish`, or `abort` to leave nothing behind.
+    """A file of packets: `register` each frame in display order, `put` each packet in decoding order, then
+    `finish` or `abort`.
 
-    `first` is the time of the first frame, if that is known: chapters move with a video that begins before 0.
-    `before_naming` is called with the path of the checked file before that gets its name. PyAV writes the
-    header from an encoder, `stream.codec_context`: who encodes may use it. Raises MediaError and
+    `first` is the time of the first frame, if known: chapters move with a video that begins before 0.
+    `before_naming` is called with the path of the verified file before it is renamed. PyAV writes the header
+    from an encoder, `stream.codec_context`, which the caller may use. Raises MediaError and
     OutputExistsError.
     """
 
@@ -110,10 +111,10 @@ class Muxer:
         import av
         from av.container import Flags
 
-        metadata = self._still_true(streams.container_metadata(self.copier.opened)) if self.copier else {}
+        metadata = self._valid_metadata(streams.container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
-        # no date of writing, no random identifiers: the same job gives the same file
+        # without dates and random identifiers, so that the same job gives the same file
         bitexact: Any = Flags.bitexact.value
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
@@ -146,8 +147,8 @@ class Muxer:
         return any(info.attached_picture and info.index in self.copy for info in self.source.streams)
 
     def _movie_timescale(self, timescale: int) -> int:
-        """The clock in which MP4 keeps the start of each stream: fine enough for all of them, or at least for
-        the video.
+        """Return the clock of stream starts in MP4: fine enough for all streams, or at least for the
+        video.
         """
         bases = (
             [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy]
@@ -167,7 +168,7 @@ class Muxer:
             if self.copier:
                 original = self.copier.opened.streams[index]
                 self.stream.metadata.update(
-                    self._still_true(streams.video_metadata(original, self.choice.container))
+                    self._valid_metadata(streams.video_metadata(original, self.choice.container))
                 )
                 self.stream.disposition = original.disposition
         if self.copier:
@@ -175,8 +176,10 @@ class Muxer:
             container.set_chapters(moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
             self.copier.start()
 
-    def _still_true(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Without the time code of the video's first frame, where that is left out."""
+    def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
+        """Return the metadata without the time code of the video's first frame, if that frame is not in the
+        output.
+        """
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
@@ -188,7 +191,7 @@ class Muxer:
         return {key: value for key, value in metadata.items() if key not in codes}
 
     def _shift_to_zero(self, pts: int) -> None:
-        """Players leave out pictures from before 0, so a video that begins there is moved, sound and all."""
+        """Move the video to 0 with all other streams: players skip pictures before 0."""
         self.shift, self.late = -pts, -pts * self.time_base
         seconds = float(self.late)
         self.warnings.append(
@@ -197,8 +200,8 @@ class Muxer:
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
-        """Note the next frame in the order of showing, and return its time and duration in the output, in
-        ticks of `time_base`.
+        """Record the next frame in display order; return its time and duration in the output, in ticks of
+        `time_base`.
         """
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
@@ -215,9 +218,7 @@ class Muxer:
         return nearest_tick(pts * self.time_base / self.tick)
 
     def put(self, packet: Packet[Any]) -> None:
-        """Take a packet with all its times, in ticks of the source; it is written when the next one comes, or
-        at the end.
-        """
+        """Write a packet with times in ticks of the source, when the next one comes or at the end."""
         packet.stream = self.stream
         if self.held is None:
             assert packet.pts is not None
@@ -241,7 +242,7 @@ class Muxer:
             self.container.mux_one(packet)
 
     def finish(self) -> None:
-        """Close, verify, and only then give the file its name."""
+        """Close and verify the file, and only then give it its name."""
         try:
             self._mux_last()
             self._copy_up_to(None)
@@ -257,8 +258,8 @@ class Muxer:
         self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
-        """MP4 has no end of its own, only the durations in decoding order: the last of them is chosen so that
-        their sum is the video's.
+        """Set the last duration so that the sum is the video's: MP4 only stores durations in decoding
+        order.
         """
         if self.held is None:
             return
@@ -281,14 +282,14 @@ class Muxer:
             write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
 
     def _track(self) -> int:
-        """Return the video's number among a Matroska file's tracks; attachments and covers don't count."""
+        """Return the video's index among a Matroska file's tracks; attachments and covers don't count."""
         before = (
             info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
         )
         return sum(info.kind != "attachment" and not info.attached_picture for info in before)
 
     def _verify(self) -> None:
-        """Read the closed file again, undecoded, and compare it with what was written."""
+        """Read the closed file again without decoding, and compare it with the times written."""
         assert self.partial is not None
         found = read_times(self.partial.path, self.choice.container)
         wanted = self.times
@@ -310,7 +311,7 @@ class Muxer:
             )
 
     def abort(self) -> None:
-        """Close everything and leave nothing behind."""
+        """Close everything and remove the unfinished file."""
         if self.copier:
             self.copier.close()
         if self.container is not None:
@@ -322,7 +323,7 @@ class Muxer:
 
 
 def nearest_tick(exact: Fraction) -> int:
-    """A time in ticks, rounded to a whole one, halves away from 0, as FFmpeg rounds."""
+    """Round a time in ticks to an integer, halves away from 0, as FFmpeg does."""
     nearest = (2 * abs(exact.numerator) + exact.denominator) // (2 * exact.denominator)
     return nearest if exact >= 0 else -nearest
 
@@ -330,7 +331,7 @@ def nearest_tick(exact: Fraction) -> int:
 def same_tick(
     output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction
 ) -> MediaError:
-    """The error for two frames that the container can't tell apart by their time."""
+    """Return the error for two frames whose times are on the same tick of the container."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
         f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"

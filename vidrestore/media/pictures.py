@@ -1,4 +1,4 @@
-"""Single pictures: JPEG, PNG, TIFF and WebP decoded as safely as videos are, PNG encoded."""
+"""Read single pictures (JPEG, PNG, TIFF, WebP) as safely as videos, and write PNG."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ SUFFIXES = tuple(DEMUXERS)
 
 
 def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y, U and V of a picture at full size (4:4:4), each (height, width) uint8: BT.601 in the range of video,
-    luma 16 to 235.
+    """Return Y, U and V of a picture at full size (4:4:4), each (height, width) uint8: BT.601, limited range.
 
-    Raises MediaError for a file that holds no such picture, by its name or by its content.
+    Raises MediaError for a file that is not such a picture, by its name or by its content.
     """
     planes = _decoded(
         path, lambda frame: frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
@@ -36,8 +35,8 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:
-    """(3, height, width) uint8: R, G, B as the file has them, without alpha. JPEG comes as libjpeg gives it,
-    within 4 grey levels.
+    """Return (3, height, width) uint8: R, G, B of a file, without alpha. JPEG equals libjpeg's result within
+    4 grey levels.
 
     Raises MediaError as `read_picture` does.
     """
@@ -45,7 +44,7 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
 
 
 def png(picture: NDArray[np.uint8]) -> bytes:
-    """(height, width, 3) R, G, B as a PNG file; the same picture gives the same bytes."""
+    """Return (height, width, 3) R, G, B as a PNG file; the same picture gives the same bytes."""
     context: Any = av.CodecContext.create("png", "w")
     context.height, context.width = picture.shape[:2]
     context.pix_fmt, context.time_base = "rgb24", Fraction(1)

@@ -1,5 +1,5 @@
-"""The content of a video file: opened safely, described completely, the first frames decoded where the header
-doesn't say.
+"""Open a video file safely and describe it completely, decoding a few frames for properties missing in the
+header.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
+from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -42,19 +43,18 @@ _CHROMA_LOCATIONS = {
 }
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
-_PAN_OFFSETS = slice(12, 24)  # of an AVPanScan: behind id, width and height
 # what a picture file starts with
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
-# of a picture: 16K (15360x8640) and a little more; a damaged or hostile header may say anything
+# of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
-MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are many
-_PROBED_FRAMES = 4  # enough to see a field flag, few enough to be quick
+MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
+_PROBED_FRAMES = 4  # enough to find a field flag quickly
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """One stream of any kind; `kind` is video, audio, subtitle, attachment or data; `codec` is FFmpeg's name
-    or "unknown".
+    """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
+    "unknown".
     """
 
     index: int
@@ -67,17 +67,17 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """The video stream that is restored.
+    """The video stream to restore.
 
     `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
-    delivered as yuv420p). `rate` is the average, `base_rate` FFmpeg's guess of the finest constant one;
-    `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
-    `display_matrix` the nine integers it comes from (it may mirror as well). `mastering_display` is red x y,
-    green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL. `side_data` names
-    what else rides on the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent VP8
-    or VP9, whose second layer FFmpeg's own decoder leaves out; `reordered` says that the order of decoding is
-    not that of showing (B-frames). `unmarked_order` is "tff" or "bff" where the stream says that it is
-    interlaced, and which field comes first, but its frames don't.
+    delivered as yuv420p). `rate` is the average frame rate, `base_rate` FFmpeg's guess of the finest constant
+    one; `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
+    `display_matrix` are the nine integers that it comes from (it may mirror as well). `mastering_display` is
+    red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
+    `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
+    a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
+    order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
+    interlaced, but its frames aren't.
     """
 
     index: int
@@ -107,14 +107,14 @@ class VideoInfo:
 
     @property
     def end(self) -> int | None:
-        """The pts at which the stream itself says that it ends; None where it does not say."""
+        """The pts at which the stream ends by its own duration; None if unknown."""
         return None if self.start is None or self.duration is None else self.start + self.duration
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A source as a whole; `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in
-    seconds, `size` in bytes.
+    """A whole source. `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in seconds,
+    `size` in bytes.
     """
 
     path: str
@@ -128,10 +128,10 @@ class SourceInfo:
 
 
 def open_input(source: str, options: Mapping[str, str] | None = None) -> InputContainer:
-    """Open a file for reading, so that nothing but this one file can be read: a `file:` URL, the file
-    protocol, known containers only.
+    """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
+    containers.
 
-    Raises MediaError where there is no such file, or where it is a folder, empty, or no video container.
+    Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
     import av
 
@@ -166,15 +166,17 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
         ) from error
     _check_tags(source, container)
     if container.format.name == "avi":
-        # AVI has decoding times only. PyAV asks FFmpeg to make up presentation times, which come out a frame
-        # late; the reader derives them.
+        # AVI has decoding times only. PyAV asks FFmpeg to generate presentation times, which are a frame
+        # late; the reader derives them instead.
         made_up: Any = av.container.Flags.gen_pts.value
         container.flags &= ~made_up
     return container
 
 
 def _check_tags(source: str, container: InputContainer) -> None:
-    """Each tag is compared with all others whenever a file is opened or written: 20,000 took 20 s."""
+    """Raise MediaError for too many tags: each is compared with all others when a file is opened; 20,000 took
+    20 s.
+    """
     tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
     tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
     if tags > MOST_TAGS:
@@ -206,8 +208,8 @@ def _picture_kind(source: str) -> str | None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """The first video stream that is no attached picture (cover art); MediaError where there is none or no
-    decoder for it.
+    """Return the first video stream that isn't an attached picture (cover art). Raises MediaError without one
+    or its decoder.
     """
     streams = [stream for stream in container.streams.video if not _is_picture(stream)]
     source = container.name.removeprefix("file:")
@@ -224,11 +226,10 @@ def video_stream(container: InputContainer) -> VideoStream:
 
 
 def probe(source: str) -> SourceInfo:
-    """Describe a video file; decodes its first frames for what a header may not say (rotation, fields,
-    colour, pixel format).
+    """Describe a video file, decoding its first frames for rotation, fields, colour and pixel format.
 
-    Raises MediaError where the file can't be read, has no video or no frames, or its pixel format is not
-    supported.
+    Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
+    format.
     """
     with open_input(source) as container:
         stream = video_stream(container)
@@ -262,9 +263,7 @@ def check_size(source: str, stream: VideoStream) -> None:
 
 
 def decoder_options() -> dict[str, str]:
-    """For a decoder that isn't open yet: no larger pictures, and check sums are looked at where a codec has
-    them.
-    """
+    """Return options for a decoder: a limit on picture sizes, and verification of checksums."""
     return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 
 
@@ -319,8 +318,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         raise MediaError(f"{source}: {error}") from error
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
-    side_data = _side_data(first, stream)
-    others = [name for frame in frames[1:] for name in _side_data(frame, stream)]
+    side_data = read_side_data(first, stream)
+    others = [name for frame in frames[1:] for name in read_side_data(frame, stream)]
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -333,7 +332,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         base_rate=stream.base_rate or None,
         sample_aspect_ratio=stream.sample_aspect_ratio or None,
         rotation=first.rotation,
-        display_matrix=_matrix(side_data),
+        display_matrix=matrix_in(side_data),
         colour=_colour_tags(stream, first),
         interlaced=marked or order is not None,
         frames=stream.frames or None,
@@ -341,7 +340,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         duration=_duration(stream, start, container),
         bit_rate=stream.bit_rate,
         profile=stream.profile,
-        mastering_display=_mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
+        mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"])
         if "CONTENT_LIGHT_LEVEL" in side_data
         else None,
@@ -351,57 +350,6 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         reordered=bool(context.has_b_frames),
         unmarked_order=None if marked else order,
     )
-
-
-def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
-    """Return how a frame is to be turned or mirrored when it is shown; None for as it is."""
-    return _matrix(_named_side_data(frame, stream))
-
-
-def _matrix(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
-    return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
-
-
-def _side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    found = _named_side_data(frame, stream)
-    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one, and most say nothing
-        found.pop("PANSCAN", None)
-    return found
-
-
-_UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
-
-
-def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """By its kind, but for kinds that PyAV has no name for: of a frame with one of these it reads nothing
-    ("31 is not a valid Type").
-    """
-    unnamed: list[str] = []
-    named: dict[str, bytes] = {}
-    while True:
-        try:
-            container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            return named | {data.type.name: bytes(data) for data in container}
-        except ValueError as error:
-            kind = str(error).split()[0]
-            if kind in unnamed or not kind.isdigit():
-                raise
-            unnamed.append(kind)
-            named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
-            frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
-
-
-def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
-    """A frame that went through FFmpeg's filters, (name, options) each."""
-    from av.filter import Graph
-
-    graph = Graph()
-    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    graph.link_nodes(
-        source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")
-    ).configure()
-    graph.push(frame)
-    return cast("VideoFrame", graph.pull())
 
 
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
@@ -418,15 +366,6 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
         return None
     end = int(found.group(1)) * 3600 + int(found.group(2)) * 60 + Fraction(found.group(3))
     return round(end / stream.time_base) - (start or 0)
-
-
-def _mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
-    if data is None:
-        return None
-    *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
-    if not (has_primaries and has_luminance) or not all(numbers[1::2]):
-        return None
-    return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
@@ -446,7 +385,9 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    """PyAV 18 has no attribute for it; FFmpeg's `showinfo` filter tells it in the log ("cl:left")."""
+    """Return the chroma location from the log of FFmpeg's `showinfo` filter ("cl:left"); PyAV 18 has no
+    attribute for it.
+    """
     from av import logging as ffmpeg
 
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:

@@ -1,4 +1,4 @@
-"""Frames of a video in display order: native planes, exact integer times, and what was damaged on the way."""
+"""Read the frames of a video in display order: native planes, exact integer times, and the damage found."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from vidrestore.media.conversion import from_linear
 from vidrestore.media.damage import Damage, missing_bytes
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
-from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.pipes import standard_input
+from vidrestore.media.pipes import PIPE, standard_input
 from vidrestore.media.probe import SourceInfo, VideoInfo, probe
 from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class VideoReader:
-    """Reads the frames of `source`: a path, as often as asked for, or "-" for a y4m pipe on stdin, once. A
-    folder of pictures, a pattern or a glob of them is one video of `fps` pictures per second.
+    """Reads the frames of `source`: a path, any number of times, or "-" for a y4m pipe on stdin, once.
 
-    `threads` is the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are
-    marked as interlaced, or look so in a video without marks, come out progressive, one for one, with
-    `double_rate` one for each field, and `info` describes that. Use it as a context
-    manager. Raises MediaError as `probe` does, and where an interlaced source can't be deinterlaced.
+    A folder of pictures, a pattern or a glob of them is a video of `fps` pictures per second. `threads` is
+    the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
+    interlaced, or look so in a video without marks, become progressive, one for one; with `double_rate` there
+    is one per field. `info` describes the frames that are yielded. Use it as a context manager. Raises
+    MediaError as `probe` does, and if an interlaced source can't be deinterlaced.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class VideoReader:
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
         self._deinterlacer: Deinterlacer | None = None
-        self._stored = self.info.video  # `info` describes what comes out
-        self._ticks = 1  # of `info` in one of the source's
+        self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
+        self._ticks = 1  # ticks of `info` per tick of the source
         if deinterlace or double_rate:
             self._deinterlacer = self._deinterlacing(fields=double_rate)
 
@@ -78,8 +77,8 @@ class VideoReader:
         return measured_order(self.info.video, self.frames)
 
     def _deinterlacing(self, *, fields: bool) -> Deinterlacer | None:
-        """The filter for this source; None where it can't be used and, as far as is known, needn't. `info`
-        becomes that of its result.
+        """Return the filter for this source, and let `info` describe its output; None if it isn't supported
+        and, as far as known, not needed.
         """
         video = self.info.video
         if self._pipe and video.interlaced:
@@ -105,7 +104,7 @@ class VideoReader:
 
     @property
     def deinterlaced(self) -> int:
-        """How many frames were deinterlaced so far."""
+        """The number of frames deinterlaced so far."""
         return self._deinterlacer.count if self._deinterlacer else 0
 
     def __enter__(self) -> Self:
@@ -117,18 +116,18 @@ class VideoReader:
         self.close()
 
     def close(self) -> None:
-        """End the iteration under way, if any, and close its file."""
+        """End the current iteration, if any, and close its file."""
         if self._running is not None:
             self._running.close()
             self._running = None
 
     def frames(self, start_pts: int | None = None, stop_pts: int | None = None) -> Generator[Frame]:
-        """Yield frames in display order, just as a full read gives them; with `start_pts` and `stop_pts`
-        those with start <= pts < stop.
+        """Yield frames in display order, equal to those of a full read; with `start_pts` and `stop_pts`,
+        start <= pts < stop.
 
-        One iteration at a time: a new one ends the last. `damage` starts anew and is complete when the
-        iterator is exhausted. Raises MediaError where size or pixel format change on the way, or where times
-        are missing or don't increase.
+        Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
+        iterator is exhausted. Raises MediaError if size or pixel format change, or if times are missing or
+        don't increase.
         """
         self.close()
         self.damage = Damage()
@@ -163,9 +162,9 @@ class VideoReader:
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
-                    continue  # it only led the deinterlacer in
+                    continue  # only needed by the deinterlacer
                 frame = _frame(picture, is_linear=self._is_linear)
-                del picture  # its buffers go back to the decoder
+                del picture  # return its buffers to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
                     longest = max(longest, waiting.duration)
@@ -246,7 +245,7 @@ class VideoReader:
 
 
 def _doubled(video: VideoInfo) -> VideoInfo:
-    """The same video with a frame for each field, in halves of its tick."""
+    """Return the same video with a frame per field, in halves of its tick."""
     return replace(
         video,
         time_base=video.time_base / 2,

@@ -1,4 +1,4 @@
-"""Clips as an encoder leaves them: encoded to H.264 or Motion JPEG and decoded again, in memory."""
+"""Compress clips in memory: encode to H.264 or Motion JPEG and decode again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Planes = tuple[NDArray[np.uint8], ...]
 
 
 def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -> list[Planes]:
-    """8-bit Y, U, V of 4:2:0, even sides, through x264 at a quality of `crf` (0 best, 51 worst) and back; as
-    many frames, in order.
+    """Encode and decode 8-bit Y, U, V of 4:2:0, of even sides, by x264 at quality `crf` (0 best, 51 worst).
 
-    The same frames give the same result each time. Raises ValueError for odd sides.
+    Returns as many frames, in order; the same frames give the same result. Raises ValueError for odd sides.
     """
     height, width = frames[0][0].shape
     if height % 2 or width % 2:
@@ -38,7 +37,7 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
 
 
 def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
-    """The same planes as Motion JPEG: each frame by itself, quantised by a `scale` from 2 (best) to 31."""
+    """Encode and decode the same planes by Motion JPEG, with quantiser `scale` from 2 (best) to 31."""
     height, width = frames[0][0].shape
     encoder = av.CodecContext.create("mjpeg", "w")
     encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
@@ -54,7 +53,7 @@ def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
 def _decoded(
     encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], frames: Sequence[Planes]
 ) -> list[Planes]:
-    """Frames through an encoder and the decoder of its codec."""
+    """Pass frames through an encoder and the decoder of its codec."""
     format = encoder.pix_fmt or "yuv420p"
     packets = [
         packet

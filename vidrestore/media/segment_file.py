@@ -1,15 +1,16 @@
-"""A segment: consecutive restored frames, encoded by themselves, in a file of our own that the join reads.
+"""A segment: consecutive restored frames, encoded by themselves, in our own file format, which the join
+reads.
 
-It begins with a key frame and refers to nothing outside. Packets carry the place of their picture in the
-segment and no time at all: times come from the plan when segments are joined, so that no container has
-rounded them and no encoder has moved them. The file is a row of records, each a head (kind, place, size), the
-CRC-32 of all the record, both big-endian, and as many bytes:
+It begins with a key frame and refers to nothing outside. Packets have the position of their picture in the
+segment but no times: times come from the plan when segments are joined, so that no container rounds them and
+no encoder moves them. The file is a sequence of records, each with a head (kind, position, size), the CRC-32
+of the whole record, both big-endian, and the data:
 
     0  a packet             1  the packet of a key frame
     2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the writer's `label`
 
-It gets its name only when it is whole and on the disk. A file that was cut short has no last record, one that
-was altered fails its check sums: `read_packets` and `check_segment` find both.
+A file gets its name only when it is complete and on disk. A truncated file has no last record, an altered one
+fails its checksums: `read_packets` and `check_segment` detect both.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV t
 
 
 class StoredPacket(NamedTuple):
-    """An encoded picture; `place` is its rank in the order of showing, from 0 in each segment."""
+    """An encoded picture; `place` is its index in display order, from 0 in each segment."""
 
     place: int
     key: bool
@@ -57,9 +58,9 @@ class StoredPacket(NamedTuple):
 class SegmentFacts:
     """The facts that a finished segment records.
 
-    `delay`: by how many pictures decoding must run ahead of showing. `head`: digest of the encoder's
-    extradata, the same in all segments of a video. `label`: what the writer was given to tell this segment
-    from others.
+    `delay`: the number of pictures by which decoding must run ahead of display. `head`: digest of the
+    encoder's extradata, the same in all segments of a video. `label`: given by the writer to identify the
+    segment.
     """
 
     frames: int
@@ -69,23 +70,25 @@ class SegmentFacts:
 
 
 class SegmentWriter:
-    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to leave nothing
-    behind.
+    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to remove the
+    file.
 
-    Raises MediaError if the file can't be written, a frame doesn't fit, or its time falls on the
-    container's tick of the one before.
+    Raises MediaError if the file can't be written, if a frame doesn't fit, or if its time is on the same tick
+    of the container as the frame before.
     """
 
     def __init__(
         self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: Scale = 1, first: int = 0
     ) -> None:
-        """`first` is the number of the segment's first frame in the video, for messages."""
+        """Open the encoder and the file; `first` is the number of the segment's first frame in the video, for
+        messages.
+        """
         self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
         self.frames = 0
         self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
-        self._places: dict[int, int] = {}  # of the pictures inside the encoder, by their pts
+        self._places: dict[int, int] = {}  # by pts, of the pictures inside the encoder
         self._packets = self._early = self._delay = 0
         self._partial: Partial | None = None
         try:
@@ -100,7 +103,7 @@ class SegmentWriter:
         self._head = head_digest(self._encoder.context.extradata)
 
     def write(self, frame: Frame) -> None:
-        """Encode the next frame, its time and duration in ticks of the source."""
+        """Encode the next frame; its time and duration are in ticks of the source."""
         video, where = self.source.video, f"{self.source.path}, frame {self.first + self.frames}"
         check_frame(frame, video, self.scale, where)
         self._check_tick(frame.pts)
@@ -143,15 +146,14 @@ class SegmentWriter:
         self._partial.file.write(data)
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
-        """Flush the encoder and give the file its name, once all of it is on the disk."""
+        """Flush the encoder, and give the file its name once all of it is on disk."""
         self._store_all(self._encoder.flush())
         if self._packets != self.frames or self._places:
             raise MediaError(
                 f"{self.path}: {self.choice.encoder} made {self._packets} pictures of {self.frames}; choose "
                 "another `encoder`"
             )
-        # An encoder's own decoding times tell how far ahead it would decode at most; of one or two frames
-        # x265's are out of thin air.
+        # The encoder's decoding times show its largest delay; x265's are wrong for one or two frames.
         delay = max(self._delay, self._early) if self.frames > 2 else self._delay
         facts = SegmentFacts(self.frames, delay, self._head, dict(label))
         try:
@@ -168,19 +170,19 @@ class SegmentWriter:
         sync_folder(self.path.parent)
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         if self._partial is not None:
             self._partial.discard()
 
 
 def head_digest(extradata: bytes | None) -> str:
-    """A short name for what an encoder says before its first packet."""
+    """Return a short digest of an encoder's extradata."""
     return hashlib.sha256(extradata or b"").hexdigest()[:16]
 
 
 def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in the order of decoding, each checked. Raises MediaError if the file is
-    damaged or not whole.
+    """Yield a segment's packets in decoding order, each checked. Raises MediaError if the file is damaged or
+    incomplete.
     """
     for kind, place, data in _records(path):
         if kind != _LAST:
@@ -188,8 +190,8 @@ def read_packets(path: Path) -> Iterator[StoredPacket]:
 
 
 def check_segment(path: Path) -> SegmentFacts:
-    """Read a whole segment, check it, and give what it says of itself. Raises MediaError if it is damaged,
-    not whole, or not there.
+    """Read and check a whole segment and return its facts. Raises MediaError if it is damaged, incomplete or
+    missing.
     """
     places, first_is_key, last = set[int](), False, b""
     for kind, place, data in _records(path):

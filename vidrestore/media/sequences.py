@@ -28,9 +28,8 @@ from vidrestore.media.probe import (
     check_size,
     decoder_options,
     describe_video,
-    display_matrix,
-    filtered,
 )
+from vidrestore.media.side_data import display_matrix, filtered
 
 if TYPE_CHECKING:
     from av.container import InputContainer

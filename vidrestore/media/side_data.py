@@ -1,14 +1,18 @@
-"""Side data of frames that is lost when they are encoded again, in words."""
+"""Read the side data of frames, and name the data that re-encoding loses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from collections.abc import Set
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from vidrestore.media.probe import VideoInfo
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
 
-# FFmpeg's names of side data -> ours. Not here: what the writer carries over itself, an encoder's note on its
-# settings, film grain that the decoder has already drawn, the time codes that every MPEG-2 stream has.
+# FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
+# settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.
 _LOST = {
     "A53_CC": "closed captions",
     "DYNAMIC_HDR_PLUS": "HDR10+",
@@ -26,10 +30,73 @@ _LOST = {
     "ALPHA_LAYER": "the transparency of VP8 or VP9",
 }
 
+_PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
+_UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
 
-def lost_side_data(video: VideoInfo) -> str | None:
-    """A sentence that names what of the first frames' side data no encoder will write; None if there is
-    nothing of the kind.
-    """
-    lost = sorted({_LOST[name] for name in video.side_data if name in _LOST})
+
+def lost_side_data(kinds: Set[str]) -> str | None:
+    """Return a sentence naming the kinds of side data that no encoder writes; None if there are none."""
+    lost = sorted({_LOST[name] for name in kinds if name in _LOST})
     return f"the video carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
+
+
+def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
+    """Return the nine integers by which a frame is rotated or mirrored for display; None if it isn't."""
+    return matrix_in(_named_side_data(frame, stream))
+
+
+def matrix_in(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
+    """Return the display matrix among side data; None without one."""
+    return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
+
+
+def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
+    """Return the side data of a frame by kind, without pan and scan that has no effect."""
+    found = _named_side_data(frame, stream)
+    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
+        found.pop("PANSCAN", None)
+    return found
+
+
+def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
+    """Return the side data of a frame by kind.
+
+    For a kind that PyAV has no name for, it raises an error ("31 is not a valid Type") instead of reading the
+    others, so such data is removed first.
+    """
+    unnamed: list[str] = []
+    named: dict[str, bytes] = {}
+    while True:
+        try:
+            container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
+            return named | {data.type.name: bytes(data) for data in container}
+        except ValueError as error:
+            kind = str(error).split()[0]
+            if kind in unnamed or not kind.isdigit():
+                raise
+            unnamed.append(kind)
+            named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
+            frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
+
+
+def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
+    """Pass a frame through FFmpeg's filters, (name, options) each."""
+    from av.filter import Graph
+
+    graph = Graph()
+    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
+    graph.link_nodes(
+        source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")
+    ).configure()
+    graph.push(frame)
+    return cast("VideoFrame", graph.pull())
+
+
+def mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
+    """Return the mastering display as ten fractions; None if it is missing or incomplete."""
+    if data is None:
+        return None
+    *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
+    if not (has_primaries and has_luminance) or not all(numbers[1::2]):
+        return None
+    return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""A part of a video: which frames are meant, and what of its other streams and chapters goes with them."""
+"""A part of a video: its frames, and the content of the other streams and chapters that belongs to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from av.packet import Packet
 
-APART = 10  # seconds: further than streams of one moment lie apart in a file, or a seek misses
+APART = 10  # seconds; more than the interleaving distance of streams in a file, and than the error of a seek
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ WHOLE = Span()
 
 
 class Cut:
-    """The content of a span, in seconds of the source's clock: packets that begin in it, each to be asked for
-    in the file's order.
+    """The content of a span, in seconds of the source's clock: the packets that begin in it, asked for in the
+    file's order.
 
     Subtitles that are on screen when the span begins are kept from there on. A further video stream begins at
     its first key frame.
@@ -39,7 +39,7 @@ class Cut:
     def __init__(self, span: Span, time_base: Fraction) -> None:
         self.start = None if span.start is None else span.start * time_base
         self.stop = None if span.stop is None else span.stop * time_base
-        self._keys: dict[int, Fraction] = {}  # the time at which each further video stream begins
+        self._keys: dict[int, Fraction] = {}  # stream index -> start time of each further video stream
 
     def keeps(self, packet: Packet[Any]) -> bool:
         """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
@@ -70,8 +70,9 @@ class Cut:
         return True
 
     def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
-        """At the end it is the time of decoding that counts, so that no picture lacks one it is predicted
-        from.
+        """Return True if a packet of a further video stream can be decoded in the span.
+
+        At the end the decoding time counts, so that no picture lacks its reference.
         """
         if self.start is not None:
             if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
@@ -82,15 +83,15 @@ class Cut:
         return self.stop is None or decoded < self.stop
 
     def passed(self, packet: Packet[Any]) -> bool:
-        """Return True if all packets of the span certainly come before this one."""
+        """Return True if all packets of the span are certainly before this one."""
         time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
         return self.stop is not None and time is not None and time >= self.stop + APART
 
     def chapters(self, chapters: list[Any]) -> list[Any]:
-        """Return the chapters that overlap the span, cut to it, with times relative to its beginning."""
+        """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
         if self.start is None and self.stop is None:
             return chapters
-        kept = []
+        clipped = []
         for chapter in chapters:
             base = Fraction(chapter["time_base"])
             first, last = chapter["start"] * base, chapter["end"] * base
@@ -98,12 +99,12 @@ class Cut:
             last = last if self.stop is None else min(last, self.stop)
             if first < last:
                 times = (round((time - (self.start or 0)) / base) for time in (first, last))
-                kept.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
-        return kept
+                clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
+        return clipped
 
 
 def moved(chapters: list[Any], shift: Fraction) -> list[Any]:
-    """Chapters `shift` seconds later; one that would begin before 0 begins there."""
+    """Return chapters `shift` seconds later; a chapter that would begin before 0 begins at 0."""
     late = []
     for chapter in chapters:
         ticks = round(shift / Fraction(chapter["time_base"]))
@@ -112,5 +113,5 @@ def moved(chapters: list[Any], shift: Fraction) -> list[Any]:
 
 
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
-    """A time of a packet in seconds."""
+    """Convert a time of a packet to seconds."""
     return None if ticks is None else ticks * Fraction(packet.time_base)

@@ -1,8 +1,9 @@
-"""All of a source but the restored picture: sound, subtitles, data, attachments, cover art, chapters,
-metadata; copied, never decoded.
+"""Copy everything of a source except the restored video, without decoding: audio, subtitles, data,
+attachments, cover art, chapters, metadata.
 
-No table lists what a container can hold: before any work, `check_streams` writes the first packets of each
-stream into a file of that container in memory, and FFmpeg's refusal is the rule.
+There is no table of what a container can hold, for subtitles or any other stream: before any work,
+`check_streams` writes the first packets of each stream into a file of that container in memory, and a refusal
+by FFmpeg decides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
-from vidrestore.media.encoders import PIPE, SUFFIXES, container_of
+from vidrestore.media.encoders import SUFFIXES, container_of
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import APART, Cut, seconds
@@ -41,11 +43,10 @@ DROP_WORDS = {
     "video": "video",
     "cover": "cover",
 }
-# What a muxer writes itself, or what is no longer true of the new file.
+# Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
 _STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
-# The keys that have a place of their own in MP4; others need the newer list of keys, which can't be beside
-# cover art.
+# Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
 _MP4_KEYS = frozenset(
     [
         *(
@@ -78,7 +79,7 @@ _MP4_KEYS = frozenset(
     ]
 )
 
-# QuickTime has its own list of languages, older than the codes that other containers use.
+# Codes of QuickTime's own list of languages, for the codes that other containers use.
 _QUICKTIME_LANGUAGES = {
     "deu": "ger",
     "nld": "dut",
@@ -108,7 +109,7 @@ _QUICKTIME_LANGUAGES = {
 
 
 def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
-    """Return the indices of the streams that will be copied into `output`, after each was tried in it.
+    """Return the indices of the streams to copy into `output`, after a trial of each in its container.
 
     `drop` holds kinds that are not copied: audio, subtitles, data, attachments, cover, video (further video
     streams). Raises MediaError naming each stream that the container can't hold, and the way out.
@@ -121,7 +122,7 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
         wanted = [
             info
             for info in _others(source)
-            if _kind(info) not in unwanted and not _is_made_anew(opened.streams[info.index])
+            if _kind(info) not in unwanted and not _is_regenerated(opened.streams[info.index])
         ]
         samples = _first_packets(opened)
         refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
@@ -131,7 +132,7 @@ def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozen
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
-    """Describe in one sentence what a y4m pipe loses, apart from colour tags; None if the source has only the
+    """Return a sentence on what a y4m pipe loses, apart from colour tags; None if the source has only the
     video.
     """
     kinds, video = other_kinds(source), source.video
@@ -147,7 +148,7 @@ def pipe_warning(source: SourceInfo) -> str | None:
 
 
 def other_kinds(source: SourceInfo) -> list[str]:
-    """Return the kinds of streams beside the video: "audio", "subtitles", "chapters" and so on, sorted."""
+    """Return the kinds of streams besides the video, sorted: "audio", "subtitles", "chapters" and so on."""
     return sorted(
         {DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set())
     )
@@ -161,9 +162,9 @@ def _kind(info: StreamInfo) -> str:
     return "cover" if info.attached_picture else info.kind
 
 
-def _is_made_anew(stream: Stream) -> bool:
-    """Tracks that QuickTime makes of what we copy in another way: chapters are a hidden text track, a time
-    code one with a single entry.
+def _is_regenerated(stream: Stream) -> bool:
+    """Return True for tracks that QuickTime generates from data that is copied in another way: chapters and
+    time code.
     """
     from av.stream import Discard
 
@@ -177,7 +178,7 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
     if info.attached_picture and container in ("matroska", "mov"):
         return "MOV has no place for cover art" if container == "mov" else None  # an attachment in Matroska
     if info.kind == "attachment" and container == "webm":
-        return "WebM has no attachments"  # and FFmpeg leaves them out without a word
+        return "WebM has no attachments"  # FFmpeg drops them silently
     try:
         _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
@@ -191,8 +192,8 @@ def _refusal(opened: InputContainer, info: StreamInfo, container: str, samples: 
 
 
 def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -> None:
-    """Write a file in memory with a gray picture and the stream's first packets, up to its very end: MP4
-    finds some faults only there.
+    """Write a complete file in memory with a gray picture and the stream's first packets; MP4 finds some
+    faults only at its end.
     """
     import av
 
@@ -210,8 +211,8 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 
 
 def _first_packets(opened: InputContainer) -> Samples:
-    """Up to three packets of each stream, from the beginning of the file; fewer where that is damaged, which
-    those who read it all tell.
+    """Return up to three packets of each stream from the beginning of the file; damage is reported by later
+    readers.
     """
     import av
 
@@ -245,8 +246,9 @@ def _named(info: StreamInfo, name: str | None) -> str:
 
 
 def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -> Stream:
-    """Add a stream for copied packets, all of them if `whole`, with the template's parameters, metadata and
-    disposition.
+    """Add a stream for copied packets, with the template's parameters, metadata and disposition.
+
+    Metadata about the whole stream is omitted unless all packets are copied (`whole`).
     """
     made: Stream = output.add_stream_from_template(template, opaque=True)
     metadata = template.metadata if whole else without_stale(template.metadata)
@@ -256,43 +258,41 @@ def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -
 
 
 def stream_metadata(metadata: dict[str, str], container: str) -> dict[str, str]:
-    """A stream's metadata in the words of the muxer: MP4's demuxer calls `name` what its muxer wants as
-    `title`.
-    """
-    kept = dict(metadata)
-    if "name" in kept and "title" not in kept:
-        kept["title"] = kept.pop("name")
-    if container == "mov" and "language" in kept:
-        kept["language"] = _QUICKTIME_LANGUAGES.get(kept["language"], kept["language"])
-    return kept
+    """Return a stream's metadata with the muxer's keys: MP4's demuxer has `name` for its muxer's `title`."""
+    keys = dict(metadata)
+    if "name" in keys and "title" not in keys:
+        keys["title"] = keys.pop("name")
+    if container == "mov" and "language" in keys:
+        keys["language"] = _QUICKTIME_LANGUAGES.get(keys["language"], keys["language"])
+    return keys
 
 
 def container_metadata(opened: InputContainer) -> dict[str, str]:
-    """The source's own metadata, without what each muxer writes by itself."""
+    """Return the source's metadata without keys that muxers write themselves."""
     return {key: value for key, value in opened.metadata.items() if key.lower() not in _OWN_KEYS}
 
 
 def video_metadata(stream: Stream, container: str) -> dict[str, str]:
-    """The video stream's metadata, without figures that its old encoding left there."""
+    """Return the video stream's metadata without statistics of its old encoding."""
     return stream_metadata(without_stale(stream.metadata), container)
 
 
 def without_stale(metadata: dict[str, str]) -> dict[str, str]:
-    """Metadata without figures that are true of another encoding or another length."""
+    """Return metadata without statistics of another encoding or length."""
     return {key: value for key, value in metadata.items() if not key.lower().startswith(_STALE_KEYS)}
 
 
 def foreign_keys(metadata: dict[str, str]) -> set[str]:
-    """The metadata keys that MP4 and MOV have no fixed place for."""
+    """Return the metadata keys without a fixed place in MP4 and MOV."""
     return {key for key in metadata if key.lower() not in _MP4_KEYS}
 
 
 class StreamCopier:
-    """Copies the other streams of a source packet for packet, in step with the video, holding one packet at a
+    """Copies the other streams of a source packet by packet, in step with the video, holding one packet at a
     time.
 
-    Streams are added in the source's order by `add`; `up_to` then feeds the output. With a `cut` only what
-    lies in it is copied. `damage` says what was found broken in the source, None where nothing was.
+    Streams are added in the source's order by `add`; `up_to` then yields packets for the output. With a `cut`
+    only its content is copied. `damage` describes what was broken in the source, None if nothing was.
     """
 
     def __init__(self, source: str, cut: Cut | None = None) -> None:
@@ -300,9 +300,8 @@ class StreamCopier:
         self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
-        self.sound: dict[
-            int, bool
-        ] = {}  # streams of it, and whether the output can hide some of it, by an edit list
+        # audio streams, and True if the output can hide some of their packets by an edit list
+        self.audio: dict[int, bool] = {}
         self.packets: Iterator[Packet[Any]] | None = None
         self.held: Packet[Any] | None = None
         self.broken: str | None = None
@@ -329,10 +328,10 @@ class StreamCopier:
         if template.type != "attachment":
             self.targets[index] = made
         if template.type == "audio":
-            self.sound[index] = output.format.name in ISO
+            self.audio[index] = output.format.name in ISO
 
     def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
-        """Matroska keeps cover art as an attached file named cover.*, not as a stream."""
+        """Attach cover art as a file named cover.*, since Matroska has no streams for it."""
         data = self._picture(template.index)
         codec = template.codec_context.name
         suffix, mimetype = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}.get(
@@ -354,10 +353,10 @@ class StreamCopier:
         raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
 
     def start(self) -> None:
-        """To be called once all streams are added: from here on only their packets are read."""
+        """Start reading, after all streams were added: from here on only their packets are read."""
         from av.stream import Discard
 
-        # tells that the end of a cut was passed
+        # the video stream, to detect the end of the cut
         clocks = {video_stream(self.opened).index} if self.cut else set()
         for stream in self.opened.streams:
             if stream.index not in {*self.targets, *clocks}:
@@ -370,10 +369,12 @@ class StreamCopier:
 
         try:
             self._seek()
-            for packet in self._heard(self.opened.demux([self.opened.streams[index] for index in indices])):
+            for packet in self._without_hidden_audio(
+                self.opened.demux([self.opened.streams[index] for index in indices])
+            ):
                 if self.cut and self.cut.passed(packet):
                     return
-                # neither: only marks the end
+                # a packet with neither only marks the end
                 wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)
                 if wanted and (self.cut is None or self.cut.keeps(packet)):
                     self.corrupt += packet.is_corrupt
@@ -381,37 +382,37 @@ class StreamCopier:
         except av.error.FFmpegError as error:
             self.broken = f"the sound and other streams break off ({error})"
 
-    def _heard(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
-        """Packets without those of sound that the source hides and the output would not.
+    def _without_hidden_audio(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """Yield packets without those of audio that the source hides and the output would not.
 
-        MP4 can hide what comes before 0, so that stays there; elsewhere only the last packet of it does,
-        which decoders begin with.
+        MP4 can hide audio before 0, so that is kept there; elsewhere only the last such packet is, which
+        decoders start from.
         """
         before: dict[int, Packet[Any]] = {}
         heard: set[int] = set()
         for packet in packets:
             index = packet.stream_index
-            if packet.size and packet.is_discard and index in self.sound:
-                if index not in heard and self.sound[index]:
+            if packet.size and packet.is_discard and index in self.audio:
+                if index not in heard and self.audio[index]:
                     yield packet
                 elif index not in heard:
                     before[index] = packet
                 continue
-            if packet.size and index in self.sound and index not in heard:
+            if packet.size and index in self.audio and index not in heard:
                 heard.add(index)
                 if last := before.pop(index, None):
                     yield last
             yield packet
 
     def _seek(self) -> None:
-        """Go near the cut's beginning. Not with subtitles: one from long before may still be on screen."""
+        """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
         subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.targets)
         if self.cut and self.cut.start is not None and self.cut.start > APART and not subtitles:
             self.opened.seek(int((self.cut.start - APART) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
-        """The packets whose decoding time is not after `time` (seconds; None: all), moved by `shift`, each
-        given its output stream.
+        """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`, with
+        their output stream.
         """
         while self.packets is not None:
             packet = self.held or next(self.packets, None)

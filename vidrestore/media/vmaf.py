@@ -1,5 +1,5 @@
-"""VMAF of a video, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of luma in the range of
-video, 16 to 235, in 8 bits.
+"""VMAF of a video, by an FFmpeg that has libvmaf: its default model, vmaf_v0.6.1, of 8-bit limited-range
+luma.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ INSTALL = 'pip install "vidrestore[metrics]"'
 
 
 class Vmaf:
-    """VMAF of one clip, in an FFmpeg of its own; a context that holds both videos, stored without loss in a
-    temporary folder.
+    """Measures VMAF of one clip in a separate FFmpeg; a context manager that stores both videos losslessly in
+    a temporary folder.
     """
 
     def __init__(self, height: int, width: int) -> None:
@@ -46,13 +46,13 @@ class Vmaf:
         self._open.close()
 
     def add(self, restored: Levels, clean: Levels) -> None:
-        """The next frame: gray levels (height, width), 0 to 255."""
+        """Add the next frame: gray levels (height, width), 0 to 255."""
         with self._writing():
             for video, levels in zip(self._videos, (restored, clean), strict=True):
                 video.add(levels)
 
     def values(self, threads: int) -> tuple[float, ...]:
-        """Of each frame, once all were added. Raises MediaError where FFmpeg fails."""
+        """Return VMAF of each frame, after all were added. Raises MediaError if FFmpeg fails."""
         with self._writing():
             for video in self._videos:
                 video.finish()
@@ -75,7 +75,7 @@ class Vmaf:
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
         try:
             scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
-        except (OSError, ValueError, KeyError):  # nothing there, or half of it
+        except (OSError, ValueError, KeyError):  # missing or incomplete
             scores = ()
         if done.returncode or len(scores) != self._videos[0].frames:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
@@ -102,7 +102,7 @@ def _scores(log: Mapping[str, Any]) -> Iterator[float]:
 
 
 class LosslessVideo:
-    """A video of gray levels as luma in the range of video, in 8 bits (FFV1)."""
+    """A video of gray levels as 8-bit limited-range luma (FFV1)."""
 
     def __init__(self, path: Path, height: int, width: int) -> None:
         self._container = av.open(str(path), "w")
@@ -115,7 +115,7 @@ class LosslessVideo:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(av.error.FFmpegError):  # of a disk that is full: who wrote has said so
+        with suppress(av.error.FFmpegError):  # a full disk, which the writer has reported
             self._container.close()
 
     def add(self, levels: Levels) -> None:
@@ -126,15 +126,15 @@ class LosslessVideo:
         self.frames += 1
 
     def finish(self) -> None:
-        """All frames are there; after this the file is whole."""
+        """Complete the file, after all frames were added."""
         self._container.mux(self._stream.encode(None))
         self._container.close()
 
 
 @cache
 def ffmpeg_with_vmaf() -> str:
-    """The path of an ffmpeg with libvmaf: that on the PATH, else the one of the package imageio-ffmpeg.
-    Raises OptionError without one.
+    """Return the path of an ffmpeg with libvmaf: on the PATH, else in the package imageio-ffmpeg. Raises
+    OptionError.
     """
     candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
     for path in candidates:

@@ -1,6 +1,4 @@
-"""Writes the restored video: encoded frames with their exact times, every other stream beside them, whole or
-not at all.
-"""
+"""Write the restored video atomically: encoded frames with their exact times, and every other stream."""
 
 from __future__ import annotations
 
@@ -13,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.frames import Frame, Scale
-from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.pipes import standard_output
+from vidrestore.media.pipes import PIPE, standard_output
 from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures, names_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
@@ -40,7 +37,7 @@ class _Sink(Protocol):
 
 
 class _FileSink:
-    """Frames that are encoded into a file."""
+    """Encodes frames into a file."""
 
     def __init__(self, muxer: Muxer) -> None:
         self.muxer, self.warnings = muxer, muxer.warnings
@@ -70,15 +67,15 @@ class _FileSink:
 
 
 class VideoWriter:
-    """A context manager that writes restored frames: on a clean exit the file is verified and gets its name,
-    on an error nothing is left.
+    """A context manager that writes restored frames: a clean exit verifies and names the file, an error
+    removes it.
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
-    `check_streams`); `frames`, where known, is how many frames must arrive. Frames are `scale` times the
-    source's size and count its ticks in their pts. `rate` is for pipes only. `span` is the part of the source
-    that the frames come from: all else is cut to it. `warnings` are sentences for the user, `damage` says at
-    the end what was broken in the copied streams. Raises MediaError and OutputExistsError, before work where
-    it can be known.
+    `check_streams`); `frames` is the expected number of frames, if known. Frames are `scale` times the
+    source's size, with pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
+    frames come from; the other streams are cut to it. `warnings` are sentences for the user; `damage`
+    describes, at the end, what was broken in the copied streams. Raises MediaError and OutputExistsError,
+    before work if possible.
     """
 
     def __init__(
@@ -134,9 +131,7 @@ class VideoWriter:
             raise
 
     def write(self, frame: Frame) -> None:
-        """Write the next frame; frames come in the order of their pts. Raises MediaError where its size or
-        time doesn't fit.
-        """
+        """Write the next frame, in the order of pts. Raises MediaError if its size or time doesn't fit."""
         check_frame(frame, self.source.video, self.scale, f"{self.output}, frame {self.frames}")
         self._sink.write(frame)
         self.frames += 1

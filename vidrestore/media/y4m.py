@@ -1,4 +1,4 @@
-"""YUV4MPEG2 from a pipe: a line of text for the stream, a line before each frame, then the bare planes."""
+"""Read YUV4MPEG2 from a pipe: a header line for the stream, a line before each frame, then the raw planes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 
 _MAGIC = b"YUV4MPEG2"
 _LONGEST_LINE = 1024
-_LARGEST_TERM = 2**31 - 1  # of a ratio, in FFmpeg
-_MOST_SAMPLES = 2**31 // 8  # of a picture with its edges of 128 on two sides, in FFmpeg
+_LARGEST_TERM = 2**31 - 1  # FFmpeg's limit for terms of a ratio
+_MOST_SAMPLES = 2**31 // 8  # FFmpeg's limit for (width + 128) * (height + 128)
 _DEPTHS = (9, 10, 12, 14, 16)
 _FORMATS = {
     "420jpeg": "yuv420p",
@@ -41,8 +41,8 @@ _RANGES = {"LIMITED": 1, "FULL": 2}
 
 
 class Y4mInput:
-    """A y4m stream that is read once, front to back; `name` is what messages call it. Raises MediaError where
-    it is none.
+    """A y4m stream that is read once, from front to back; `name` is for messages. Raises MediaError if it
+    isn't y4m.
     """
 
     def __init__(self, stream: BinaryIO, name: str = "-") -> None:
@@ -52,8 +52,8 @@ class Y4mInput:
         self._used = False
 
     def frames(self, damage: Damage) -> Generator[Frame]:
-        """Yield the frames, pts counting from 0, one tick each. A frame cut short is damage; none at all is a
-        MediaError.
+        """Yield the frames, pts counting from 0, one tick each. A truncated frame is damage; without frames
+        raises MediaError.
         """
         if self._used:
             raise MediaError(f"{self.name}: a pipe can be read only once; save it to a file first")
@@ -151,7 +151,7 @@ class Y4mInput:
         return int(text)
 
     def _ratio(self, tags: dict[str, str], letter: str) -> Fraction | None:
-        """None if it is missing or 0:0, which means unknown."""
+        """Return a ratio; None if it is missing or 0:0, which means unknown."""
         text = tags.get(letter, "0:0")
         over, colon, under = text.partition(":")
         if not (
@@ -163,14 +163,14 @@ class Y4mInput:
 
 
 def y4m_missing_bytes(path: str) -> int:
-    """Return how many bytes the last frame of a y4m file lacks; FFmpeg leaves such a frame out without a
-    word.
+    """Return the number of bytes that the last frame of a y4m file lacks; FFmpeg drops such a frame
+    silently.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
             video = Y4mInput(file, path).info.video
-        except MediaError:  # a kind that only FFmpeg reads
+        except MediaError:  # a variant that only FFmpeg reads
             return 0
         sizes = (
             video.format.plane_size(plane, video.height, video.width)
@@ -183,7 +183,7 @@ def y4m_missing_bytes(path: str) -> int:
 
 
 def _read_line(stream: BinaryIO) -> bytes:
-    """One line without its end; empty at the end of the stream. Bounded: a pipe of anything else may have no
-    line ends.
+    """Read one line without its end, empty at the end of the stream; its length is bounded, since input may
+    have no line ends.
     """
     return stream.readline(_LONGEST_LINE).rstrip(b"\n")

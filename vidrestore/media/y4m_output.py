@@ -1,5 +1,5 @@
-"""Raw frames down a pipe, as YUV4MPEG2: one header line, then "FRAME" and the planes of each frame. It has no
-times, only one rate.
+"""Write raw frames to a pipe as YUV4MPEG2: a header line, then "FRAME" and the planes of each frame, at a
+constant rate.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _SUBSAMPLINGS = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411"}
 _DEPTHS = (8, 9, 10, 12, 14, 16)
-_SITINGS = {1: "mpeg2", 3: "paldv"}  # left, top-left; all others are written as JPEG's centre, as FFmpeg does
+_SITINGS = {1: "mpeg2", 3: "paldv"}  # left, top-left; others become JPEG's centre, as in FFmpeg
 _RANGES = {1: " XCOLORRANGE=LIMITED", 2: " XCOLORRANGE=FULL"}
 
 
 def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
-    """The value of the header's C, such as "420mpeg2" or "422p10 XYSCSS=422P10"; MediaError for pixels that
-    y4m has no name for.
+    """Return the value of the header's C, such as "420mpeg2" or "422p10 XYSCSS=422P10". Raises MediaError if
+    there is none.
     """
     name = _SUBSAMPLINGS.get((pixels.chroma_width_shift, pixels.chroma_height_shift))
     if (
@@ -48,7 +48,7 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
 
 
 def header(video: VideoInfo, rate: Fraction, scale: Scale = 1) -> bytes:
-    """The first line of the stream."""
+    """Return the first line of the stream."""
     aspect = video.sample_aspect_ratio or Fraction(0)
     height, width = enlarged_size(video.height, video.width, scale)
     shape = f"W{width} H{height} F{rate.numerator}:{rate.denominator} Ip"
@@ -62,8 +62,8 @@ def header(video: VideoInfo, rate: Fraction, scale: Scale = 1) -> bytes:
 class Y4mOutput:
     """Writes frames to a binary stream.
 
-    With `rate`, frames are repeated and dropped to keep it; without, the source's own rate must be constant.
-    Raises MediaError for pixels that y4m can't hold, and where the rate turns out to vary.
+    With `rate`, frames are repeated and dropped to keep it; without it, the source's own rate must be
+    constant. Raises MediaError for pixels that y4m can't hold, and if the rate turns out to vary.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Y4mOutput:
     ) -> None:
         self.stream = stream
         self.warnings: list[str] = []
-        self.damage: str | None = None  # nothing is copied into a pipe
+        self.damage: str | None = None  # a pipe has no copied streams
         self.time_base = source.video.time_base
-        self.asked = rate is not None
+        self.has_rate = rate is not None
         self.rate = rate or _source_rate(source)
         self.origin: int | None = None
         self.written = self.received = 0
@@ -82,7 +82,7 @@ class Y4mOutput:
 
     def write(self, frame: Frame) -> None:
         self.origin = frame.pts if self.origin is None else self.origin
-        if self.asked:
+        if self.has_rate:
             self._fill_up_to(self._place(frame.pts))
             self.held = frame
         else:
@@ -98,10 +98,10 @@ class Y4mOutput:
         self._guarded(self.stream.flush)
 
     def abort(self) -> None:
-        """Nothing to take back: what went down a pipe is gone."""
+        """Do nothing: data sent to a pipe can't be taken back."""
 
     def _place(self, pts: int) -> int:
-        """The output frame, counted from 0, that starts nearest to a time."""
+        """Return the output frame, counted from 0, that starts nearest to a time."""
         return round((pts - (self.origin or 0)) * self.time_base * self.rate)
 
     def _fill_up_to(self, stop: int) -> None:

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.matching import Grid
-from vidrestore.models.pyramid import blurred, halved
+from vidrestore.models.matching import Grid, blurred, halved
 
 BLOCK = 8  # side of the blocks that vote on a motion, in pixels of a level
 VOTING_ROWS = 16  # about so many rows of blocks, evenly spread, are enough

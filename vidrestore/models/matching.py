@@ -17,14 +17,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.pyramid import blurred, halved
-
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
 RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
 MEMORY = 4  # frames that the running mean of a template covers
+
+
+def halved(picture: Tensor) -> Tensor:
+    """Return means of 2 x 2 pixels of (H, W); an odd last row or column is replicated."""
+    height, width = picture.shape
+    even = F.pad(picture[None], (0, width % 2, 0, height % 2), mode="replicate")[0]
+    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
+
+
+def blurred(picture: Tensor) -> Tensor:
+    """Filter (H, W) by the binomial [1 2 1] / 4 in both directions."""
+    padded = F.pad(picture[None], (1, 1, 1, 1), mode="replicate")[0]
+    rows = padded[:-2] + 2 * padded[1:-1] + padded[2:]
+    return (rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 16
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 
 from vidrestore.errors import OptionError
-from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE, Span

@@ -25,8 +25,8 @@ from vidrestore.clips import Bounds, live_clips
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoders import PIPE
 from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import Pictures, find_pictures
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words

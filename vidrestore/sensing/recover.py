@@ -19,8 +19,9 @@ from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, available_cores, ignore
 from vidrestore.jobs.request import check_files
-from vidrestore.media.encoders import PIPE, choose_encoder
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import EncoderChoice
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter

@@ -28,7 +28,7 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.request import check_picture
-from vidrestore.media.encoders import PIPE
+from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE

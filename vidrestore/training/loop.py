@@ -20,7 +20,7 @@ from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import check_alike, read_checkpoint, run_lock, write_checkpoint
 from vidrestore.training.config import RunConfig, config_toml
-from vidrestore.training.data.batches import WorkerError, worker_errors
+from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.identity import check_same, identity_of
 from vidrestore.training.memory_watch import memory_errors
@@ -29,6 +29,7 @@ from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
     new_network,
+    sources_of,
     with_full_model,
 )
 from vidrestore.training.objective import GroupNetwork, objective_of
@@ -67,22 +68,21 @@ def train(
 
     Those are the averaged weights of the last step, or of the best validation if `config.training.final` is
     "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
-    few minutes and when the run is interrupted; `<name>.log.jsonl` has a line per step, `<name>.svg` shows
-    the loss and the held-out metrics, and with `tensorboard` the folder `<name>.tensorboard` holds both. With
+    few minutes and when the run is interrupted, `<name>.log.jsonl` has a line per step, `<name>.svg` shows
+    the loss and the held-out metrics, and with `tensorboard` so does the folder `<name>.tensorboard`. With
     `resume` the run continues from the checkpoint, or starts if there is none. Batches and noise depend only
-    on the seed and the step, so a resumed run computes the same; only the next reported loss is a mean over
-    fewer steps, and a GPU's sums may differ in their last bits from run to run. A resumed run first makes the
-    windows of its step again, which takes about a minute.
+    on the seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next
+    reported loss is a mean over fewer steps. It first makes the windows of its step again, which takes about
+    a minute.
 
     `reading` says how to read data. In several processes started by torchrun, each computes its share of
-    every batch; the first writes. `init` names weights (of the same network, or of several parts of it) to
-    start a new run from; a resumed run ignores it.
+    every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
+    run.
 
-    Raises ConfigError for data that is missing or doesn't fit the network, for a checkpoint of another run or
-    one that would be overwritten, if another process trains the same, and if training diverges; MediaError
-    for data that can't be read; CheckpointError for weights that don't fit and for files that can't be
-    written; OptionError for a missing device or package; LostError and WorkerError if another process of the
-    run ends; KeyboardInterrupt after Ctrl-C.
+    Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
+    overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
+    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device or
+    package; LostError and WorkerError if another process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     with memory_errors(config), processes(device) as (group, place):
         return _train_run(
@@ -201,11 +201,7 @@ class Run:
         self.init.append(str(source))
 
     def train(self, on_event: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step.
-
-        Saves a checkpoint now and then, at the end, and on KeyboardInterrupt, LostError and WorkerError,
-        which it raises again.
-        """
+        """Train to the last step; save checkpoints now and then, at the end, and when interrupted."""
         settings = self.config.training
         if self.step >= settings.steps and not self.validation_due:
             return
@@ -378,8 +374,8 @@ class Run:
             )
 
     def load_checkpoint(self) -> None:
-        """Restore the state of the checkpoint. Raises CheckpointError if it can't be read, ConfigError if it
-        is of another run.
+        """Restore the checkpoint. Raises CheckpointError if it can't be read, ConfigError if it is of another
+        run.
         """
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, self.config, state.get("identity", {}), self.identity)
@@ -416,8 +412,8 @@ class Run:
         return self.output / f"{self.config.name}.safetensors"
 
     def save_weights(self) -> Path:
-        """Write the averaged network of the last step, or of the best validation, as `training.final` says;
-        return the path.
+        """Write the averaged network of the last step or the best, as `training.final` says; return the
+        path.
         """
         path, network, step = self.weights_path, self.average, self.step
         if self.config.training.final == "best" and self.best is not None:
@@ -453,13 +449,3 @@ class Run:
             extra={"training": training, "measured": self.objective.card_metrics(curve[-1]) if curve else {}},
             half=True,
         )
-
-
-def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    """Return the sources of initial weights as a sequence."""
-    return [] if init is None else [init] if isinstance(init, str | Path) else init
-
-
-def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
-    """Move the tensors of a batch to a device."""
-    return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)

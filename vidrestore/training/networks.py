@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -122,6 +122,11 @@ def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> No
             f"{config.path}: data.crop must be a multiple of {architecture.multiple} for this [model], "
             f"found {data.crop}"
         )
+
+
+def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
+    """Return the sources of initial weights as a sequence."""
+    return [] if init is None else [init] if isinstance(init, str | Path) else init
 
 
 def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:

@@ -40,9 +40,7 @@ class Objective(Protocol):
     """The training of one kind of network with a run's settings."""
 
     fixed_settings: tuple[str, ...]  # names in [training] that may not change when a run is resumed
-
-    # parameters of the task for the card of the weights, unless the configuration gives them
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # of the task, for the card of the weights, unless configured
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         """Return the last point of the validation curve as metrics for the card of the weights."""
@@ -409,7 +407,7 @@ def in_precision(device: torch.device, precision: str) -> torch.autocast:
 
 
 def charbonnier(error: Tensor) -> Tensor:
-    """Return the mean of sqrt(error^2 + 1e-12); VSR-Transformer's release has the sum, which grows with the
+    """Return the mean of sqrt(error^2 + 1e-12); VSR-Transformer's release has the sum, which grows with a
     crop.
     """
     return (error.square() + 1e-12).sqrt().mean()

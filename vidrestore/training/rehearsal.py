@@ -14,10 +14,11 @@ import torch
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
-from vidrestore.training.data.batches import worker_errors
+from vidrestore.training.data.batches import on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.loop import Run, on_device, sources_of
+from vidrestore.training.loop import Run
 from vidrestore.training.memory_watch import memory_errors
+from vidrestore.training.networks import sources_of
 from vidrestore.weights import load_model
 
 

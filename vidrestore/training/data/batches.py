@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vidrestore.errors import VidRestoreError
@@ -210,3 +212,8 @@ def worker_errors() -> Iterator[None]:
             f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
             "if memory ran out"
         ) from error
+
+
+def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
+    """Move the tensors of a batch to a device."""
+    return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)
