@@ -10,6 +10,7 @@ and waits come on top. Prints a table in Markdown.
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ from vidrestore.models.grouping import GROUP
 from vidrestore.options import RestoreOptions
 from vidrestore.parsing import size as parse_size
 from vidrestore.restorers.base import TASKS, load_restorer
+from vidrestore.restorers.small_picture import coarse_lines, coarse_size
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
 SIDE, FRAMES = 256, 8  # of the small video; DUST takes clips of its own length
 SIGMA = 20.0
+MULTIPLE = 8  # of the sides of small pictures, for the sizes of networks that are bundled
 HALF = 2  # bytes of a number in bf16
 
 
@@ -102,7 +105,7 @@ def cost_per_pixel(card: Card) -> Cost:
         return cost_of_measurements(card)
     restorer = load_restorer(card.task, RestoreOptions(model=card.name, device="cpu", precision="fp32"))
     if hasattr(restorer, "coarse_lines"):
-        restorer.coarse_lines = None  # a small picture, whose size doesn't go with that of the video
+        restorer.coarse_lines = None  # every pixel is counted here; `pixels_seen` has how many there are
     rng = torch.Generator().manual_seed(0)
     with Products() as products:
         if restorer.sees == "planes":
@@ -115,6 +118,12 @@ def cost_per_pixel(card: Card) -> Cost:
                 pass
             frames = FRAMES
     return products.cost.times(1 / (frames * SIDE**2))
+
+
+def pixels_seen(card: Card, width: int, height: int) -> int:
+    """Of a frame by the network: of a small picture of it if the weights ask for one."""
+    small = coarse_size(height, width, coarse_lines(card.parameters, card.name), MULTIPLE)
+    return math.prod(small or (width, height))
 
 
 def cost_of_measurements(card: Card) -> Cost:
@@ -132,7 +141,8 @@ def table(names: list[str], width: int, height: int) -> Iterator[str]:
     yield f"| model, {width}x{height} | 10^9 operations per frame | MB per frame | {ceilings} |"
     yield "|---" * (3 + len(GPUS)) + "|"
     for name in names:
-        cost = cost_per_pixel(read_manifest()[name]).times(width * height)
+        card = read_manifest()[name]
+        cost = cost_per_pixel(card).times(pixels_seen(card, width, height))
         rates = " | ".join(f"{cost.ceiling(gpu):.0f}" for gpu in GPUS)
         yield f"| {name} | {cost.operations / 1e9:.0f} | {cost.bytes / 1e6:.0f} | {rates} |"
 

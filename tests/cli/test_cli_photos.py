@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
 
+from vidrestore.events import Event, Warned
+from vidrestore.jobs.finished import announced
+from vidrestore.jobs.job import Summary
+from vidrestore.pipeline.plan import Scene
+
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
 
 
@@ -127,6 +132,31 @@ def test_notes_of_the_camera_are_left_out_with_a_word(
     assert "notes of the camera (EXIF), which encoding it again leaves out" in capsys.readouterr().err
     assert run(write_photo(tmp_path / "plain.jpg")) == 0
     assert "EXIF" not in capsys.readouterr().err
+
+
+def test_a_photo_of_a_kind_that_is_not_read_is_told_the_kinds_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.heic").write_bytes(b"ftypheic")
+    assert run(tmp_path / "a.heic") == 1
+    assert ".heic pictures are not read; convert it to one of .jpg, .jpeg, .png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
+def test_noise_that_was_measured_on_one_frame_is_doubted(frames: int, sigma: float, warned: bool) -> None:
+    told: list[Event] = []
+    scene = Scene(0, frames, (sigma,) * 3, (sigma,) * 3)
+    announced(Summary("photo.jpg", "photo.denoised.jpg", frames, 1.0, (scene,)), told.append)
+    doubts = [
+        event for event in told if isinstance(event, Warned) and "measured on one frame" in event.message
+    ]
+    assert len(doubts) == warned
+
+
+def test_a_report_of_a_photo_has_no_bitrate(tmp_path: Path) -> None:
+    assert run(write_photo(tmp_path / "photo.png"), "--report", tmp_path / "page.html", "-q") == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "1 frame of 64x48" in text and "<th>bitrate" not in text
 
 
 def test_a_palette_becomes_the_colours_it_stands_for(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(
 ) -> None:
     assert run(film, "--lossless") == 0
     assert run(film, "--lossless", "--report", film.with_name("later.html")) == 0
+    assert f"film.denoised.mkv: shown in {film.with_name('later.html')}" in capsys.readouterr().out
     assert film.with_name("later.html").exists()
     write_video(film.with_name("other.mkv"), 3)
     assert run(film, film.with_name("other.mkv"), "--report", film.with_name("x.html")) == 2

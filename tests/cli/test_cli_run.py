@@ -102,3 +102,20 @@ def test_steps_that_make_no_sense_are_refused(
 ) -> None:
     assert run("run", film, *given) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (".".join("a" * 20_000) + " = 1", "has more than 16 parts"),  # 400 MB, and 10 GB for 100,000
+        ("x = " + "[" * 100_000, "nested too deeply"),
+        (f"[denoise]\nsigma = 0x{'f' * 5000}", "a whole number of more than 64 bits"),
+    ],
+    ids=["keys", "depth", "numbers"],
+)
+def test_a_configuration_that_would_take_any_memory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    (tmp_path / "steps.toml").write_text(text)
+    assert run("run", "--config", tmp_path / "steps.toml", "--print-config") == 2
+    assert reason in capsys.readouterr().err

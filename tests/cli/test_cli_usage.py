@@ -24,6 +24,13 @@ from vidrestore.cli import main
         ("weights import", "SOURCE is missing; see vidrestore weights import --help"),
         ("denoise a.mp4 --crf", "option '--crf' requires an argument; see vidrestore --help"),
         ("polish a.mp4", "no such command 'polish'; see vidrestore --help"),
+        ("help denoise", "no such command 'help'; did you mean --help?"),
+        ("denoise -i a.mp4", "there is no option -i; name the input without one"),
+        ("inspect a.mp4 b.mp4", "one word too many: b.mp4; see vidrestore inspect --help"),
+        (
+            "run a.mp4 --steps denoise, sr",
+            "run takes one input, not a.mp4 and sr; expected one video, or - for y4m on stdin",
+        ),
         ("denoize a.mp4", "no such command 'denoize'; did you mean denoise or desnow or dehaze?"),
         (
             "denoise a.mp4 --preview 1s --dry-run",

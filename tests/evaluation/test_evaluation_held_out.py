@@ -211,7 +211,7 @@ def test_weights_hold_the_configuration_of_their_training_in_full(
 
 def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
     for given in ({}, {"suite": "bundled", "config": "any.toml"}):
-        with pytest.raises(OptionError, match="give a suite"):
+        with pytest.raises(OptionError, match="give `reference`"):
             evaluate(**given)
     with pytest.raises(OptionError, match="no suite named 'bundle'; there are: bundled, quick"):
         evaluate("bundle")

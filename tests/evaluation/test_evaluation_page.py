@@ -52,7 +52,7 @@ class Parsed(HTMLParser):
         self.open.append((tag, dict(attrs)))
         if tag == "tr":
             self.rows.append([])
-        if tag == "td":
+        if tag in ("td", "th"):
             self.rows[-1].append((dict(attrs), ""))
 
     def handle_endtag(self, tag: str) -> None:
@@ -61,7 +61,7 @@ class Parsed(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         tag, attributes = self.open[-1] if self.open else ("", {})
-        if tag == "td":
+        if tag in ("td", "th"):
             self.rows[-1][-1] = (attributes, self.rows[-1][-1][1] + data)
         if tag == "script":
             self.scripts[attributes.get("id") or "code"] = data
@@ -115,21 +115,25 @@ def result(clips: int = 1, **shown: Any) -> Result:
 
 
 def table_of(text: str) -> list[dict[str, Any]]:
-    """The rows of the page's table as the JSON has them."""
+    """The rows of the page's table as the JSON has them; a column that isn't there is empty in all rows."""
+    heads, *lines = Parsed(text).rows
     rows = []
-    for cells in Parsed(text).rows[1:]:
-        found: dict[str, Any] = {
-            "system": cells[0][1],
-            "weights": cells[1][1],
-            "on": cells[2][1],
-            "measured": {},
-            "reference": {},
-        }
-        for attributes, value in cells[3:-1]:
-            if value:
+    for cells in lines:
+        found: dict[str, Any] = dict.fromkeys(("system", "weights", "on", "verdict"), "")
+        found |= {"measured": {}, "reference": {}}
+        for (_, head), (attributes, value) in zip(heads, cells, strict=True):
+            if "data-side" not in attributes:
+                found[head] = value
+            elif value:
                 found[str(attributes["data-side"])][str(attributes["data-metric"])] = json.loads(value)
-        rows.append(found | {"verdict": cells[-1][1]})
+        rows.append(found)
     return rows
+
+
+def test_columns_that_would_be_empty_are_left_out() -> None:
+    rows = (Row("", "a.mp4", {"psnr": 30.0}), Row("", "b.mp4", {"psnr": 31.0}))
+    heads = Parsed(page(Result("reference", "Against c.mp4", "", rows))).rows[0]
+    assert [head for _, head in heads] == ["on", "PSNR, dB"]
 
 
 def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path: Path) -> None:

@@ -19,11 +19,14 @@ import torch
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore.errors import MediaError
+from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
 from vidrestore.files.claims import Claims
+from vidrestore.jobs.finished import ATTRIBUTE
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
+from vidrestore.training.run_records import StepLog
+from vidrestore.training.training_events import Began
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(
@@ -94,6 +97,32 @@ def test_a_planted_output_is_not_written_through(shared: Path, plant: str, overw
     with pytest.raises(MediaError, match="already exists|a link to (victim|nowhere), and nothing is written"):
         restore(shared, overwrite=overwrite)
     assert untouched(shared) and not (shared / "nowhere").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs attributes of files")
+def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_ours(shared: Path) -> None:
+    output = shared / "out.mkv"
+    restore(shared)
+    try:
+        marker = os.getxattr(output, ATTRIBUTE)
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+    assert restore(shared).before
+    theirs = shared / "theirs"
+    theirs.write_bytes(bytes(output.stat().st_size))
+    os.setxattr(theirs, ATTRIBUTE, marker)
+    os.chown(theirs, NOBODY, NOBODY)
+    theirs.replace(output)
+    with pytest.raises(OutputExistsError, match="already exists"):
+        restore(shared)
+    assert restore(shared, trust_group=True).before
+
+
+def test_the_log_of_a_training_is_not_written_through_a_link(shared: Path) -> None:
+    assert other(shared, "ln -s victim a.jsonl")
+    with pytest.raises(CheckpointError, match="a.jsonl: can't be written .a symbolic link"):
+        StepLog(shared / "a.jsonl")(Began(0, 10, "cpu", None))
+    assert untouched(shared)
 
 
 def test_a_work_folder_of_ours_is_closed_to_others(shared: Path) -> None:

@@ -5,8 +5,10 @@ is done for each of them is done once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
@@ -88,6 +90,19 @@ def test_many_subtitles_and_chapters_are_all_copied(tmp_path: Path, make: object
 
 
 @pytest.mark.parametrize("count, size", [(1000, 10), (1, 500_000)])
-def test_notes_of_an_encoder_are_read_over(tmp_path: Path, count: int, size: int) -> None:
+def test_notes_of_an_encoder_are_read_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, size: int
+) -> None:
+    """FFmpeg would print each byte of them, and its log is read for where chroma samples lie."""
+    logged: list[str] = []
+
+    @contextmanager
+    def noted(capture: Any = av.logging.Capture) -> Iterator[Any]:
+        with capture() as messages:
+            yield messages
+            logged.extend(text for _, _, text in messages)
+
+    monkeypatch.setattr(av.logging, "Capture", noted)
     with VideoReader(str(with_notes(tmp_path, count, size))) as reader:
         assert sum(1 for _ in reader.frames()) == FRAMES
+    assert 0 < sum(map(len, logged)) < 10_000

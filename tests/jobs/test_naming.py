@@ -140,6 +140,35 @@ def test_the_folders_of_the_inputs_are_made_again_in_the_output(
     assert (tmp_path / "out" / "one" / "two").is_dir()
 
 
+def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "more" / "three").mkdir(parents=True)
+    (tmp_path / "more" / "three" / "d.mov").touch()
+    sources, out = [f"{tree}/one", f"{tmp_path}/more"], f"{tmp_path}/out"
+    batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
+    assert list(batch.outputs.values()) == [
+        f"{out}/a.denoised.mp4",
+        f"{out}/two/b.denoised.mkv",
+        f"{out}/three/d.denoised.mov",
+    ]
+    (tmp_path / "more" / "a.mp4").touch()
+    with pytest.raises(
+        OptionError, match=r"one/a\.mp4 and .*more/a\.mp4 would both become .*out/a\.denoised"
+    ):
+        Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
+
+
+@pytest.mark.parametrize("sources", [["."], ["a.mp4", "one/a.mov"], ["*.mp4"]])
+def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, sources: list[str]
+) -> None:
+    monkeypatch.chdir(tree)
+    (tree / "one" / "a.mov").touch()
+    outputs = Batch(sources, "clean", "denoise", RestoreOptions()).outputs.values()
+    assert {str(Path(output).parent) for output in outputs} == {"clean"}
+    with pytest.raises(OptionError, match="several inputs can't"):
+        Batch(["a.mp4", "one/a.mov"], "clean.mp4", "denoise", RestoreOptions())
+
+
 def test_without_an_output_each_film_stays_in_its_folder(tree: Path) -> None:
     batch = Batch([str(tree)], None, "denoise", RestoreOptions(), recursive=True)
     assert list(batch.outputs.values())[1] == f"{tree}/one/a.denoised.mp4"

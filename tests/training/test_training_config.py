@@ -150,6 +150,18 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, name: str, value: str
         read_config(path)
 
 
+@pytest.mark.parametrize("place", ["training.learning_rate", "model.atoms"])
+@pytest.mark.parametrize("value", [str(1 << 63), "9" * 400, "0x" + "f" * 5000, f"[[-{10**400}]]"], ids=len)
+def test_whole_numbers_that_toml_does_not_have_are_refused(tmp_path: Path, place: str, value: str) -> None:
+    section, name = place.split(".")
+    path = write_config(tmp_path, {section: {name: "HERE"}})
+    path.write_text(path.read_text().replace("'HERE'", value))
+    with pytest.raises(ConfigError, match="not valid TOML .a whole number of more than 64 bits"):
+        read_config(path)
+    with pytest.raises(ConfigError, match="training.steps. must be a whole number, found '"):
+        read_config(write_config(tmp_path), [f"training.steps={value}"])
+
+
 @pytest.mark.parametrize("section", ["model", "data", "training"])
 def test_a_section_that_is_no_table_is_refused(tmp_path: Path, section: str) -> None:
     path = tmp_path / "run.toml"

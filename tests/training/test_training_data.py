@@ -89,6 +89,12 @@ def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".planes"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
+def test_nobody_else_can_read_what_was_decoded(tmp_path: Path) -> None:
+    found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
+    assert found is not None and found.path.stat().st_mode & 0o077 == 0
+
+
 def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path: Path) -> None:
     found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None

@@ -333,8 +333,29 @@ def test_checkpoints_of_today_mean_the_same(tmp_path: Path) -> None:
     assert (again.step, again.best, again.plateau.share) == (1, None, 1.0)
 
 
+BEST = {"step": 1, "psnr": 30.0, "weights": {}}
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize(
-    "change", [{"best": 3}, {"network": [1]}, {"optimiser": None}, {"identity": [1]}, {"plateau": "x"}]
+    "change",
+    [
+        {"best": 3},
+        {"best": BEST},
+        {"best": BEST | {"step": "x"}},
+        {"network": [1]},
+        {"optimiser": None},
+        {"optimiser": {"state": {}, "param_groups": torch.zeros(1)}},
+        {"identity": [1]},
+        {"identity": {"task": torch.zeros(2)}},
+        {"plateau": "x"},
+        {"plateau": {"waited": 0, "share": "x"}},
+        {"step": "1"},
+        {"step": -1},
+        {"seconds": None},
+        {"curve": [1]},
+    ],
+    ids=str,
 )
 def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(
     tmp_path: Path, change: dict[str, Any]

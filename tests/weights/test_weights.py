@@ -238,7 +238,10 @@ def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(
         ("config", "[" * 100_000, "its metadata is not JSON"),
         ("measured", "3", "measured is 3, expected an object"),
         ("licence", "{}", "licence is {}, expected str"),
+        ("config", "[" + "{}," * 500_000 + "{}]", "its metadata has 15000.. characters; at most 1048576"),
+        ("notes", " " * (1 << 20), "its metadata has 10485.. characters; at most 1048576"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_a_card_of_wrong_types_is_one_line_that_names_the_file(
     tmp_path: Path, key: str, text: str, message: str

@@ -62,7 +62,7 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Measure decode, model, encode and the whole against what this machine can do.
+    """Measure each stage and the whole against what this machine can do.
 
     Examples:
       vidrestore bench

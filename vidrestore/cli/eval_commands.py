@@ -86,7 +86,7 @@ def evaluate(
     ] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
 ) -> None:
-    """Measure weights by a fixed protocol and compare with what was published.
+    """Measure weights by a fixed protocol, beside what was published.
 
     Examples:
       vidrestore eval --suite bundled

@@ -168,13 +168,14 @@ def _check_report(run: RunOptions) -> None:
         raise OptionError(f"--report {run.report}: there is no folder {place.parent}; create it first")
 
 
-def _report(batch: Batch, summary: Summary, place: str) -> None:
-    """Write the page about one finished video."""
+def _report(batch: Batch, summary: Summary, place: str) -> str:
+    """Write the page about one finished video, and return its path."""
     from vidrestore.evaluation.report import write_report
 
     if Path(place).is_dir():
         place = str(Path(place, f"{Path(summary.output).name}.html"))
     write_report(place, summary, batch.task, batch.options)
+    return place
 
 
 def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptions) -> Batch:
@@ -219,7 +220,9 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
             else batch.preview(source, run.preview, on_event)
         )
         if run.report is not None and not summary.skipped:
-            _report(batch, summary, run.report)
+            page = _report(batch, summary, run.report)
+            if not (run.json or run.quiet):
+                say(f"{summary.output}: shown in {page}")
         return summary.exit_code
     from vidrestore.jobs.job import Summary
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from vidrestore.cli.several_inputs import run_each
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed
+from vidrestore.files.checked_toml import checked_toml
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import QUALITY, RestoreOptions
 
@@ -99,12 +99,16 @@ def run(
         return
     sources = run.sources or []
     if len(sources) != 1:
-        raise OptionError("run takes one input; expected one video, or - for y4m on stdin")
+        raise OptionError(f"{_not_one(sources)}; expected one video, or - for y4m on stdin")
     with stops_cleanly(), listening(run.json, run.quiet) as on_event:
         on_event(Progressed(sources[0], 0, stage="load"))
         chain = _chain(names, given, options)
         code = _run(sources[0], chain, run, on_event)
     raise typer.Exit(code)
+
+
+def _not_one(sources: list[str]) -> str:
+    return "run takes one input" + (f", not {' and '.join(sources)}" if sources else "")
 
 
 def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:
@@ -140,7 +144,7 @@ def _configured(path: str | None) -> tuple[list[str], Settings]:
     if path is None:
         return [], {}
     try:
-        found = tomllib.loads(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
+        found = checked_toml(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error

@@ -24,7 +24,7 @@ def sense(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a video by compressed sensing; `vidrestore recover` makes it again. The picture only, no sound.
+    """Measure a video by compressed sensing; `recover` makes it again. The picture only, no sound.
 
     Examples:
       vidrestore sense in.mp4 --rate 0.2 -o m.safetensors

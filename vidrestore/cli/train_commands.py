@@ -87,7 +87,7 @@ def train(
         bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
     ] = False,
 ) -> None:
-    """Train a network as a file describes, on a CPU or GPU, and write its weights.
+    """Train a network as a file describes, and write its weights.
 
     Ctrl-C saves a checkpoint, from which --resume goes on.
 

@@ -12,6 +12,7 @@ import typer
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _UNKNOWN = re.compile(r"No such command '([^']*)'")
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 _EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
 _BOUNDS = {
     "greater_than_equal": ("ge", "{:g} or more"),
@@ -28,6 +29,8 @@ def usage_line(error: Any) -> str:
         return ""
     if name == "NoSuchOption":
         known = " or ".join(error.possibilities or ())
+        if error.option_name in ("-i", "--in"):
+            return f"there is no option {error.option_name}; name the input without one"
         return f"there is no option {error.option_name}; " + (
             f"did you mean {known}?" if known else _see(error)
         )
@@ -39,6 +42,8 @@ def usage_line(error: Any) -> str:
     text = error.format_message().rstrip(".")
     if unknown := _UNKNOWN.match(text):
         return _unknown_command(error, unknown[1], re.findall("'([^']*)'", text[unknown.end() :]))
+    if extra := _EXTRA.match(text):
+        return f"one word too many: {extra[1]}; {_see(error)}"
     return f"{text[:1].lower()}{text[1:]}; {_see(error)}"
 
 
@@ -46,6 +51,8 @@ def _unknown_command(error: Any, word: str, near: list[str]) -> str:
     """Return the line for an unknown command: similar ones, or advice if it is a file."""
     if os.path.exists(word):
         return f"{word} is no command; name the command first, such as vidrestore denoise {word}"
+    if word in ("help", "version"):
+        near = [f"--{word}"]
     text = f"no such command {word!r}; "
     return text + (f"did you mean {' or '.join(near)}?" if near else _see(error))
 

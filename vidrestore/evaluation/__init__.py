@@ -65,7 +65,8 @@ def evaluate(
     folder = None if data is None else Path(data)
     if (suite is None) == (config is None):
         raise OptionError(
-            f"give a suite ({', '.join(suite_names())}), a training configuration, or `reference`"
+            "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
+            f"of {', '.join(suite_names())}"
         )
     _check_suite(suite, bool(systems or sets), metrics, bool(videos), seconds, folder)
     if config is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from itertools import groupby
+from itertools import compress, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ LARGEST = (480, 720)  # rows and columns; larger pictures are cropped to their m
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
+NAMES = ("system", "weights", "on")
 UNITS = {
     "psnr": "PSNR, dB",
     "ssim": "SSIM",
@@ -72,24 +73,37 @@ def _head(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    heads = "".join(
-        f"<th>{escape(UNITS.get(metric, metric))}</th><th>{escape(result.against)}</th>"
-        for metric in result.metrics
+    heads = [*NAMES]
+    for metric in result.metrics:
+        heads += [UNITS.get(metric, metric), result.against]
+    heads.append("verdict")
+    rows = [_cells(result, row) for row in result.rows]
+    filled = [any(cells[at][1] for cells in rows) for at in range(len(heads))]
+    if result.suite == "report":  # the title names them
+        filled[: len(NAMES)] = [False] * len(NAMES)
+    head = "".join(f"<th>{escape(each)}</th>" for each in compress(heads, filled))
+    body = "".join(
+        f"<tr{_kind(row)}>"
+        + "".join(f"<td{kind}>{text}</td>" for kind, text in compress(cells, filled))
+        + "</tr>"
+        for row, cells in zip(result.rows, rows, strict=True)
     )
-    rows = "".join(_row(result, row) for row in result.rows)
-    names = "<th>system</th><th>weights</th><th>on</th>"
-    head = f"<thead><tr>{names}{heads}<th>verdict</th></tr></thead>"
-    return f'<table id="figures">{head}<tbody>{rows}</tbody></table>'
+    table = f'<table id="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
 
 
-def _row(result: Result, row: Row) -> str:
-    cells = [f"<td>{escape(text)}</td>" for text in (row.system, row.weights, row.on)]
+def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
+    """Attributes and text of a row's cells; columns that all rows leave empty are not shown."""
+    cells = [("", escape(text)) for text in (row.system, row.weights, row.on)]
     for metric in result.metrics:
         for side, values in (("measured", row.measured), ("reference", row.reference)):
             value = json.dumps(plain(values[metric])) if metric in values else ""
-            cells.append(f'<td class="number" data-metric="{escape(metric)}" data-side="{side}">{value}</td>')
-    kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
-    return f"<tr{kind}>{''.join(cells)}<td>{escape(row.verdict)}</td></tr>"
+            cells.append((f' class="number" data-metric="{escape(metric)}" data-side="{side}"', value))
+    return [*cells, ("", escape(row.verdict))]
+
+
+def _kind(row: Row) -> str:
+    return f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
 
 
 def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
@@ -100,12 +114,17 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
     if compared:
         limit = f" The first {COMPARISONS} of {len(compared)}." if len(compared) > COMPARISONS else ""
         yield (
-            f"<h2>Pictures</h2><p>Drag: before on the left, after on the right.{limit} Large pictures "
-            "are cut to their middle.</p>"
+            f"<h2>Pictures</h2><p>Drag: {_sides(result)}.{limit} Large pictures are cut to their middle.</p>"
         )
     for clip in compared[:COMPARISONS]:
         assert clip.comparison is not None
         yield _comparison(result, clip, clip.comparison, pictures)
+
+
+def _sides(result: Result) -> str:
+    if result.suite == "reference":
+        return "the reference on the left, the video on the right"
+    return "before on the left, after on the right"
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
@@ -113,15 +132,15 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
     names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
     others = []
     if comparison.clean is None:
-        others.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), "what was changed"))
+        caption = "the difference" if result.suite == "reference" else "what was changed"
+        others.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), caption))
     else:
         clean = _middle(comparison.clean)
         others.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
             others.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
-    title = (
-        f"{_system(result, clip)}: {', '.join([*_place_names(result, clip), f'frame {comparison.frame}'])}"
-    )
+    places = [place for place in _place_names(result, clip) if place != clip.system]
+    title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
     slider = (
         f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" '
@@ -133,7 +152,7 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
         f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>'
         for key, name in others
     )
-    scale = f"<p>Errors: purple 0, yellow {MOST_ERROR:g} grey levels and more.</p>"
+    scale = f"<p>Purple: 0, yellow: {MOST_ERROR:g} grey levels and more.</p>"
     return (
         f'<section class="comparison"><h3>{escape(title)}</h3>{slider}<div '
         f'class="others">{figures}</div>{scale}</section>'
@@ -184,9 +203,10 @@ def _charts(result: Result) -> Iterator[str]:
         limit = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
         yield f"<h2>Frame by frame</h2><p>{limit}</p>"
     for metric, clips in charts[:CHARTS]:
-        title = ", ".join(_place_names(result, clips[0]))
+        unit = UNITS.get(metric, metric)
+        title = ", ".join([*_place_names(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
-        yield f"<section><h3>{escape(title)}</h3>{chart(title, UNITS.get(metric, metric), curves)}</section>"
+        yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"
 
 
 def _clip_and_setting(clip: ClipMetrics) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
-from vidrestore.jobs.request import reader_of
+from vidrestore.jobs.request import IMMATERIAL, reader_of
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
@@ -63,7 +63,7 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     samples = list(_samples(summary, starts, options))
     title = os.path.basename(summary.source)
     values = [_values([sample.sides[side] for sample in samples]) for side in (0, 1)]
-    rates = [_bitrate(summary.source), _bitrate(summary.output)]
+    rates = [_bitrate(path) if summary.frames > 1 else None for path in (summary.source, summary.output)]
     for measured, rate in zip(values, rates, strict=True):
         if rate is not None:
             measured["bitrate"] = rate
@@ -91,7 +91,8 @@ def _clips(sample: Sample, task: str) -> Iterator[ClipMetrics]:
     if sample.whole:
         yield ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", sample.whole)
     yield ClipMetrics(GIVEN, "", "", at, {"flicker": tuple(before)} if before else {})
-    yield ClipMetrics(task, "", "", at, {"flicker": tuple(after)} if after else {}, "", shown)
+    yield ClipMetrics(task, "", "", at, {"flicker": tuple(after)} if after else {})
+    yield ClipMetrics(task, "", "", "", {}, "", shown)
 
 
 def sample_starts(summary: Summary) -> list[int]:
@@ -173,13 +174,14 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     given = {
         each.name: getattr(options, each.name)
         for each in fields(options)
-        if getattr(options, each.name) != getattr(default, each.name)
+        if each.name not in IMMATERIAL and getattr(options, each.name) != getattr(default, each.name)
     }
     words = ", ".join(f"{name} {_plain(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:
         video = reader.info.video
-    yield f"{summary.frames} frames of {video.width}x{video.height}, {video.codec} {video.pix_fmt}"
+    frames = "1 frame" if summary.frames == 1 else f"{summary.frames} frames"
+    yield f"{frames} of {video.width}x{video.height}, {video.codec} {video.pix_fmt}"
     for scene in summary.scenes[:20]:
         if scene.rms or any(scene.sigma):
             yield f"frames {scene.first} to {scene.stop - 1}: noise {scene.noise}"

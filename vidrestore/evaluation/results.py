@@ -19,7 +19,8 @@ Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
 VERSION = 1  # of the JSON schema
-DECIMALS = {"psnr": 3, "ssim": 5}  # by the part of a metric's name before "_"; 4 for the others
+# By the part of a metric's name before "_"; 4 for the others.
+DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from vidrestore.restorers.base import Restorer, load_restorer
 
 class Batch:
     """The videos that `sources` (files, folders, patterns) name, each with its output; `output` is a folder
-    if there are several.
+    if there are several; a name without a suffix is one, too, unless one file is the source.
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
@@ -59,7 +59,8 @@ class Batch:
         self.sources = list(found)
         self.left_out = made_of_others(sources) if are_many(sources) else {}
         self.notes = beside_videos(sources)
-        if output is not None and output != PIPE and any(found.values()):
+        many = any(found.values()) or (are_many(sources) and not Path(output or "").suffix)
+        if output and output != PIPE and many:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
         self.outputs = {

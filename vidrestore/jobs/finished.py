@@ -17,6 +17,7 @@ from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.checked_json import parse_object
+from vidrestore.files.lease import is_own
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
@@ -70,6 +71,14 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
         on_event(
             Warned(
                 summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
+            )
+        )
+    elif measured and summary.frames == 1:
+        on_event(
+            Warned(
+                summary.source,
+                "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
+                "set a lower `sigma`",
             )
         )
     scenes = [
@@ -140,7 +149,8 @@ def done_before(request: Request) -> Summary | None:
     stored = os.path.isfile(source) or (source != PIPE and find_pictures(source))
     if request.options.overwrite or not stored or same_file(Path(output), Path(source)):
         return None
-    if (marker := _marker(str(known_by(output)))) is None:
+    trusted = request.options.trust_group
+    if (marker := _marker(str(known_by(output)), trust_group=trusted)) is None:
         return None
     if marker["request"] != request.name:
         reason = "was made with other options"
@@ -164,10 +174,10 @@ def _source_name(source: SourceIdentity) -> str:
     return digest(asdict(source) | {"path": ""})
 
 
-def _marker(output: str) -> dict[str, Any] | None:
-    """Return the marker of a file; None if it has none, or was written to since."""
+def _marker(output: str, *, trust_group: bool) -> dict[str, Any] | None:
+    """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-        marker = parse_object(os.getxattr(output, ATTRIBUTE), NAMED)
-        if marker["size"] == os.stat(output).st_size:
+        marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
+        if marker["size"] == found.st_size and (trust_group or is_own(found, Path(output).parent)):
             return marker
     return None

@@ -152,8 +152,8 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
             check_memory()
         if picture := _picture_kind(source):
             raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({picture}); name "
-                "the folder of the pictures, or a pattern such as 'frames/%04d.png'"
+                f"{source}: not a video file that can be read, but a still picture ({picture}); give its "
+                "name that suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
             ) from None
         reason = (
             "; its header is missing or damaged"

@@ -47,6 +47,7 @@ DEMUXERS = {
     ".webp": "webp_pipe",
 }
 KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
+_OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
 # of which the decoder stops at an error only if asked to; TIFF's then refuses sound files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
@@ -110,8 +111,11 @@ def find_pictures(source: str) -> Pictures | None:
     if os.path.isdir(source):
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
     if os.path.exists(source):
-        is_one = Path(source).suffix.lower() in KINDS
-        return Pictures(source, (source,), Path(source).name) if is_one else None
+        suffix = Path(source).suffix.lower()
+        if suffix in _OTHER_KINDS:
+            known = ", ".join(KINDS)
+            raise MediaError(f"{source}: {suffix} pictures are not read; convert it to one of {known} first")
+        return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
     if is_pattern(source):
         found = matching(source)
         if not found:

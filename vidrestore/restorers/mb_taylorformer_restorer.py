@@ -26,9 +26,9 @@ from vidrestore.restorers.devices import (
     tiles_for,
     torch_device,
 )
+from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, made_small
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
-from vidrestore.restorers.two_scales import coarse_lines, coarse_size, made_small, with_coarse
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class ImageRestorer:
     """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
 
     Attention is global: tiles see less than whole frames, so they are used only where memory asks for them,
-    or the user. Weights may ask for what is coarse to be restored in a small picture of the whole frame,
-    tiles or not; see `restorers.two_scales`. Raises CheckpointError for weights of another family or task,
-    OptionError for tiles that the network can't take.
+    or the user. Weights may ask for frames to be restored as small pictures, which tiles are cut from then;
+    see `restorers.small_picture`. Raises CheckpointError for weights of another family or task, OptionError
+    for tiles that the network can't take.
     """
 
     sees: Literal["rgb"] = "rgb"
@@ -109,14 +109,13 @@ class ImageRestorer:
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
-        pixels = room // pixel_memory(self.network.config)
+        multiple = self.network.config.multiple
         return tile_sides(
-            height,
-            width,
+            *(coarse_size(height, width, self.coarse_lines, multiple) or (height, width)),
             tile=self.tile,
-            pixels=pixels,
+            pixels=room // pixel_memory(self.network.config),
             overlap=self.tile_overlap,
-            multiple=self.network.config.multiple,
+            multiple=multiple,
         )
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
@@ -158,14 +157,17 @@ class ImageRestorer:
 
         with torch.inference_mode(), all_bits(self.device, half):
             given = window.to(self.device)
-            whole = padded(given, multiple)[None]
+            size = coarse_size(height, width, self.coarse_lines, multiple)
+            source = made_small(given, size) if size else given
+            rows, columns = source.shape[-2:]
             tile = self.tile_size(height, width)
             batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
-            restored = apply_tiled(work, whole, tile, self.tile_overlap, batch=batch)[
-                0, :, :, :height, :width
-            ]
-            if size := coarse_size(height, width, self.coarse_lines, multiple):
-                restored = with_coarse(restored, work(made_small(given, size)[None])[0])
+            restored = apply_tiled(
+                work, padded(source, multiple)[None], tile, self.tile_overlap, batch=batch
+            )[0, :, :, :rows, :columns]
+            if size:
+                middle = slice(self.seen, self.seen + 1)
+                restored = changed_as(source[middle], restored, given[middle])
         return restored[0].to(window.device)
 
 

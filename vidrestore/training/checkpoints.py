@@ -4,18 +4,29 @@ them.
 
 from __future__ import annotations
 
+import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import replacing
+from vidrestore.files.checked_json import COUNT, check_types
 from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
+
+_TYPES = {"step": COUNT, "seconds": float, "curve": [{"step": COUNT}]}
+_LATER = {  # not in checkpoints of earlier versions
+    "identity": dict,
+    "init": (str, list),
+    "plateau": {"waited": COUNT, "share": float},
+    "best": {"step": COUNT, "psnr": float, "weights": dict},
+}
 
 
 @contextmanager
@@ -68,8 +79,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch doesn't check checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or not isinstance(state.get("identity", {}), dict):
-            raise TypeError(type(state).__name__)
+        check_types(state, _TYPES)
+        later = {name: schema for name, schema in _LATER.items() if state.get(name) is not None}
+        check_types({name: state[name] for name in later}, later)
+        json.dumps(state.get("identity"))  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise anything
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start again") from error
     return state
+
+
+def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless tensors have the names and shapes of those that are expected."""
+    found = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
+    if found != {name: tensor.shape for name, tensor in expected.items()}:
+        raise ValueError("tensors of another network")

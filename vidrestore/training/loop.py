@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training.checkpoints import read_checkpoint, run_lock, write_checkpoint
+from vidrestore.training.checkpoints import check_alike, read_checkpoint, run_lock, write_checkpoint
 from vidrestore.training.config import RunConfig, config_toml
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
@@ -393,10 +393,12 @@ class Run:
             if "plateau" in state:  # missing in checkpoints of earlier versions
                 self.plateau.load_state_dict(state["plateau"])
             self.best = Best(**state["best"]) if state.get("best") else None
+            if self.best:
+                check_alike(self.best.weights, self.average.state_dict())
             self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
             # missing in checkpoints of earlier versions
             self.init = [str(source) for source in sources_of(state.get("init"))]
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than that of [model]; choose another `output`"
             ) from error

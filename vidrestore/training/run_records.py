@@ -67,7 +67,7 @@ class StepLog:
 
     def _begin(self, step: int) -> None:
         with _writing(self.path):
-            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, follow=True, mode=0o666)
+            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, mode=0o666)
             # unbuffered, so that a line is in the file as soon as it is written
             self._stream = os.fdopen(descriptor, "r+b", buffering=0)
             end = self._read(step)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from difflib import get_close_matches
@@ -12,13 +10,9 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from vidrestore.errors import ConfigError, OptionError
+from vidrestore.files.checked_toml import checked_toml
 
 T = TypeVar("T")
-# Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
-# 100 KB.
-DEEPEST = 16
-_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 _KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
 
 
@@ -34,12 +28,10 @@ class SettingText(str):
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse a TOML text. Raises ConfigError if it isn't valid, and for a key of more than `DEEPEST` parts."""
-    if deep := _DEEP_KEY.search(text):
-        raise ConfigError(f"{where}: {deep[0][:40]}… has more than {DEEPEST} parts; use a shorter key")
+    """Parse a TOML text. Raises ConfigError if it isn't valid, or has keys of too many parts."""
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        return checked_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{where}: not valid TOML ({error})") from error
 
 
@@ -153,8 +145,8 @@ def _parse_text(typed: SettingText, kind: Any) -> Any:
             if part.strip()
         ]
     try:
-        found: Any = tomllib.loads(f"value = {typed}")["value"]
-    except tomllib.TOMLDecodeError:
+        found: Any = checked_toml(f"value = {typed}")["value"]
+    except ValueError:
         return str(typed)
     # a string field keeps text that looks like a number
     return found if kind is not str or isinstance(found, str) else str(typed)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json, parse_object
-from vidrestore.files.regular import check_regular
+from vidrestore.files.regular import MEGABYTE, check_regular
 from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
         raise CheckpointError(
             f"{path}: its metadata lacks {', '.join(missing)}; import it with `vidrestore weights import`"
         )
+    if (size := sum(map(len, metadata.values()))) > MEGABYTE:
+        raise CheckpointError(f"{path}: its metadata has {size} characters; at most {MEGABYTE} are allowed")
     try:
         config = parse_object(metadata["config"])
         known = {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}

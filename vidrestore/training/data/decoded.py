@@ -140,7 +140,7 @@ class DecodedFiles:
             {"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}
         ).encode()
         try:
-            with replacing(path, sync=False) as stream:
+            with replacing(path, sync=False, private=True) as stream:
                 stream.write(header.ljust(HEADER))
                 for plane in planes:
                     stream.write(plane.numpy().data)
