@@ -131,7 +131,7 @@ TASKS = {
 DENOISER = "dust-denoise"
 IMAGE_NETWORKS = {
     "dehaze": "mb-taylorformer-t-dehaze",
-    "derain": "mb-taylorformer-t-derain",
+    "derain": "mb-taylorformer-h-derain",
     "desnow": "mb-taylorformer-h-desnow",
     "deblur": "mb-taylorformer-t-deblur",
 }
