@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import check_alike, read_checkpoint, run_lock, write_checkpoint
-from vidrestore.training.config import RunConfig, config_toml
+from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.identity import check_same, identity_of
@@ -30,7 +30,6 @@ from vidrestore.training.networks import (
     load_initial_weights,
     new_network,
     sources_of,
-    with_full_model,
 )
 from vidrestore.training.objective import GroupNetwork, objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
@@ -48,7 +47,7 @@ from vidrestore.training.training_events import (
     rounded_metrics,
     to_all,
 )
-from vidrestore.weights.checkpoint import save_model
+from vidrestore.training.weights_card import write_weights
 
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
@@ -426,26 +425,15 @@ class Run:
         """Write a step's network in half precision, with its training and held-out metrics."""
         if not self.group.first:
             return
-        config = self.config
         curve = [point for point in self.curve if point["step"] <= step]
-        training = {
-            "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),
-            "command": config.command(self.init),
-            "configuration": config_toml(with_full_model(config, self.network)),
-            "steps": step,
-            "weights": "averaged" if config.training.average else "not averaged",
-            "seconds": round(self.seconds)
-            if step == self.step
-            else curve[-1]["seconds"],  # the best step was validated, so it is on the curve
-            "curve": curve[-40:],
-        }
-        save_model(
+        write_weights(
             path,
             network,
-            family=config.family,
-            config=self.model,
-            task=config.task,
-            parameters=config.parameters or self.objective.parameters,
-            extra={"training": training, "measured": self.objective.card_metrics(curve[-1]) if curve else {}},
-            half=True,
+            self.config,
+            self.objective,
+            curve=curve,
+            init=self.init,
+            step=step,
+            # the best step was validated, so it is on the curve
+            seconds=round(self.seconds) if step == self.step else curve[-1]["seconds"],
         )
