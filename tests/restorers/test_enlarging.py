@@ -163,7 +163,7 @@ def test_half_precision_is_the_processors_choice_for_compact_networks(
 def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="scale must be 2, 3 or 4"):
         RestoreOptions(scale=1)
-    with pytest.raises(OptionError, match="steady is for networks that see single frames"):
+    with pytest.raises(OptionError, match="`steady` is for networks that see single frames"):
         vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
         vsr_restorer(tmp_path, released_form(), tile=128)

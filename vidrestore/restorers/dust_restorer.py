@@ -185,7 +185,7 @@ class DenoiseRestorer:
             return self._transforms[dtype]
 
     def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
-        """One plane (T, H, W), a patch or more in size, by DUST alone; `places` are those of its clip."""
+        """One plane (T, H, W), a patch or more in size, by DUST alone; `positions` are its clip's."""
         preset, first = self.preset, plane.shape == positions.luma.shape
         origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL

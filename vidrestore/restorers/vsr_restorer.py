@@ -60,7 +60,7 @@ class VsrRestorer:
             raise OptionError("`compile` is for networks that restore frame by frame; remove it")
         if options.steady:
             raise OptionError(
-                "steady is for networks that see single frames; sr sees a frame's neighbours, leave it out"
+                "`steady` is for networks that see single frames; sr sees a frame's neighbours, remove it"
             )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), ENLARGERS[options.input])
