@@ -18,6 +18,8 @@ from vidrestore.errors import OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts
+from vidrestore.restorers.computed_once import ComputedOnce, key_of
+from vidrestore.restorers.dark_channel import prior_haze
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -26,6 +28,8 @@ from vidrestore.restorers.devices import (
     tiles_for,
     torch_device,
 )
+from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
+from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
 from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, made_small
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
@@ -40,6 +44,7 @@ OVERLAP = 32  # pixels that tiles share unless told
 # Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
 # Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
 CLIP = 12
+ESTIMATES = 48  # of haze that are kept for neighbouring clips
 STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
 
 
@@ -66,14 +71,17 @@ class ImageRestorer:
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
+        self.haze = haze_shares(model.card.parameters, model.card.name)
+        self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
         self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
+        self.averaged = HAZE_RADIUS if self.haze else 0  # neighbours that haze is averaged over, either side
         self.smoothed = RADIUS if options.steady else 0
-        radius = self.seen + self.smoothed
+        radius = self.seen + self.averaged + self.smoothed
         self.facts = Facts(
             model.card.name,
             model.card.sha256,
             str(self.device),
-            clip=CLIP if self.smoothed else max(1, 3 * radius),
+            clip=max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius),
             overlap=2 * radius,
             radius=radius,
             parallel=0 if self.device.type == "cpu" and not options.compile else 1,
@@ -120,11 +128,11 @@ class ImageRestorer:
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        near: dict[int, Tensor] = {}
+        source, near = self._source(clip), dict[int, Tensor]()
         for at in range(*keep):
             around = range(max(0, at - self.smoothed), min(len(clip), at + self.smoothed + 1))
             near = {
-                index: near[index] if index in near else self.picture(self._window(clip, index), precision)
+                index: near[index] if index in near else self._frame(clip, source, index, precision)
                 for index in around
             }
             yield (
@@ -133,20 +141,54 @@ class ImageRestorer:
                 else near[at]
             )
 
+    def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
+        """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
+        return self._frame(window, self._source(window), len(window) // 2, precision)
+
+    def _source(self, clip: Tensor) -> Tensor:
+        """Return the pictures that the network restores: those of a clip, or small ones on the device."""
+        height, width = clip.shape[-2:]
+        size = coarse_size(height, width, self.coarse_lines, self.network.config.multiple)
+        return made_small(clip.to(self.device), size) if size else clip
+
+    def _frame(self, clip: Tensor, source: Tensor, at: int, precision: str | None) -> Tensor:
+        """Return a frame of a clip restored, given the clip's pictures for the network."""
+        half = half_type(precision or self.precision, self.device)
+        with torch.inference_mode(), all_bits(self.device, half):
+            if self.haze:
+                restored = self._without_haze(clip, source, at, half)
+                return clip[at] if restored is None else restored[0].to(clip.device)
+            restored = self._restored(source, at, half)
+            if source is not clip:
+                restored = changed_as(source[at : at + 1], restored, clip[at : at + 1].to(self.device))
+        return restored[0].to(clip.device)
+
+    def _without_haze(self, clip: Tensor, source: Tensor, at: int, half: torch.dtype | None) -> Tensor | None:
+        """Return a frame (1, 3, H, W) with as little haze as its neighbours have; None if there is none."""
+        assert self.haze is not None
+        near = (reflected(index, len(clip)) for index in range(at - self.averaged, at + self.averaged + 1))
+        estimates = [self._estimate(clip, source, index, half) for index in near]
+        return steadily_changed(estimates, self.haze, clip[at : at + 1].to(self.device))
+
+    def _estimate(self, clip: Tensor, source: Tensor, at: int, half: torch.dtype | None) -> Estimate:
+        def compute() -> Estimate:
+            given = source[at : at + 1].to(self.device)
+            haze = prior_haze(given, clip[at : at + 1].to(self.device))
+            network = self._restored(source, at, half).clamp(0, 1)
+            return Estimate(given, network, haze.removed_from(given), haze)
+
+        return self.estimates.get(key_of(self._window(source, at), half), compute)
+
     def _window(self, clip: Tensor, at: int) -> Tensor:
-        """The frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of the
-        scene it is reflected.
+        """Return the frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of
+        the scene it is reflected.
         """
         places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
         return torch.stack([clip[place] for place in places])
 
-    def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
-        """Return the middle frame (3, H, W) of a window (T, 3, H, W) of as many frames as the network sees,
-        restored.
-        """
-        height, width = window.shape[-2:]
-        network = self.compiled or self.network
-        half, multiple = half_type(precision or self.precision, self.device), self.network.config.multiple
+    def _restored(self, source: Tensor, at: int, half: torch.dtype | None) -> Tensor:
+        """Return a picture (1, 3, H, W) by the network, on its device."""
+        network, multiple = self.compiled or self.network, self.network.config.multiple
 
         def work(tile: Tensor) -> Tensor:
             given = tile if self.seen else tile[:, 0]
@@ -155,20 +197,12 @@ class ImageRestorer:
                 restored: Tensor = network(given, *tasks)[:, None].float()
             return restored
 
-        with torch.inference_mode(), all_bits(self.device, half):
-            given = window.to(self.device)
-            size = coarse_size(height, width, self.coarse_lines, multiple)
-            source = made_small(given, size) if size else given
-            rows, columns = source.shape[-2:]
-            tile = self.tile_size(height, width)
-            batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
-            restored = apply_tiled(
-                work, padded(source, multiple)[None], tile, self.tile_overlap, batch=batch
-            )[0, :, :, :rows, :columns]
-            if size:
-                middle = slice(self.seen, self.seen + 1)
-                restored = changed_as(source[middle], restored, given[middle])
-        return restored[0].to(window.device)
+        window = self._window(source, at).to(self.device)
+        rows, columns = source.shape[-2:]
+        tile = self.tile_size(rows, columns)
+        batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
+        whole = apply_tiled(work, padded(window, multiple)[None], tile, self.tile_overlap, batch=batch)
+        return whole[0, :, :, :rows, :columns]
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:

@@ -64,7 +64,7 @@ def changed_as(small: Tensor, restored: Tensor, frame: Tensor) -> Tensor:
     variance, covariance = _means(small * small) - mean * mean, _means(small * restored) - mean * aim
     gain = (covariance + FLAT) / (variance + FLAT)
     gain, offset = _means(gain), _means(aim - gain * mean)
-    return _enlarged(gain, frame) * frame + _enlarged(offset, frame)
+    return enlarged(gain, frame) * frame + enlarged(offset, frame)
 
 
 def _means(maps: Tensor) -> Tensor:
@@ -72,5 +72,6 @@ def _means(maps: Tensor) -> Tensor:
     return F.avg_pool2d(maps, 2 * RADIUS + 1, stride=1, padding=RADIUS, count_include_pad=False)
 
 
-def _enlarged(maps: Tensor, frame: Tensor) -> Tensor:
+def enlarged(maps: Tensor, frame: Tensor) -> Tensor:
+    """Return maps (B, C, h, w) of a small picture for all pixels of a frame, bilinearly."""
     return F.interpolate(maps, size=frame.shape[-2:], mode="bilinear", align_corners=False)

@@ -1,0 +1,126 @@
+"""How much of a network's dehazing a frame gets, and how much of the dark channel prior's, by how hazy its
+scene is.
+
+A network that has only seen haze darkens pictures without any; and where haze is thick it errs by as much as
+the prior, but elsewhere, so that their mean is nearer to the truth than either. Brightness, which haze hides,
+is estimated a little differently from frame to frame: its change is averaged over neighbouring frames, place
+by place nothing is, so what moves leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vidrestore.errors import CheckpointError
+from vidrestore.restorers.dark_channel import Haze
+from vidrestore.restorers.small_picture import changed_as
+
+LEVELS, SHARE = "haze_levels", "dark_channel"  # parameters of weights
+RADIUS = 5  # frames on either side that the change of brightness is averaged over
+DARKEST = 0.05  # share of pixels that are dark in a scene without haze
+BLACK = 1e-3  # channel means are taken to be brighter
+
+
+@dataclass(frozen=True)
+class HazeShares:
+    """Pictures up to the first of three levels of haze remain as they are, from the second on all of the
+    network's change is done; from the second to the third the prior's share rises from 0 to `prior`.
+    """
+
+    levels: tuple[float, float, float]
+    prior: float
+
+    def at(self, level: float) -> tuple[float, float]:
+        """Return the shares of the change and, in it, of the prior."""
+        none, some, much = self.levels
+        return _risen(level, none, some), self.prior * _risen(level, some, much)
+
+
+def haze_shares(parameters: Mapping[str, Any], name: str) -> HazeShares | None:
+    """Return the shares that the weights called `name` ask for; None if they ask for none.
+
+    Raises CheckpointError unless `haze_levels` are three increasing numbers and `dark_channel` is in [0, 1].
+    """
+    if LEVELS not in parameters and SHARE not in parameters:
+        return None
+    levels, prior = _numbers(parameters.get(LEVELS)), parameters.get(SHARE)
+    if len(levels) != 3 or any(low >= high for low, high in pairwise(levels)):
+        raise CheckpointError(
+            f"{name}: {LEVELS} must be three increasing numbers, found {parameters.get(LEVELS)!r}"
+        )
+    (share,) = _numbers([prior]) or [-1.0]
+    if not 0 <= share <= 1:
+        raise CheckpointError(f"{name}: {SHARE} must be a number in [0, 1], found {prior!r}")
+    return HazeShares((levels[0], levels[1], levels[2]), share)
+
+
+def _numbers(values: object) -> list[float]:
+    """Return a list's numbers; nothing if it is no list or holds anything else."""
+    if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
+        return []
+    return [float(value) for value in values]
+
+
+def _risen(value: float, low: float, high: float) -> float:
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A small picture (1, 3, h, w) as given, restored by the network, and by the prior; and the haze that the
+    prior found.
+    """
+
+    given: Tensor
+    network: Tensor
+    prior: Tensor
+    haze: Haze
+
+    @cached_property
+    def level(self) -> float:
+        """How hazy the scene is, in grey levels: how much the network changes, weighted by how bright the
+        darkest pixels are.
+        """
+        darkest = self.given.amin(1).flatten().quantile(DARKEST)
+        return float(255 * (self.network - self.given).abs().mean() * darkest.exp())
+
+    @cached_property
+    def means(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Channel means (1, 3, 1, 1) of the three pictures."""
+        given, network, prior = (
+            picture.mean((-2, -1), keepdim=True).clamp(min=BLACK)
+            for picture in (self.given, self.network, self.prior)
+        )
+        return given, network, prior
+
+    def gains(self, change: float, prior: float) -> Tensor:
+        """Return channel means of the picture changed by these shares, over those of the picture as given."""
+        return _mixed(*self.means, change, prior) / self.means[0]
+
+
+def steadily_changed(estimates: Sequence[Estimate], shares: HazeShares, frame: Tensor) -> Tensor | None:
+    """Return a frame (1, 3, H, W) without haze, as the middle one of an odd number of estimates has it; None
+    if it has none.
+
+    The level of haze, and the gain of each channel's mean, are the means over all of them.
+    """
+    change, prior = shares.at(fmean(estimate.level for estimate in estimates))
+    if not change:
+        return None
+    middle = estimates[len(estimates) // 2]
+    gains = torch.stack([estimate.gains(change, prior) for estimate in estimates]).mean(0)
+    network = changed_as(middle.given, middle.network, frame)
+    changed = _mixed(frame, network, middle.haze.removed_from(frame) if prior else network, change, prior)
+    return changed * (gains / middle.gains(change, prior))
+
+
+def _mixed(given: Tensor, network: Tensor, by_prior: Tensor, change: float, prior: float) -> Tensor:
+    return given.lerp(network.lerp(by_prior, prior), change)
