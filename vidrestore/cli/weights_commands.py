@@ -164,6 +164,12 @@ def add(
     folder: Annotated[
         Path | None, typer.Option(help="Folder of the manifest; the bundled weights unless given.")
     ] = None,
+    eight_bit_from: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Store matrices of at least N values in 8 bits, the rest in 16."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
 ) -> None:
     """Bundle trained weights: copy them beside the manifest and enter them there. For developers of
@@ -177,7 +183,14 @@ def add(
     from vidrestore.weights import add_weights
 
     card = add_weights(
-        source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects
+        source,
+        folder,
+        name=name,
+        licence=licence,
+        training=training,
+        overwrite=overwrite,
+        eight_bit_from=eight_bit_from,
+        **objects,
     )
     show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
