@@ -38,7 +38,7 @@ def bench(
         typer.Option(
             parser=parsing.noise,
             metavar="SIGMA|auto",
-            show_default="20; auto where the weights take none",
+            show_default="20; auto if the weights take none",
             help="Noise level, as for denoise.",
         ),
     ] = None,

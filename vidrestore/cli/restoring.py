@@ -122,7 +122,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
         on_event(
             Warned(
                 path,
-                f"left out: named like what is made of {origin}, which is restored, too; to restore it, "
+                f"left out: named like the output of {origin}, which is restored, too; to restore it, "
                 "name it alone",
             )
         )

@@ -301,9 +301,9 @@ def dtype_name(tensor: Tensor) -> str:
     return _DTYPES.get(name, name)
 
 
-def _some(names: set[str], most: int = 4) -> str:
+def _some(names: set[str]) -> str:
     listed = sorted(names)
-    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+    return ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
 
 
 def _stored_tensors(
