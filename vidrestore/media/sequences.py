@@ -48,7 +48,7 @@ DEMUXERS = {
 }
 KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
-# of which the decoder stops at an error only if asked to; TIFF's then refuses sound files, too
+# their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
 _PLACE = re.compile(r"%(?:0(\d+))?d")
@@ -57,10 +57,9 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that `source` means, in their order.
+    """The pictures that `source` names, in order.
 
-    `pattern` is what names like theirs are written by, `first` the number of the first, `warnings` are for
-    the user.
+    `pattern` is the pattern of their names, `first` the number of the first; `warnings` are for the user.
     """
 
     source: str
@@ -81,14 +80,14 @@ def is_picture(name: str) -> bool:
 
 
 def numbered(pattern: str, number: int) -> str:
-    """Return the name of one picture of a pattern."""
+    """Return the name of the picture with a number in a pattern."""
     path = Path(pattern)
     name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), path.name, count=1)
     return str(path.with_name(name))
 
 
 def matching(pattern: str) -> dict[int, str]:
-    """Return the pictures of a pattern that exist, by their numbers, rising; or the one of a plain name."""
+    """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
     path = Path(pattern)
     if not _PLACE.search(path.name):
         return {1: pattern} if path.is_file() else {}
@@ -104,7 +103,7 @@ def matching(pattern: str) -> dict[int, str]:
 
 
 def find_pictures(source: str) -> Pictures | None:
-    """Return the pictures that `source` means; None if it means something else.
+    """Return the pictures that `source` names; None if it names something else.
 
     Raises MediaError if a number is missing, pictures are of several kinds, or a pattern has none.
     """
@@ -137,8 +136,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
-    """The pictures among the files of a folder or glob. A folder's numbers must be whole; a glob takes what
-    there is.
+    """Return the pictures among the files of a folder or glob. A folder's numbers must be without gaps; a
+    glob takes all that exist.
     """
     files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
     if not files:
@@ -170,7 +169,7 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
-    """Numbers in a name by their value: 2.png before 10.png."""
+    """Return a key that sorts numbers in names by value: 2.png before 10.png."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
@@ -213,7 +212,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
 
 
 class PictureDecoding:
-    """Decodes pictures one by one, as `Decoding` does the frames of a video."""
+    """Decode pictures one by one, as `Decoding` does the frames of a video."""
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
@@ -275,8 +274,7 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
-    """A picture as it is to be shown: its pixels are moved, because few kinds of pictures and videos can hold
-    the mark.
+    """Return a picture upright: its pixels are moved, because few formats can store its orientation.
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
     """

@@ -55,14 +55,12 @@ def add_weights(
         measured=dict(own.measured if measured is None else measured),
     )
     cards = read_manifest(folder)
-    if missing := [key for key in ("data", "command") if not card.training.get(key)]:
-        raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
     if name in cards and not overwrite:
         raise CheckpointError(
             f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
             "measured to be better"
         )
-    card = read_entry(card.to_entry(), str(source))
+    card = _checked(card, source)
     target = folder / f"{name}.safetensors"
     if eight_bit_from is None:
         _copy(source, target)
@@ -72,6 +70,15 @@ def add_weights(
     cards[name] = card
     write_manifest(cards.values(), folder)
     return cards[name]
+
+
+def _checked(card: Card, source: Path) -> Card:
+    """Return a card as the manifest will have it. Raises CheckpointError if its training is unknown or a
+    value isn't allowed there.
+    """
+    if missing := [key for key in ("data", "command") if not card.training.get(key)]:
+        raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
+    return read_entry(card.to_entry(), str(source))
 
 
 def _copy(source: Path, target: Path) -> None:
