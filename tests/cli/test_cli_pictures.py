@@ -118,6 +118,18 @@ def test_exr_is_linear_light_in_and_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(again, before, atol=1e-6)
 
 
+@pytest.mark.parametrize("light", [np.nan, -np.inf, 3e38])
+def test_exr_that_holds_no_light_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], light: float
+) -> None:
+    planes = tuple(np.full((48, 64), 0.5, np.float32) for _ in range(3))
+    planes[1][7, 9] = light
+    write_frame(tmp_path / "a.exr", "exr", video_frame("gbrpf32le", planes, 0))
+    assert run(tmp_path / "a.exr") == 1
+    assert "a.exr: 1 sample is NaN, infinite or beyond 1e+09" in capsys.readouterr().err
+    assert not (tmp_path / "a.denoised.exr").exists()
+
+
 def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 

@@ -2,8 +2,8 @@
 a video of one frame.
 
 Each picture is opened by itself, as safely as videos are, and is one frame, turned as its orientation (EXIF)
-wants it shown. What can't be read, has another
-size than the first, or is missing in the numbering is an error that names the picture.
+wants it shown. What can't be read, has another size than the first, or is missing in the numbering is an
+error that names the picture.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
 from vidrestore.media.conversion import SRGB
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import (
     SourceInfo,
@@ -51,6 +52,7 @@ _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".j
 # of which the decoder stops at an error only if asked to; TIFF's then refuses sound files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
+_BRIGHTEST = 1e9  # of EXR; 1 is white
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
@@ -236,6 +238,7 @@ class PictureDecoding:
                     f"{files[pts]}: {found[0]}x{found[1]} in {found[2]}, but the first picture is "
                     f"{video.width}x{video.height} in {video.pix_fmt}; all must be alike"
                 )
+            _check_light(frame, files[pts])
             frame.pts, frame.duration, frame.time_base = pts, 1, video.time_base
             yield frame
 
@@ -272,6 +275,17 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
     if wider := _UNPACKED.get(frame.format.name):
         frame = frame.reformat(format=wider)
     return _upright(container.streams.video[0], frame)
+
+
+def _check_light(frame: VideoFrame, path: str) -> None:
+    """Refuse NaN and infinity, which renderers leave in EXR, and which spread to all pixels around them."""
+    layout = layout_of(frame.format.name)
+    if layout.format.depth != 32:
+        return
+    wrong = sum(int((~(abs(plane) <= _BRIGHTEST)).sum()) for plane in planes_of(frame, layout))
+    if wrong:
+        count = "1 sample is" if wrong == 1 else f"{wrong} samples are"
+        raise MediaError(f"{path}: {count} NaN, infinite or beyond {_BRIGHTEST:g}; mend the picture first")
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
