@@ -198,7 +198,7 @@ class RestoreOptions:
     )
     fps: Fraction | None = option(
         None,
-        "Pictures per second of a folder or pattern of pictures.",
+        "Pictures per second of a folder or pattern.",
         INPUT,
         metavar="RATE",
         parse=parsing.rate,
@@ -237,7 +237,7 @@ class RestoreOptions:
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,
-        "Largest side of a tile in pixels, a multiple of 8 from 64.",
+        "Largest side of a tile in pixels: 64, 72, ...",
         MACHINE,
         metavar="N|auto",
         parse=parsing.tile,

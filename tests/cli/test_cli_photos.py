@@ -65,6 +65,77 @@ def test_a_photo_goes_where_the_output_says(tmp_path: Path) -> None:
         np.testing.assert_array_equal(pixels(tmp_path / made), pixels(photo))
 
 
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    """Photos of two kinds and sizes, one of them in a folder below, and one that was restored before."""
+    (tmp_path / "album" / "below").mkdir(parents=True)
+    write_photo(tmp_path / "album" / "beach.jpg")
+    write_photo(tmp_path / "album" / "beach.denoised.jpg")
+    write_photo(tmp_path / "album" / "below" / "cat.png")
+    write_frame(tmp_path / "album" / "dog.png", "png", av.VideoFrame(32, 16, "gray"))
+    return tmp_path / "album"
+
+
+def made_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_photos_that_are_named_are_restored_one_by_one(
+    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
+    assert run(*photos, "-o", tmp_path / "out") == 3
+    assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
+    said = capsys.readouterr().err
+    assert "[1/3]" in said and "1 of 3 inputs failed" in said
+    assert "frames" not in said  # names without numbers raise no doubt
+    np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
+
+
+@pytest.mark.parametrize(
+    "given, made",
+    [
+        (("", "--photos"), ["beach.denoised.jpg", "dog.denoised.png"]),
+        (
+            ("", "--photos", "--recursive"),
+            ["beach.denoised.jpg", "below/cat.denoised.png", "dog.denoised.png"],
+        ),
+        (("*.png", "--photos"), ["dog.denoised.png"]),
+        (("below",), ["0001.png"]),  # a video of one frame
+    ],
+)
+def test_a_folder_or_pattern_means_photos_only_if_asked_to(
+    album: Path, tmp_path: Path, given: tuple[str, ...], made: list[str]
+) -> None:
+    assert run(album / given[0], *given[1:], "-o", tmp_path / "out", "-q") == 0
+    assert made_in(tmp_path / "out") == made
+
+
+def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path: Path) -> None:
+    for number in (7, 9):
+        write_photo(tmp_path / f"IMG_{number}.jpg")
+    assert run(tmp_path / "IMG_%d.jpg", "--photos", "-q") == 0
+    assert made_in(tmp_path)[::2] == ["IMG_7.denoised.jpg", "IMG_9.denoised.jpg"]
+
+
+def test_photos_that_make_no_video_are_told_how_to_be_restored_one_by_one(
+    album: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*given: object) -> str:
+        assert run(*given) == 1
+        return capsys.readouterr().err
+
+    assert "pictures of several kinds" in (said := refused(album)) and "or add --photos" in said
+    (album / "beach.jpg").unlink()
+    (album / "beach.denoised.jpg").unlink()
+    (album / "dog.png").unlink()
+    assert "pictures are in folders below: add --photos" in refused(album, "--recursive")
+    write_frame(album / "below" / "dog.png", "png", av.VideoFrame(32, 16, "rgb24"))
+    said = refused(album / "below")
+    assert "2 pictures are taken for frames of one video; --photos restores each by itself" in said
+    assert "all frames must be alike; --photos restores each by itself" in said
+
+
 def test_an_existing_photo_is_replaced_only_if_asked_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

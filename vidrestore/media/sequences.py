@@ -151,15 +151,12 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         one = os.path.join(source, "*") if not is_glob else os.path.join(os.path.dirname(source), "*")
         raise MediaError(
             f"{source}: pictures of several kinds, {suffixes}; name one kind, "
-            f"for example '{one}{min(kinds.values())}'"
+            f"for example '{one}{min(kinds.values())}', or add `photos` to restore each by itself"
         )
-    parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
-    names = {(part[1], part[3]) for part in parts if part}
-    if None in parts or len(names) > 1:
+    found = _numbering(files)
+    if found is None:
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
-    numbers = [int(part[2]) for part in parts if part]
-    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
-    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
+    pattern, numbers = found
     warnings: tuple[str, ...] = ()
     if is_glob:
         missing = numbers[-1] - numbers[0] + 1 - len(numbers)
@@ -169,6 +166,26 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
     else:
         _check_whole(source, numbers, os.path.join(source, pattern))
     return Pictures(source, tuple(files), pattern, numbers[0], warnings)
+
+
+def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
+    """Return the pattern and the numbers of names that are alike but for one number; else None."""
+    parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
+    names = {(part[1], part[3]) for part in parts if part}
+    if None in parts or len(names) > 1:
+        return None
+    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
+    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
+    return pattern, [int(part[2]) for part in parts if part]
+
+
+def pattern_of(paths: Iterable[str]) -> str | None:
+    """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
+    files = sorted(paths, key=_natural)
+    found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
+    if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
+        return None
+    return os.path.join(os.path.dirname(files[0]), found[0])
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
@@ -190,7 +207,8 @@ def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
     further = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
     anything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
     raise MediaError(
-        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'"
+        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'; "
+        "`photos` restores each by itself"
     )
 
 
@@ -236,7 +254,8 @@ class PictureDecoding:
             if found != (video.width, video.height, video.pix_fmt):
                 raise MediaError(
                     f"{files[pts]}: {found[0]}x{found[1]} in {found[2]}, but the first picture is "
-                    f"{video.width}x{video.height} in {video.pix_fmt}; all must be alike"
+                    f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
+                    "`photos` restores each by itself"
                 )
             _check_light(frame, files[pts])
             frame.pts, frame.duration, frame.time_base = pts, 1, video.time_base
