@@ -13,7 +13,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
-DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
+DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
 LEAST_TILE = 64

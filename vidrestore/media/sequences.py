@@ -281,6 +281,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
+    problems = [problem for problem in problems if "EXIF" not in problem]  # odd notes don't harm the pixels
     if problems:
         raise MediaError(f"{path}: the picture is damaged ({problems[0]}); replace it")
 
