@@ -350,7 +350,7 @@ def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(
     made = film.with_name("film.denoised.mkv")
     assert run(film, made) == 0
     assert (
-        f"{made}: warning: left out: named like what is made of {film}, which is restored, too"
+        f"{made}: warning: left out: named like the output of {film}, which is restored, too"
         in capsys.readouterr().err
     )
     assert run(made, "-o", film.with_name("again.mkv")) == 0

@@ -151,7 +151,8 @@ def test_a_long_loss_is_thinned_to_means() -> None:
 
 def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
     for psnr in (30.0, math.inf):
-        ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        root = ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        assert "a & b" in "".join(root.itertext())
 
 
 # What is shown

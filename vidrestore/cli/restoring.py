@@ -35,15 +35,15 @@ class RunOptions:
 
     sources: list[str] | None = option(
         None,
-        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or -: stdin.",
+        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
         INPUT,
         metavar="IN...",
         argument=True,
     )
-    recursive: bool = option(False, "Folders below, too; -o DIR gets the same ones.", INPUT)
+    recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT)
     photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT)
     from_list: str | None = option(
-        None, "Take inputs from a file, one per line; - is stdin.", INPUT, metavar="FILE"
+        None, "Read input names from a file, one per line; - is stdin.", INPUT, metavar="FILE"
     )
     output: str | None = option(
         None,
@@ -55,33 +55,31 @@ class RunOptions:
     )
     preview: Fraction | None = option(
         None,
-        "Only so much, before | after, from --start or a third on.",
+        "Restore an excerpt, before | after, from --start or a third in.",
         OUTPUT,
         metavar="TIME",
         parse=parsing.seconds,
     )
     report: str | None = option(
-        None, "Write a page to look at: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
+        None, "Write an HTML page: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
     )
-    dry_run: bool = option(False, "Say what would be done and what it would cost.", OUTPUT)
+    dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT)
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
     shard: tuple[int, int] | None = option(
         None,
-        "One of N processes that share OUT's folder; start all of them.",
+        "Run as process I of N that share OUT's folder.",
         RESUME,
         metavar="I/N",
         parse=parsing.shard,
     )
     engine: Literal["local", "ray"] = option(
-        "local", "ray: on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
+        "local", "ray: run on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
     )
     ray_address: str | None = option(
-        None, "The cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
+        None, "Address of the Ray cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
     )
-    ray_cpus: int | None = option(
-        None, "CPUs of each worker in a cluster without GPUs.", RESUME, metavar="N", shown="4"
-    )
+    ray_cpus: int | None = option(None, "CPUs per Ray worker without a GPU.", RESUME, metavar="N", shown="4")
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
@@ -125,7 +123,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
         on_event(
             Warned(
                 path,
-                f"left out: named like what is made of {origin}, which is restored, too; to restore it, "
+                f"left out: named like the output of {origin}, which is restored, too; to restore it, "
                 "name it alone",
             )
         )

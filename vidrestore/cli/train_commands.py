@@ -32,14 +32,14 @@ def train(
     ] = Path("runs"),
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one."),
+        typer.Option("--resume", help="Continue from the checkpoint in the output folder, if there is one."),
     ] = False,
     init: Annotated[
         list[str] | None,
         typer.Option(
             "--init",
             metavar="NAME|FILE",
-            help="Start from these weights; may be given again for other parts.",
+            help="Start from these weights; repeatable, for other parts.",
         ),
     ] = None,
     device: Annotated[
@@ -49,7 +49,7 @@ def train(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="In place of what FILE says: --set training.steps=1000."
+            "--set", metavar="KEY=VALUE", help="Override a value of FILE: --set training.steps=1000."
         ),
     ] = None,
     print_config: Annotated[
@@ -57,16 +57,14 @@ def train(
     ] = False,
     workers: Annotated[
         int,
-        typer.Option(
-            "--workers", min=0, metavar="N", help="Processes that make batches ahead of time; 0: none."
-        ),
+        typer.Option("--workers", min=0, metavar="N", help="Processes that prepare batches; 0: none."),
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
             "--cache",
             metavar="DIR",
-            help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.",
+            help="Folder for decoded clips and photos; by default in the user's cache.",
         ),
     ] = None,
     cache_gb: Annotated[
@@ -76,22 +74,22 @@ def train(
             min=0,
             metavar="GB",
             show_default="20",
-            help="Size of that folder at most; 0: decode in memory.",
+            help="Maximum size of that folder; 0: decode in memory.",
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")
+        bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")
+        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard; needs vidrestore[tensorboard].")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
+        bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
 ) -> None:
     """Train a network as a file describes, and write its weights.
 
-    Ctrl-C saves a checkpoint, from which --resume goes on.
+    Ctrl-C saves a checkpoint, from which --resume continues.
 
     Examples:
       vidrestore train --config run.toml -o runs/first

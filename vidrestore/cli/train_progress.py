@@ -116,7 +116,9 @@ def describe(event: Event) -> str | None:
     """Return one line about an event; None for a step."""
     match event:
         case Began():
-            origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
+            origin = (
+                f"from {event.checkpoint}" if event.checkpoint else "from the beginning: no checkpoint yet"
+            )
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
         case Validated():
             metrics = "  ".join(
@@ -129,7 +131,7 @@ def describe(event: Event) -> str | None:
         case Interrupted():
             return (
                 f"interrupted: step {event.step} is in {event.checkpoint}; the same command with "
-                "--resume goes on"
+                "--resume continues"
             )
         case Noticed():
             return as_options(event.message)

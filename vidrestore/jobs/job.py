@@ -35,7 +35,7 @@ APART = ("model", "segment_frames")  # not options of a job's identity: weights 
 
 
 def ignore(event: object) -> None:
-    """A listener that does nothing."""
+    """Do nothing with an event."""
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def check_request(request: Request) -> None:
 
 
 def is_half_named(request: Request) -> bool:
-    """Was a run killed while it gave pictures their names? The first gets its own last."""
+    """Return True if a run was killed while it named its pictures. The first gets its own last."""
     return is_pattern(request.output) and not request.is_piped and bool(request.work_folder().finished())
 
 

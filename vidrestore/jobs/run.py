@@ -97,7 +97,7 @@ def join(work: SegmentedWork, began: float) -> Summary:
 def warn_if_stopped(
     job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """If a run ends early, warn how much it leaves: frames of `work`, or finished segments of several
+    """Warn how much a run leaves that ends early: frames of `work`, or finished segments of several
     processes.
     """
     try:

@@ -147,8 +147,8 @@ class VideoReader:
             )
 
     def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
-        """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with
-        B-frames.
+        """Yield the frames of a file. Each lasts until the next: what containers say per packet is in
+        decoding order, wrong with B-frames.
         """
         if lacking := self._missing_bytes():
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")

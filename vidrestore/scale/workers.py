@@ -190,6 +190,6 @@ class _Turn:
         self.work.on_event(Warned(source, f"a worker died {reason}; another does what it was at"))
 
     def _done(self) -> int:
-        """Frames that are restored, those of unfinished segments too."""
+        """Return the number of restored frames, those of unfinished segments too."""
         left, noted = self._left(), counts(self.work.folder.path)
         return self.total - frame_count(left) + sum(noted.get(claim_name(segment), 0) for segment in left)
