@@ -13,7 +13,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
-DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
+DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
 LEAST_TILE = 64
@@ -212,7 +212,7 @@ class RestoreOptions:
     )
     fps: Fraction | None = option(
         None,
-        "Pictures per second of a folder or pattern of pictures.",
+        "Pictures per second of a folder or pattern.",
         INPUT,
         metavar="RATE",
         parse=parsing.rate,
@@ -251,7 +251,7 @@ class RestoreOptions:
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,
-        "Largest side of a tile in pixels, a multiple of 8 from 64.",
+        "Largest side of a tile in pixels: 64, 72, ...",
         MACHINE,
         metavar="N|auto",
         parse=parsing.tile,

@@ -41,7 +41,7 @@ def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch: 
     monkeypatch.setattr(proof, "opens", lambda *asked: False)
     found = Check("h264_nvenc", lambda: proof.encoded("h264_nvenc", "cpu", SIZE, FRAMES)).run()
     assert found == Line(
-        "NOTE", "h264_nvenc", "doesn't open here: it needs NVIDIA graphics card with an encoder"
+        "NOTE", "h264_nvenc", "doesn't open here: it needs an NVIDIA graphics card with an encoder"
     )
 
 

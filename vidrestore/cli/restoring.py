@@ -41,6 +41,7 @@ class RunOptions:
         argument=True,
     )
     recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT)
+    photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT)
     from_list: str | None = option(
         None, "Read input names from a file, one per line; - is stdin.", INPUT, metavar="FILE"
     )
@@ -139,7 +140,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
 
         code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
-        say(f"{done} of {len(batch.sources)} videos in {length_of_time(time.monotonic() - began)}")
+        say(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
 
 
@@ -184,7 +185,7 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
     _check_together(run, options)
     _check_report(run)
     trial = run.preview is not None or run.dry_run
-    found = {"recursive": run.recursive}
+    found = {"recursive": run.recursive, "photos": run.photos}
     if run.shard and not trial:
         from vidrestore.scale.shards import Shard
         from vidrestore.scale.shared_batch import ShardedBatch

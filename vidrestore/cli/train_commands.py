@@ -12,6 +12,8 @@ import typer
 
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.terminal import say, show
+from vidrestore.cli.train_progress import STAGES, is_first, listening
+from vidrestore.training.training_events import Reached
 
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
@@ -96,43 +98,50 @@ def train(
     """
     if cache_gb is not None and not math.isfinite(cache_gb):
         raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
+    with stops_cleanly(), listening() as on_event:
+        if is_first() and dry_run:
+            say(STAGES["load"], sys.stderr)
+        elif is_first() and not print_config:
+            on_event(Reached("load"))  # torch, which takes seconds
+        from vidrestore.training.config import config_toml, read_config
+        from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
+        from vidrestore.training.data.sources import Reading
+        from vidrestore.training.loop import train as run
+        from vidrestore.training.networks import with_full_model
+
+        _use_threads(threads)
+        recipe = read_config(config, settings or ())
+        cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
+        folder = (cache or user_cache_folder()) if cache_bytes else None
+        reading = Reading(folder, cache_bytes, skip_bad, workers)
+        if print_config:
+            show(*config_toml(with_full_model(recipe)).splitlines())
+            return
+        if dry_run:
+            _rehearse(recipe, init, device, reading)
+            return
+        path = run(
+            recipe,
+            output,
+            resume=resume,
+            init=init,
+            device=device,
+            tensorboard=tensorboard,
+            reading=reading,
+            on_event=on_event,
+        )
+    if is_first():
+        show(str(path))
+
+
+def _use_threads(threads: int) -> None:
     import torch
 
-    from vidrestore.cli.train_progress import listening
     from vidrestore.options import check_threads
-    from vidrestore.training.config import config_toml, read_config
-    from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
-    from vidrestore.training.data.sources import Reading
-    from vidrestore.training.loop import train as run
-    from vidrestore.training.networks import with_full_model
-    from vidrestore.training.parallel import is_first
 
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
-    recipe = read_config(config, settings or ())
-    cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
-    folder = (cache or user_cache_folder()) if cache_bytes else None
-    reading = Reading(folder, cache_bytes, skip_bad, workers)
-    if print_config:
-        show(*config_toml(with_full_model(recipe)).splitlines())
-    elif dry_run:
-        with stops_cleanly():
-            _rehearse(recipe, init, device, reading)
-    else:
-        with stops_cleanly(), listening() as on_event:
-            path = run(
-                recipe,
-                output,
-                resume=resume,
-                init=init,
-                device=device,
-                tensorboard=tensorboard,
-                reading=reading,
-                on_event=on_event,
-            )
-        if is_first():
-            show(str(path))
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:

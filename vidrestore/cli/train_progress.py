@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STAGES = {
+    "load": "loading",
     "read": "reading data",
     "batches": "making the first batches",
     "train": "training",
     "validate": "validating",
     "save": "saving",
 }
+
+
+def is_first() -> bool:
+    """Return True if this is the process that prints, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -88,9 +95,9 @@ def training_bar(console: Console) -> Iterator[Listener]:
         if isinstance(event, Began):
             bars.update(bar, completed=event.step, total=event.steps)
             bars.start_task(bar)
-            bars.start()
         if isinstance(event, Reached):
             bars.update(bar, stage=STAGES[event.stage])
+            bars.start()
         if isinstance(event, Stepped):
             bars.update(
                 bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"

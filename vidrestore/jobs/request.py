@@ -4,7 +4,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from fractions import Fraction
@@ -22,7 +22,7 @@ from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.sequence_output import check_pictures, losses
+from vidrestore.media.sequence_output import check_pictures, losses, side_data_left_out
 from vidrestore.media.sequences import is_pattern
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.span import Span
@@ -106,7 +106,7 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         copy = check_streams(info, output, options.drop)
         scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
         encoder = choose_encoder(info, output, options.encoder, scale=scale)
-        warnings = reader.warnings + check_side_data(info, encoder, strict=options.strict)
+        warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
         if order := reader.field_order():
             warnings += (_combed(order),)
         others = [kind for kind in other_kinds(info) if kind not in options.drop]
@@ -166,11 +166,13 @@ def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> 
         )
 
 
-def check_side_data(info: SourceInfo, encoder: EncoderChoice, *, strict: bool) -> tuple[str, ...]:
-    """Return warnings about what encoding again leaves out. If `strict`, raise PlanError instead, also for
-    lost HDR.
+def check_side_data(
+    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
+) -> tuple[str, ...]:
+    """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
+    PlanError instead, also for lost HDR.
     """
-    lost = lost_side_data(info.video.side_data)
+    lost = lost_side_data(side_data_left_out(info, encoder, drop))
     hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
     if strict and (lost or hdr):
         found = "; ".join(part for part in (lost, hdr) if part)

@@ -411,7 +411,9 @@ class SegmentedWork:
         joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
             overwrite = job.options.overwrite or bool(self.folder.finished())
-            joined = JoinedPictures(plan.output, job.info, overwrite=overwrite, before_naming=note)
+            joined = JoinedPictures(
+                plan.output, job.info, plan.encoder, job.options.drop, overwrite=overwrite, before_naming=note
+            )
             return joined
         muxer = Muxer(
             plan.output,

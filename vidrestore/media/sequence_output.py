@@ -7,7 +7,7 @@ needed: its attributes hold the mark of a finished job.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from vidrestore.frames import PixelFormat, enlarged_size
 from vidrestore.media.containers import PICTURE_ENCODERS
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, explained, opens
+from vidrestore.media.photo_notes import EXIF, PhotoNotes, read_notes, with_notes
 from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
 
 if TYPE_CHECKING:
@@ -96,6 +97,19 @@ def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Seque
     return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
 
 
+def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
+    """Return the kinds of side data that the output doesn't hold, but for those that are dropped. Pictures
+    hold the notes of pictures (`photo_notes`); the first speaks for all.
+    """
+    kinds = source.video.side_data
+    given = find_pictures(source.path) if PICTURES == source.container == choice.container else None
+    if given is None:
+        return kinds
+    notes = read_notes(given.files[0])
+    dropped = {EXIF} if "exif" in drop else set[str]()
+    return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
+
+
 def known_by(output: str | Path) -> Path:
     """Return the file that stands for an output: itself, or the first picture of a sequence."""
     if is_pattern(str(output)):
@@ -161,22 +175,27 @@ class JoinedPictures:
         self,
         output: str,
         source: SourceInfo,
+        choice: EncoderChoice,
+        drop: Set[str],
         *,
         overwrite: bool = False,
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
+        self.choice, self.drop = choice, drop
         self.before_naming = before_naming
         self.warnings: list[str] = []
         self.written: list[Path] = []
         self._held: bytes | None = None  # the first picture
         self._count = self._first = 0
+        self._sources: tuple[str, ...] = ()  # the picture that each is made of
         self._partial: Partial | None = None
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
         """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
         given = find_pictures(self.source.path) if self.source.container == PICTURES else None
         self._first = given.first + pts[0] if given else 1
+        self._sources = given.files[pts[0] :] if given else ()
         remove_partials(Path(self.output))
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
@@ -189,10 +208,18 @@ class JoinedPictures:
     def add(self, frame: int, data: bytes) -> None:
         """Write the picture of a frame; the first is held back."""
         self._count += 1
+        if self._sources:
+            data = with_notes(data, self._notes(self._sources[frame]))
         if frame == 0:
             self._held = data
         else:
             self._write(frame, data)
+
+    def _notes(self, source: str) -> PhotoNotes:
+        try:
+            return read_notes(source).fitting(self.choice, self.drop)
+        except OSError as error:
+            raise explained(source, error) from error
 
     def _write(self, frame: int, data: bytes) -> None:
         target = Path(numbered(self.output, self._first + frame))
@@ -238,9 +265,9 @@ class PictureSink:
 
     damage: str | None = None
 
-    def __init__(self, joined: JoinedPictures, choice: EncoderChoice, video: VideoInfo, scale: Scale) -> None:
+    def __init__(self, joined: JoinedPictures, video: VideoInfo, scale: Scale) -> None:
         self.joined, self.warnings = joined, joined.warnings
-        self.encoder = Encoder.opened(choice, video, scale)
+        self.encoder = Encoder.opened(joined.choice, video, scale)
         self._frames = 0
 
     def write(self, frame: Frame) -> None:
