@@ -26,7 +26,8 @@ from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
-from vidrestore.jobs.request import IMMATERIAL, reader_of
+from vidrestore.jobs.opening import reader_of
+from vidrestore.jobs.request import IMMATERIAL
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator

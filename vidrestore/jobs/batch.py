@@ -21,8 +21,9 @@ from vidrestore.jobs.naming import (
     output_for,
     suffix_of,
 )
+from vidrestore.jobs.opening import RestorerLoader
 from vidrestore.jobs.preview import preview
-from vidrestore.jobs.request import Request, RestorerLoader
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import is_pattern

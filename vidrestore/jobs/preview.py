@@ -20,8 +20,9 @@ from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
+from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.preview_labels import labelled
-from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
+from vidrestore.jobs.request import Request, check_request
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo

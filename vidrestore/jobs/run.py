@@ -16,7 +16,8 @@ from vidrestore.jobs.finished import announced, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced_warned, restored_frames
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.request import Request, RestorerLoader, open_job
+from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder

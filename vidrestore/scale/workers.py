@@ -19,7 +19,8 @@ from vidrestore.events import Warned
 from vidrestore.files.claims import Claims, bury, counts
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import ignore
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.restorers.base import Restorer, load_restorer

@@ -27,7 +27,7 @@ from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.request import check_picture
+from vidrestore.jobs.opening import check_picture
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
