@@ -79,7 +79,7 @@ def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | No
         if cfr is not None:
             raise OptionError(
                 f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, "
-                "leave the option out"
+                "remove the option"
             )
 
 

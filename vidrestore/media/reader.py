@@ -54,7 +54,7 @@ class VideoReader:
         self._pictures_read = None if source == PIPE else find_pictures(source)
         self.warnings = self._pictures_read.warnings if self._pictures_read else ()
         if fps is not None and self._pictures_read is None:
-            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, leave the option out")
+            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
         self._deinterlacer: Deinterlacer | None = None

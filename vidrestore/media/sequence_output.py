@@ -46,11 +46,11 @@ def choose_picture_encoder(
     name = PICTURE_ENCODERS[Path(output).suffix.lower()]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
-            f"`encoder={options.encoder}`: the encoder of pictures goes by their suffix; leave it out"
+            f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
         )
     for field in ("crf", "preset"):
         if getattr(options, field) is not None:
-            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; leave the option out")
+            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
     pix_fmt = _pix_fmt(name, source.video.format, output)
