@@ -223,7 +223,7 @@ class RestoreOptions:
     strict: bool = option(False, "Fail if captions, HDR10+ or the like would be lost.", INPUT)
     drop: frozenset[str] = option(
         frozenset(),
-        f"Don't copy these: {', '.join(DROPPABLE)}.",
+        f"Don't copy: {', '.join(DROPPABLE)}.",
         OUTPUT,
         metavar="KIND,KIND",
         parse=parsing.kinds,

@@ -117,6 +117,16 @@ def test_a_folder_or_pattern_means_photos_only_if_asked_to(
     assert made_in(tmp_path / "out") == made
 
 
+def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(
+    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (album / "dog.png").unlink()
+    (album / "beach.denoised.jpg").unlink()
+    assert run(album, "--recursive", "-o", tmp_path / "out") == 0
+    assert "pictures in folders below are left out; with --photos" in capsys.readouterr().err
+    assert made_in(tmp_path / "out") == ["0001.jpg"]
+
+
 def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path: Path) -> None:
     for number in (7, 9):
         write_photo(tmp_path / f"IMG_{number}.jpg")

@@ -61,7 +61,7 @@ class Batch:
         found = expand_sources(sources, recursive=recursive, photos=photos)
         self.sources = list(found)
         self.left_out = made_of_others(sources) if are_many(sources) else {}
-        self.notes = {} if photos else notes_on_pictures(sources)
+        self.notes = {} if photos else notes_on_pictures(sources, recursive=recursive)
         many = any(found.values()) or (are_many(sources) and not Path(output or "").suffix)
         if output and output != PIPE and many:
             output = os.path.join(output, "")  # a folder, there or not

@@ -126,9 +126,10 @@ def _is_new(name: str) -> bool:
     )
 
 
-def notes_on_pictures(sources: Sequence[str]) -> dict[str, str]:
-    """Inputs with pictures that may be meant otherwise, each with a sentence: pictures beside videos, which
-    are left out; frames that were named one by one; photos in a folder, which become frames.
+def notes_on_pictures(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
+    """Inputs with pictures that may be meant otherwise, each with a sentence: pictures beside videos or below
+    other pictures, which are left out; frames that were named one by one; photos in a folder, which become
+    frames.
     """
     notes = {}
     named = [source for source in sources if os.path.isfile(source) and is_picture(source)]
@@ -138,7 +139,7 @@ def notes_on_pictures(sources: Sequence[str]) -> dict[str, str]:
             f"of a video, name '{pattern}' instead"
         )
     for source in filter(_is_many, sources):
-        found = _pictures_beside(source)
+        found = _pictures_beside(source, recursive)
         videos = sum(_is_video(path) for path in found)
         pictures = [path for path in found if is_picture(path)]
         if videos and pictures:
@@ -147,6 +148,8 @@ def notes_on_pictures(sources: Sequence[str]) -> dict[str, str]:
                 f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
                 f"are restored, '{kind}' names the pictures; with `photos` each is restored, too"
             )
+        elif len({*map(os.path.dirname, pictures)}) > 1:
+            notes[source] = "pictures in folders below are left out; with `photos` each is restored"
         elif len(pictures) > 1 and not pattern_of(pictures):
             number = len(pictures)
             notes[source] = (
@@ -155,9 +158,9 @@ def notes_on_pictures(sources: Sequence[str]) -> dict[str, str]:
     return notes
 
 
-def _pictures_beside(source: str) -> list[str]:
+def _pictures_beside(source: str, recursive: bool) -> list[str]:
     if os.path.isdir(source):
-        return [path for path, _ in _in_folder(source, recursive=False)]
+        return [path for path, _ in _in_folder(source, recursive)]
     return [path for path in glob.glob(source) if os.path.isfile(path)]
 
 
