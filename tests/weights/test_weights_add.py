@@ -214,3 +214,14 @@ def test_matrices_smaller_than_asked_for_are_not_stored_in_eight_bits(tmp_path: 
     loaded = load_model(card.name, folder=folder).network.state_dict()["linear.weight"]
     assert torch.equal(loaded, loaded.half().float())
     assert card.bytes > 2 * 64 * 64
+
+
+def test_a_bundled_file_that_is_stored_again_keeps_what_its_entry_says(tmp_path: Path, folder: Path) -> None:
+    add_weights(
+        trained(tmp_path, width=64), folder, parameters={"sigma": 5}, measured={"clips": {"psnr": 9.0}}
+    )
+    bundled = folder / "tiny-denoise.safetensors"
+    again = add_weights(bundled, folder, overwrite=True, eight_bit_from=4096)
+    assert (again.parameters, again.measured) == ({"sigma": 5}, {"clips": {"psnr": 9.0}})
+    trained(folder, seed=1, width=64)  # other weights in its place have a card of their own
+    assert add_weights(bundled, folder, overwrite=True).measured == {"held out": {"psnr": 30.0}}

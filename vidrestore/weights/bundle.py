@@ -37,24 +37,27 @@ def add_weights(
 
     With `eight_bit_from`, arrays of at least so many values are stored in 8 bits, the others in half
     precision. The name is the file's own by default; other defaults are taken from the file's metadata, which
-    `vidrestore train` writes. Raises CheckpointError, and writes nothing, if the file doesn't load strictly,
-    if its training data or command is unknown, or if the manifest has the name already, unless `overwrite`.
+    `vidrestore train` writes, or from the manifest if it has this very file. Raises CheckpointError, and
+    writes nothing, if the file doesn't load strictly, if its training data or command is unknown, or if the
+    manifest has the name already, unless `overwrite`.
     """
     folder = folder or weights_folder()
     own = read_card(source)
     network = load_network(source, own)
     name = name or own.name
+    cards = read_manifest(folder)
+    listed = cards.get(name)
+    known = listed if listed is not None and listed.sha256 == own.sha256 else own
     card = replace(
         own,
         name=name,
         file=f"{name}.safetensors",
-        licence=licence or own.licence or LICENCE,
-        parameters=dict(own.parameters if parameters is None else parameters),
-        training={key: value for key, value in own.training.items() if key != "curve"}
+        licence=licence or known.licence or LICENCE,
+        parameters=dict(known.parameters if parameters is None else parameters),
+        training={key: value for key, value in known.training.items() if key != "curve"}
         | dict(training or {}),  # the validation curve remains in the file alone
-        measured=dict(own.measured if measured is None else measured),
+        measured=dict(known.measured if measured is None else measured),
     )
-    cards = read_manifest(folder)
     if name in cards and not overwrite:
         raise CheckpointError(
             f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
