@@ -139,3 +139,32 @@ def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: floa
         DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).facts.doubts
         for usual in (0.0, 1.0, 20.0, 75.0)
     )
+
+
+def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch) -> None:
+    planes, model = clip(6), weights(transparent())
+
+    def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
+        monkeypatch.setattr(dust_restorer, "relative_spectrum", lambda *how: torch.full((16,), strength))
+        options = RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")
+        return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0))
+
+    white = restored(9.0, 1.0)
+    for measured, given, much in zip(restored("auto", 1.0), restored(9.0, 30.0), white, strict=True):
+        torch.testing.assert_close(measured, much)
+        torch.testing.assert_close(given, much)
+    for stronger, weaker in zip(restored("auto", 30.0), white, strict=True):
+        assert stronger.std() < 0.98 * weaker.std()  # the more is noise, the more goes
+
+
+@pytest.mark.parametrize("frames", [1, 4])
+def test_clips_too_short_to_tell_the_spectrum_are_filtered_as_with_white_noise(weights, frames) -> None:
+    planes, model = clip(frames), weights(transparent())
+    one, other = (
+        DenoiseRestorer(RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")).restore(
+            planes, (9.0, 9.0, 9.0)
+        )
+        for sigma in ("auto", 9.0)
+    )
+    for measured, given in zip(one, other, strict=True):
+        torch.testing.assert_close(measured, given)
