@@ -13,7 +13,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
-DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video")
+DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
 LEAST_TILE = 64
@@ -64,10 +64,10 @@ def option(default: Any, help: str | Declared, panel: str = "", **declared: Any)
 # options of several classes
 MODEL = Declared("Name from `vidrestore weights list`, or a .safetensors file.", QUALITY, metavar="NAME|FILE")
 CFR = Declared(
-    "Constant frame rate of a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate
+    "Constant frame rate for a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate
 )
-OVERWRITE = Declared("Replace an output that exists.", OUTPUT, ("--overwrite", "-y"))
-PRECISION = Declared("Number format of the model.", MACHINE, metavar="auto|fp32|bf16")
+OVERWRITE = Declared("Overwrite an existing output.", OUTPUT, ("--overwrite", "-y"))
+PRECISION = Declared("Arithmetic of the model.", MACHINE, metavar="auto|fp32|bf16")
 ONE_DEVICE = "auto, cpu, cuda, cuda:1 or mps."
 THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
@@ -87,28 +87,32 @@ class EncoderOptions:
     """
 
     encoder: str | None = option(
-        None, "Encoder; its names complete with Tab.", ENCODING, metavar="NAME", shown="as the source"
+        None,
+        "FFmpeg encoder, such as libx265; Tab completes names.",
+        ENCODING,
+        metavar="NAME",
+        shown="as the source",
     )
     crf: float | None = option(
         None,
-        "Quality on the encoder's scale, lower is better.",
+        "Quality on the encoder's scale; lower is better.",
         ENCODING,
         metavar="N",
         shown="16 to 24",
     )
     preset: str | None = option(
-        None, "Speed of the encoder: medium, slow, ... or a number.", ENCODING, metavar="NAME"
+        None, "Encoder preset: medium, slow, ... or a number.", ENCODING, metavar="NAME"
     )
     options: Mapping[str, str] = option(
         dict,
-        "Handed to the encoder; may be given again.",
+        "Pass an option to the encoder; repeatable.",
         ENCODING,
         flags=("--encoder-option",),
         metavar="KEY=VALUE",
         parse=parsing.setting,
         gather=dict,
     )
-    lossless: bool = option(False, "Store the restored pixels exactly.", ENCODING)
+    lossless: bool = option(False, "Encode without loss.", ENCODING)
     threads: int = 0
 
 
@@ -126,7 +130,7 @@ class RestoreOptions:
 
     sigma: float | Literal["auto"] = option(
         "auto",
-        "Noise: standard deviation on the 0-255 scale, or measured.",
+        "Noise level: standard deviation on the 0-255 scale; auto measures it.",
         QUALITY,
         metavar="SIGMA|auto",
         parse=parsing.noise,
@@ -137,76 +141,86 @@ class RestoreOptions:
         "default",
         "",
         QUALITY,
-        switches={"--fast": "Faster, a little less clean.", "--best": "Cleaner, slower."},
+        switches={"--fast": "Faster, slightly lower quality.", "--best": "Higher quality, slower."},
         tasks=DENOISE,
     )
     match: bool = option(
         True,
-        "Compare the same place in every frame, don't follow motion.",
+        "Compare the same position in every frame; don't follow motion.",
         QUALITY,
         flags=("--match/--no-match",),
         tasks=DENOISE,
     )
     scale: int = option(
         4,
-        "How many times larger, in both directions: 2, 3 or 4.",
+        "Scale factor: 2, 3 or 4.",
         QUALITY,
         flags=("--scale", "-x"),
         metavar="N",
         tasks=ENLARGE,
     )
     height: int | None = option(
-        None, "Lines of the output instead, such as 1080.", QUALITY, metavar="LINES", tasks=ENLARGE
+        None,
+        "Output height in pixels, such as 1080, instead of --scale.",
+        QUALITY,
+        metavar="LINES",
+        tasks=ENLARGE,
     )
     input: Input = option(
         "compressed",
-        "compressed: as cameras and the web have it; clean: made small without loss.",
+        "compressed: from a camera or the web; clean: downscaled without loss.",
         QUALITY,
         metavar="clean|compressed",
         tasks=ENLARGE,
     )
-    strength: float = option(1.0, "Mix: 1 is the restored video, 0 the source.", QUALITY, metavar="0..1")
+    strength: float = option(
+        1.0, "Mix with the source: 1 is fully restored, 0 the source.", QUALITY, metavar="0..1"
+    )
     chroma_strength: float | None = option(
         None,
-        "The same for the colour differences.",
+        "Strength for chroma.",
         QUALITY,
         metavar="0..1",
         shown="as --strength",
         tasks=DENOISE,
     )
     grain: float = option(
-        0.0, "Add even grain of this deviation afterwards.", QUALITY, metavar="N", tasks=DENOISE
+        0.0,
+        "Add film grain after denoising: standard deviation, 0-255 scale.",
+        QUALITY,
+        metavar="N",
+        tasks=DENOISE,
     )
     steady: bool = option(
         False,
-        "Less flicker: mix frames with their neighbours where they agree.",
+        "Reduce flicker by temporal smoothing.",
         QUALITY,
         tasks=SINGLE_FRAMES,
     )
     scene_detect: bool = option(
-        True, "Don't look for cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",)
+        True, "Don't detect scene cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",)
     )
     start: Fraction | None = option(
         None,
-        "Begin here: seconds, 1m30s or 1:30 after the first frame.",
+        "Start time: seconds, 1m30s or 1:30.",
         INPUT,
         metavar="TIME",
         parse=parsing.moment,
     )
     duration: Fraction | None = option(
-        None, "Only so much; sound is cut alike.", INPUT, metavar="TIME", parse=parsing.seconds
+        None, "Length to restore; audio is cut as well.", INPUT, metavar="TIME", parse=parsing.seconds
     )
     fps: Fraction | None = option(
         None,
-        "Pictures per second of a folder or pattern of pictures.",
+        "Pictures per second of a folder or pattern.",
         INPUT,
         metavar="RATE",
         parse=parsing.rate,
         shown="25",
     )
-    deinterlace: bool = option(False, "Make interlaced frames progressive, one for one.", INPUT)
-    double_rate: bool = option(False, "The same, a frame for each field: 25 become 50 a second.", INPUT)
-    strict: bool = option(False, "Refuse to lose captions, HDR10+ or the like.", INPUT)
+    deinterlace: bool = option(False, "Deinterlace, at the same frame rate.", INPUT)
+    double_rate: bool = option(False, "Deinterlace, one frame per field: 25 fps become 50.", INPUT)
+    strict: bool = option(False, "Fail if captions, HDR10+ or the like would be lost.", INPUT)
     drop: frozenset[str] = option(
         frozenset(),
         f"Don't copy: {', '.join(DROPPABLE)}.",
@@ -218,26 +232,26 @@ class RestoreOptions:
     overwrite: bool = option(False, OVERWRITE)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     cfr: Fraction | None = option(None, CFR)
-    skip_existing: bool = option(False, "Leave out inputs whose output exists.", RESUME)
-    restart: bool = option(False, "Discard what an interrupted run left, and begin again.", RESUME)
+    skip_existing: bool = option(False, "Skip inputs whose output exists.", RESUME)
+    restart: bool = option(False, "Discard an interrupted run and start over.", RESUME)
     work_dir: str | None = option(
-        None, "Folder for unfinished work.", RESUME, metavar="DIR", shown="beside OUT"
+        None, "Folder for work in progress.", RESUME, metavar="DIR", shown="beside OUT"
     )
-    trust_group: bool = option(False, "Let the group of the folder share unfinished work.", RESUME)
+    trust_group: bool = option(False, "Share work in progress with the folder's group.", RESUME)
     segment_frames: int | None = option(
-        None, "Frames after which work is safe.", RESUME, metavar="N", shown="96 to 240"
+        None, "Save progress every N frames.", RESUME, metavar="N", shown="96 to 240"
     )
     device: str = option(
-        "auto", "auto, cpu, cuda, cuda:1, mps; several, each a process: cuda:0,1.", MACHINE, metavar="NAME"
+        "auto", "auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.", MACHINE, metavar="NAME"
     )
     precision: Precision = option("auto", PRECISION)
     compile: bool = option(
-        False, "Compile the model first: faster after a minute or two.", MACHINE, tasks=SINGLE_FRAMES
+        False, "Compile the model: faster after a minute or two.", MACHINE, tasks=SINGLE_FRAMES
     )
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,
-        "Largest side of a tile in pixels, a multiple of 8 from 64.",
+        "Largest side of a tile in pixels: 64, 72, ...",
         MACHINE,
         metavar="N|auto",
         parse=parsing.tile,
@@ -245,7 +259,7 @@ class RestoreOptions:
         tasks=SINGLE_FRAMES | ENLARGE,
     )
     tile_overlap: int | None = option(
-        None, "Pixels that tiles share.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE
+        None, "Overlap of tiles in pixels.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE
     )
 
     def __post_init__(self) -> None:
@@ -300,12 +314,12 @@ class SenseOptions:
     model: str | None = option(None, MODEL)
     sigma: float = option(
         0.0,
-        "Noise to add to the measurements: standard deviation, 0-255 scale.",
+        "Noise added to the measurements: standard deviation, 0-255 scale.",
         QUALITY,
         metavar="SIGMA",
         shown="0",
     )
-    seed: int = option(0, "Draws the noise.", QUALITY, metavar="N", shown="0")
+    seed: int = option(0, "Random seed of the noise.", QUALITY, metavar="N", shown="0")
     overwrite: bool = option(False, OVERWRITE)
     device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
 

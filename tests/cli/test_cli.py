@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,8 +34,9 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--version") == 0
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert run(flag) == 0
     assert capsys.readouterr().out == f"vidrestore {vidrestore.__version__}\n"
 
 
@@ -512,6 +514,15 @@ def test_odd_values_get_a_sentence(
     run("denoise", "in.mp4", *option)
     told = capsys.readouterr().err
     assert sentence in told and "avcodec" not in told
+
+
+def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_a_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.mp4", 2, codec="libx264")  # where the card is there: smaller than it takes
+    assert run("denoise", str(tmp_path / "in.mp4"), "--encoder", "h264_nvenc") == 1
+    assert re.search("h264_nvenc: it needs .*; --encoder libx264 can", capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
 
 
 def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(

@@ -203,6 +203,19 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
 
 
+def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(film.with_name("other.mkv"), 3)
+    assert run(film, film.with_name("other.mkv"), "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for number, name, frames in ((1, "film.mkv", 5), (2, "other.mkv", 3)):
+        own = [event for event in events if event["source"].endswith(name)]
+        assert {(event["index"], event["count"]) for event in own} == {(number, 2)}
+        last = [event for event in own if event["event"] == "progress"][-1]
+        assert (last["stage"], last["done"], last["total"]) == ("join", frames, frames)
+
+
 @pytest.mark.parametrize(
     ("inputs", "source", "kind", "code"),
     [
@@ -337,7 +350,7 @@ def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(
     made = film.with_name("film.denoised.mkv")
     assert run(film, made) == 0
     assert (
-        f"{made}: warning: left out: named like what is made of {film}, which is restored, too"
+        f"{made}: warning: left out: named like the output of {film}, which is restored, too"
         in capsys.readouterr().err
     )
     assert run(made, "-o", film.with_name("again.mkv")) == 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import re
 import struct
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +21,8 @@ from sample_videos import write_video
 from vidrestore.events import Event, Warned
 from vidrestore.jobs.finished import announced
 from vidrestore.jobs.job import Summary
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.photo_notes import read_notes
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
@@ -63,6 +69,87 @@ def test_a_photo_goes_where_the_output_says(tmp_path: Path) -> None:
     for output, made in (("clean.tiff", "clean.tiff"), ("out/", "out/photo.denoised.png")):
         assert run(photo, "-o", f"{tmp_path}/{output}", "-q") == 0
         np.testing.assert_array_equal(pixels(tmp_path / made), pixels(photo))
+
+
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    """Photos of two kinds and sizes, one of them in a folder below, and one that was restored before."""
+    (tmp_path / "album" / "below").mkdir(parents=True)
+    write_photo(tmp_path / "album" / "beach.jpg")
+    write_photo(tmp_path / "album" / "beach.denoised.jpg")
+    write_photo(tmp_path / "album" / "below" / "cat.png")
+    write_frame(tmp_path / "album" / "dog.png", "png", av.VideoFrame(32, 16, "gray"))
+    return tmp_path / "album"
+
+
+def made_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_photos_that_are_named_are_restored_one_by_one(
+    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
+    assert run(*photos, "-o", tmp_path / "out") == 3
+    assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
+    said = capsys.readouterr().err
+    assert "[1/3]" in said and "1 of 3 inputs failed" in said
+    assert "frames" not in said  # names without numbers raise no doubt
+    np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
+
+
+@pytest.mark.parametrize(
+    "given, made",
+    [
+        (("", "--photos"), ["beach.denoised.jpg", "dog.denoised.png"]),
+        (
+            ("", "--photos", "--recursive"),
+            ["beach.denoised.jpg", "below/cat.denoised.png", "dog.denoised.png"],
+        ),
+        (("*.png", "--photos"), ["dog.denoised.png"]),
+        (("below",), ["0001.png"]),  # a video of one frame
+    ],
+)
+def test_a_folder_or_pattern_means_photos_only_if_asked_to(
+    album: Path, tmp_path: Path, given: tuple[str, ...], made: list[str]
+) -> None:
+    assert run(album / given[0], *given[1:], "-o", tmp_path / "out", "-q") == 0
+    assert made_in(tmp_path / "out") == made
+
+
+def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(
+    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (album / "dog.png").unlink()
+    (album / "beach.denoised.jpg").unlink()
+    assert run(album, "--recursive", "-o", tmp_path / "out") == 0
+    assert "pictures in folders below are left out; with --photos" in capsys.readouterr().err
+    assert made_in(tmp_path / "out") == ["0001.jpg"]
+
+
+def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path: Path) -> None:
+    for number in (7, 9):
+        write_photo(tmp_path / f"IMG_{number}.jpg")
+    assert run(tmp_path / "IMG_%d.jpg", "--photos", "-q") == 0
+    assert made_in(tmp_path)[::2] == ["IMG_7.denoised.jpg", "IMG_9.denoised.jpg"]
+
+
+def test_photos_that_make_no_video_are_told_how_to_be_restored_one_by_one(
+    album: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*given: object) -> str:
+        assert run(*given) == 1
+        return capsys.readouterr().err
+
+    assert "pictures of several kinds" in (said := refused(album)) and "or add --photos" in said
+    (album / "beach.jpg").unlink()
+    (album / "beach.denoised.jpg").unlink()
+    (album / "dog.png").unlink()
+    assert "pictures are in folders below: add --photos" in refused(album, "--recursive")
+    write_frame(album / "below" / "dog.png", "png", av.VideoFrame(32, 16, "rgb24"))
+    said = refused(album / "below")
+    assert "2 pictures are taken for frames of one video; --photos restores each by itself" in said
+    assert "all frames must be alike; --photos restores each by itself" in said
 
 
 def test_an_existing_photo_is_replaced_only_if_asked_to(
@@ -125,13 +212,149 @@ def test_turned_pictures_become_an_upright_video(tmp_path: Path) -> None:
     assert left > right + 100  # the green of the lower rows, turned clockwise
 
 
-def test_notes_of_the_camera_are_left_out_with_a_word(
+def tiff(order: str, *entries: tuple[int, int, int], then: int = 0) -> bytes:
+    """A directory of (tag, kind, value), as EXIF has it, from its byte order on; `then` is the next one."""
+    packed = b"".join(
+        struct.pack(f"{order}HHI", tag, kind, 1)
+        + struct.pack(f"{order}HH" if kind == 3 else f"{order}I", *value)
+        for tag, kind, number in entries
+        for value in [(number, 0) if kind == 3 else (number,)]
+    )
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(entries))
+    return head + packed + struct.pack(f"{order}I", then)
+
+
+def of_camera(order: str) -> bytes:
+    """EXIF of a turned photo of 64x48, with a thumbnail."""
+    place, sizes = 8 + 2 + 4 * 12 + 4, 2 + 2 * 12 + 4
+    main = tiff(order, (0x112, 3, 6), (0x10F, 4, 7), (0x8769, 4, place), (0x4746, 4, 9), then=place + sizes)
+    inner = tiff(order, (0xA002, 4, 64), (0xA003, 4, 48))[8:]
+    behind = place + sizes + 2 + 2 * 12 + 4
+    return main + inner + tiff(order, (0x201, 4, behind), (0x202, 4, 9))[8:] + b"thumbnail"
+
+
+def blocks_of(path: Path) -> dict[bytes, bytes]:
+    """EXIF and profiles in a JPEG or PNG, by their first letters; found without reading any lengths."""
+    data, found = path.read_bytes(), {}
+    for name, before in ((b"Exif\0\0", 4), (b"ICC_PROFILE\0", 4)):
+        for at in [each.start() for each in re.finditer(re.escape(name), data)]:
+            (length,) = struct.unpack_from(">H", data, at - before + 2)
+            found[name[:3]] = (
+                found.get(name[:3], b"") + data[at + len(name) + 2 * (name[0] == 73) : at - 2 + length]
+            )
+    for name in (b"eXIf", b"iCCP"):
+        for at in [each.start() for each in re.finditer(name, data)]:
+            (length,) = struct.unpack_from(">I", data, at - 4)
+            found[name] = data[at + 4 : at + 4 + length]
+            (checked,) = struct.unpack_from(">I", data, at + 4 + length)
+            assert checked == zlib.crc32(data[at : at + 4 + length])
+    return found
+
+
+def with_blocks(photo: Path, *blocks: bytes) -> Path:
+    """A photo with segments of a JPEG, or chunks of a PNG, put in."""
+    data, place = photo.read_bytes(), 2 if photo.suffix == ".jpg" else 33
+    photo.write_bytes(data[:place] + b"".join(blocks) + data[place:])
+    return photo
+
+
+def segment(marker: int, data: bytes) -> bytes:
+    return struct.pack(">HH", marker, len(data) + 2) + data
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+PROFILE = bytes(16) + b"RGB " + random.Random(0).randbytes(70_000)  # two segments of a JPEG
+IN_PARTS = [
+    segment(0xFFE2, b"ICC_PROFILE\0" + bytes([number, 2]) + part)
+    for number, part in ((2, PROFILE[60_000:]), (1, PROFILE[:60_000]))
+]
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_what_the_camera_wrote_and_the_profile_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str, suffix: str
+) -> None:
+    exif = of_camera(order)
+    photo = with_blocks(write_photo(tmp_path / "photo.jpg"), *IN_PARTS, segment(0xFFE1, b"Exif\0\0" + exif))
+    made = tmp_path / f"made{suffix}"
+    assert run(photo, "-o", made) == 0
+    assert "leaves out" not in capsys.readouterr().err
+    found = blocks_of(made)
+    upright = exif.replace(tiff(order, (0x112, 3, 6))[10:22], tiff(order, (0x112, 3, 1))[10:22])
+    for tag, before, after in ((0xA002, 64, 48), (0xA003, 48, 64)):  # turned, it is as wide as it was high
+        upright = upright.replace(tiff(order, (tag, 4, before))[10:22], tiff(order, (tag, 4, after))[10:22])
+    then = len(tiff(order, *[(0, 4, 0)] * 4)) - 4
+    upright = upright[:then] + bytes(4) + upright[then + 4 : -9] + bytes(9)
+    if suffix == ".jpg":
+        assert found == {b"Exi": upright, b"ICC": PROFILE}
+    else:
+        assert found[b"eXIf"] == upright
+        assert zlib.decompress(found[b"iCCP"].removeprefix(b"ICC profile\0\0")) == PROFILE
+    again = made.with_stem("again")
+    assert run(made, "-o", again, "-q") == 0
+    assert blocks_of(again) == found
+    assert run(made, "-o", tmp_path / f"private{suffix}", "--drop", "exif") == 0
+    assert "leaves out" not in capsys.readouterr().err
+    assert {name for name in found if name[:2] in (b"IC", b"iC")} == set(
+        blocks_of(tmp_path / f"private{suffix}")
+    )
+
+
+def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(write_photo(tmp_path / "photo.jpg", orientation=1)) == 0
-    assert "notes of the camera (EXIF), which encoding it again leaves out" in capsys.readouterr().err
-    assert run(write_photo(tmp_path / "plain.jpg")) == 0
-    assert "EXIF" not in capsys.readouterr().err
+    photo = with_blocks(write_photo(tmp_path / "a.jpg", orientation=1), *IN_PARTS)
+    assert run(photo, "-o", tmp_path / "a.tiff") == 0
+    said = capsys.readouterr().err
+    assert "an ICC profile, notes of the camera (EXIF), which encoding it again leaves out" in said
+    grey = with_blocks(
+        write_photo(tmp_path / "b.png", "gray"), chunk(b"iCCP", b"x\0\0" + zlib.compress(PROFILE))
+    )
+    assert run(grey, "-o", tmp_path / "c.png") == 0  # a profile of other colours than the picture's
+    assert "an ICC profile, which encoding" in capsys.readouterr().err
+    assert blocks_of(tmp_path / "c.png") == {}
+
+
+LONG = 0xFFFFFFFF
+HOSTILE = {
+    "no TIFF": [segment(0xFFE1, b"Exif\0\0" + b"hello")],
+    "cut": [segment(0xFFE1, b"Exif\0\0" + of_camera("<")[:20])],
+    "directory beyond the end": [segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<I", LONG))],
+    "directory in the header": [segment(0xFFE1, b"Exif\0\0II*\0" + bytes(40))],
+    "65535 entries": [segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<IH", 8, 0xFFFF))],
+    "inner directory beyond the end": [segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x8769, 4, LONG)))],
+    "directory that is its own thumbnail": [segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x112, 3, 6), then=8))],
+    "thumbnail beyond the end": [
+        segment(0xFFE1, b"Exif\0\0" + tiff("<", then=14) + tiff("<", (0x201, 4, LONG), (0x202, 4, LONG))[8:])
+    ],
+    "profile without a part": IN_PARTS[:1],
+    "profile of no parts": [segment(0xFFE2, b"ICC_PROFILE\0\0\0" + PROFILE[:50])],
+    "chunk beyond the end": [struct.pack(">I4s", LONG, b"eXIf")],
+    "profile that is no stream": [chunk(b"iCCP", b"name\0\0nonsense")],
+    "profile without a name's end": [chunk(b"iCCP", b"name")],
+    "profile that unpacks to 100 MB": [chunk(b"iCCP", b"name\0\0" + zlib.compress(bytes(10**8)))],
+    "EXIF that a JPEG can't hold": [chunk(b"eXIf", of_camera(">") + bytes(70_000))],
+}
+
+
+@pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_notes_do_no_harm(tmp_path: Path, blocks: list[bytes]) -> None:
+    suffix = ".jpg" if blocks[0].startswith(b"\xff") else ".png"
+    photo = with_blocks(write_photo(tmp_path / f"a{suffix}"), *blocks)
+    tracemalloc.start()
+    notes = read_notes(str(photo))
+    read_and_fitted = notes.fitting(EncoderChoice("png", "rgb24", "image2", {}))
+    assert tracemalloc.get_traced_memory()[1] < 25 * 10**6
+    tracemalloc.stop()
+    assert read_and_fitted.kinds <= {"EXIF"} and not read_and_fitted.profile
+    if run(photo, "-o", tmp_path / "made.jpg", "-q") == 0:
+        assert sorted(pixels(tmp_path / "made.jpg").shape) == [3, 48, 64]
+    else:
+        assert suffix == ".png"  # which FFmpeg's decoder refuses
 
 
 def test_a_photo_of_a_kind_that_is_not_read_is_told_the_kinds_that_are(

@@ -118,6 +118,18 @@ def test_exr_is_linear_light_in_and_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(again, before, atol=1e-6)
 
 
+@pytest.mark.parametrize("light", [np.nan, -np.inf, 3e38])
+def test_exr_that_holds_no_light_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], light: float
+) -> None:
+    planes = tuple(np.full((48, 64), 0.5, np.float32) for _ in range(3))
+    planes[1][7, 9] = light
+    write_frame(tmp_path / "a.exr", "exr", video_frame("gbrpf32le", planes, 0))
+    assert run(tmp_path / "a.exr") == 1
+    assert "a.exr: 1 sample is NaN, infinite or beyond 1e+09" in capsys.readouterr().err
+    assert not (tmp_path / "a.denoised.exr").exists()
+
+
 def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
@@ -174,12 +186,15 @@ def test_pictures_beside_videos_are_left_out_with_a_word(
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["a.denoised.mkv"]
 
 
-def test_pictures_named_one_by_one_are_refused_with_the_way_out(
+def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_video(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_pictures(tmp_path / "frames", 2)
-    assert run(*sorted(folder.iterdir())) == 2
-    assert f"by a pattern in quotes: '{folder}/*.png'" in capsys.readouterr().err
+    assert run(*sorted(folder.iterdir())) == 0
+    said = capsys.readouterr()
+    assert f"if they are frames of a video, name '{folder}/%04d.png' instead" in said.err
+    assert "2 of 2 inputs in" in said.out
+    assert {path.name for path in folder.glob("*.denoised.png")} == {"0001.denoised.png", "0002.denoised.png"}
 
 
 def test_the_pictures_of_the_source_are_never_replaced(

@@ -86,7 +86,7 @@ def test_the_first_page_groups_the_commands() -> None:
 def test_the_help_names_the_defaults_that_the_library_has() -> None:
     text = help_of("denoise")
     assert f"lower is better. [{LEAST_CRF:g} to {GREATEST_CRF:g}]" in text
-    assert f"share. [{mb_taylorformer_restorer.OVERLAP}]" in text
+    assert f"Overlap of tiles in pixels. [{mb_taylorformer_restorer.OVERLAP}]" in text
     assert mb_taylorformer_restorer.OVERLAP == vsr_restorer.OVERLAP
 
 

@@ -42,8 +42,8 @@ def test_what_is_as_expected_passes_and_more_does_no_harm() -> None:
         ({"times": [1 << 70]}, "times.0 is far too large"),
         ({"times": {}}, "times has the wrong type dict"),
         ({"clips": [[0]]}, "clips.0 has the wrong type list"),
-        ({"clips": [[0, [float("nan")]]]}, "clips.0.1.0 is no finite number"),
-        ({"clips": [[0, [10**400]]]}, "clips.0.1.0 is no finite number"),
+        ({"clips": [[0, [float("nan")]]]}, "clips.0.1.0 is not a finite number"),
+        ({"clips": [[0, [10**400]]]}, "clips.0.1.0 is not a finite number"),
         ({"clips": [[0, [True]]]}, "clips.0.1.0 has the wrong type bool"),
         ({"said": 5}, "said has the wrong type int"),
     ],
@@ -58,16 +58,16 @@ def test_what_is_wrong_is_named_with_its_place(change: dict[str, Any], reason: s
     "depth, fine", [(DEEPEST, True), (DEEPEST + 1, False), (900, False), (100_000, False)]
 )
 @pytest.mark.parametrize("opens, closes", [("[", "]"), ('{"a":', "}")])
-def test_only_so_deep(depth: int, fine: bool, opens: str, closes: str) -> None:
+def test_json_of_more_levels_than_allowed_is_refused(depth: int, fine: bool, opens: str, closes: str) -> None:
     content = opens * depth + ("" if opens == "[" else "1") + closes * depth
     if fine:
-        parse_json(content)
+        assert json.dumps(parse_json(content), separators=(",", ":")) == content
     else:
         with pytest.raises(ValueError, match="too deep"):
             parse_json(content)
 
 
-def test_only_so_large(tmp_path: Path) -> None:
+def test_a_file_larger_than_a_megabyte_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"[" * (1 << 20 | 1))
     with pytest.raises(OSError, match="larger than 1 MB"):
         read_object(tmp_path / "a.json")

@@ -75,7 +75,7 @@ def assert_near(found: Tensor, expected: Tensor, precision: str) -> None:
 @pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("name", PATCHES)
 @torch.no_grad()
-def test_groups_of_patches(name: str, precision: str) -> None:
+def test_patches_on_a_device_are_those_of_the_cpu_and_nothing_waits(name: str, precision: str) -> None:
     torch.manual_seed(1)
     network = PATCHES[name]()
     groups = network.measure(255 * torch.rand(3, 5, 16))  # type: ignore[operator]
@@ -90,7 +90,7 @@ def test_groups_of_patches(name: str, precision: str) -> None:
 
 @pytest.mark.parametrize("name", ["dust", "mh-dust", "dust, every sigma", "mh-dust, every sigma"])
 @torch.no_grad()
-def test_groups_of_patches_by_the_equations_one_by_one(name: str) -> None:
+def test_patches_by_the_equations_one_by_one_are_those_of_the_cpu(name: str) -> None:
     torch.manual_seed(1)
     network = PATCHES[name]()
     sigma = (20.0,) if isinstance(network, SigmaDust) else ()
@@ -104,7 +104,7 @@ def test_groups_of_patches_by_the_equations_one_by_one(name: str) -> None:
 @pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("name", PICTURES)
 @torch.no_grad()
-def test_pictures(name: str, precision: str) -> None:
+def test_pictures_on_a_device_are_those_of_the_cpu(name: str, precision: str) -> None:
     network = PICTURES[name]()
     config, generator = network.config, torch.Generator().manual_seed(3)
     frames = (config.frames,) if config.frames > 1 else ()
@@ -125,7 +125,7 @@ def test_pictures(name: str, precision: str) -> None:
 @pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("name", CLIPS)
 @torch.no_grad()
-def test_clips(name: str, precision: str) -> None:
+def test_clips_on_a_device_are_those_of_the_cpu(name: str, precision: str) -> None:
     network = CLIPS[name]().float().for_inference(DTYPES[precision])
     clip = torch.rand(3, 1, 3, 16, 24, generator=torch.Generator().manual_seed(4))
     expected = VsrClip(network, clip).restore(range(3), 1)
@@ -138,7 +138,7 @@ def test_clips(name: str, precision: str) -> None:
 
 
 @torch.no_grad()
-def test_clips_all_frames_at_once_and_by_the_released_form() -> None:
+def test_all_frames_at_once_and_the_released_form_are_those_of_the_cpu() -> None:
     for network, side in ((compact().float(), 16), (released_form(), 64)):
         clip = torch.rand(1, 3, 3, side, side, generator=torch.Generator().manual_seed(4))
         expected = network(clip)
@@ -147,7 +147,7 @@ def test_clips_all_frames_at_once_and_by_the_released_form() -> None:
 
 
 @torch.no_grad()
-def test_flow() -> None:
+def test_flow_on_a_device_is_that_of_the_cpu() -> None:
     torch.manual_seed(2)
     network = Spynet(SpynetConfig(levels=3, widths=(8, 8), kernel=3))
     frames = torch.rand(2, 1, 3, 20, 44)

@@ -24,7 +24,8 @@ from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import restore_clips
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter

@@ -34,7 +34,8 @@ from vidrestore.files.atomic import Partial
 from vidrestore.files.lease import BusyError, Lock
 from vidrestore.jobs import frame_journal, segmented
 from vidrestore.jobs.job import ignore
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+import subprocess
+import sys
+import zlib
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 from long_videos import film
+from sample_pictures import write_rgb
 from sample_videos import sample_planes, video_frame, write_video
 from written_videos import described
 
@@ -17,7 +23,7 @@ import vidrestore
 from vidrestore.cli import main
 from vidrestore.errors import PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.jobs.request import check_side_data
+from vidrestore.jobs.opening import check_side_data
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import probe
 from vidrestore.media.side_data import lost_side_data
@@ -132,3 +138,22 @@ def test_other_streams_that_break_off_are_damage(tmp_path: Path, monkeypatch: py
     assert summary.damage and summary.damage.startswith(
         "the source is damaged: the sound and other streams break off"
     )
+
+
+def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    write_rgb(picture, np.zeros((3, 16, 16), np.uint8))
+    profile = b"iCCP" + b"sRGB\0\0" + zlib.compress(bytes(300))
+    data = picture.read_bytes()
+    after_header = 8 + 25
+    chunk = struct.pack(">I", len(profile) - 4) + profile + struct.pack(">I", zlib.crc32(profile))
+    picture.write_bytes(data[:after_header] + chunk + data[after_header:])
+    code = (  # in a process of its own, which memory freed twice would kill
+        "import gc, sys\nfrom vidrestore.media.reader import VideoReader\n"
+        "for _ in range(20):\n"
+        "    with VideoReader(sys.argv[1]) as reader:\n"
+        "        assert len(list(reader.frames())) == 1\n"
+        "        assert 'ICC_PROFILE' in reader.info.video.side_data\n"
+        "    del reader\n    gc.collect()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(picture)], check=True, timeout=120)

@@ -330,6 +330,7 @@ def test_a_configuration_builds_its_network_again(size):
         ({"features": 9, "heads": 2}, "multiple of heads"),
         ({"patch": 7}, "patch must divide 64"),
         ({"blocks": 0}, "must be at least 1"),
+        ({"size": "c", "attention": {}}, "attention and alignment must be true or false"),
         ({"local": {"window": 0, "reach": 1}}, "window must be at least 1"),
     ],
 )

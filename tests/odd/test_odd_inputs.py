@@ -45,10 +45,6 @@ def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
     assert verdict(case, got, folder) is None, got.said
 
 
-def test_no_two_of_them_have_one_name() -> None:
-    assert len({name(case) for case in CASES}) == len(CASES)
-
-
 @pytest.mark.parametrize(
     "outcome, wrong",
     [

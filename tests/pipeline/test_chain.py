@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -128,13 +127,22 @@ def test_a_queue_that_was_closed_takes_nothing() -> None:
     assert not queue.put(1, 1)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_ordered_map_keeps_the_order_whatever_takes_longest(workers: int) -> None:
-    def slow(item: int) -> int:
-        time.sleep(0.01 * (item % 3))
+@pytest.mark.parametrize("workers", [2, 5])
+def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one_before_it(
+    workers: int,
+) -> None:
+    done = [threading.Event() for _ in range(10)]
+
+    def square(item: int) -> int:
+        assert item % 2 or done[item + 1].wait(5)
+        done[item].set()
         return item * item
 
-    assert list(ordered_map(slow, range(10), workers)) == [item * item for item in range(10)]
+    assert list(ordered_map(square, range(10), workers)) == [item * item for item in range(10)]
+
+
+def test_ordered_map_with_one_worker_is_map() -> None:
+    assert list(ordered_map(lambda item: item * item, range(4), 1)) == [0, 1, 4, 9]
 
 
 def test_ordered_map_works_on_several_items_at_once() -> None:

@@ -26,7 +26,8 @@ from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
 from vidrestore.jobs.job import plan_source, restore_clips
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader

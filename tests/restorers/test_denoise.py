@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
-from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
+from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import dust_restorer
 from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
@@ -93,9 +95,15 @@ def test_levels_are_kept_for_a_few_sigmas_only(weights):
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")
     )
+    before = levels_in_memory()
     for sigma in range(5, 40):
         restorer.restore(clip(1)[:1], (float(sigma),))
-    assert len(restorer._levels) <= 8
+    assert 0 < levels_in_memory() - before <= 8
+
+
+def levels_in_memory() -> int:
+    gc.collect()
+    return sum(type(each) is LevelDust for each in gc.get_objects())
 
 
 def test_weights_that_take_measurements_are_refused(weights):
@@ -131,3 +139,32 @@ def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: floa
         DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).facts.doubts
         for usual in (0.0, 1.0, 20.0, 75.0)
     )
+
+
+def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch) -> None:
+    planes, model = clip(6), weights(transparent())
+
+    def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
+        monkeypatch.setattr(dust_restorer, "relative_spectrum", lambda *how: torch.full((16,), strength))
+        options = RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")
+        return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0))
+
+    white = restored(9.0, 1.0)
+    for measured, given, much in zip(restored("auto", 1.0), restored(9.0, 30.0), white, strict=True):
+        torch.testing.assert_close(measured, much)
+        torch.testing.assert_close(given, much)
+    for stronger, weaker in zip(restored("auto", 30.0), white, strict=True):
+        assert stronger.std() < 0.98 * weaker.std()  # the more is noise, the more goes
+
+
+@pytest.mark.parametrize("frames", [1, 4])
+def test_clips_too_short_to_tell_the_spectrum_are_filtered_as_with_white_noise(weights, frames) -> None:
+    planes, model = clip(frames), weights(transparent())
+    one, other = (
+        DenoiseRestorer(RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")).restore(
+            planes, (9.0, 9.0, 9.0)
+        )
+        for sigma in ("auto", 9.0)
+    )
+    for measured, given in zip(one, other, strict=True):
+        torch.testing.assert_close(measured, given)

@@ -15,6 +15,7 @@ from vsr_networks import compact
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_transformer_family import SIZES
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers import vsr_restorer as vsr_module
 from vidrestore.restorers.base import ENLARGERS
 from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
 from vidrestore.weights import read_manifest
@@ -151,11 +152,12 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 
 
-def test_half_precision_is_the_processors_choice_for_compact_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("capable, compact_dtype", [(True, torch.bfloat16), (False, torch.float32)])
+def test_half_precision_is_for_compact_networks_on_processors_that_multiply_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capable: bool, compact_dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    for network, dtype in ((doubling(), torch.bfloat16), (released_form(), torch.float32)):
+    monkeypatch.setattr(vsr_module, "uses_bf16", lambda precision, device: capable)
+    for network, dtype in ((doubling(), compact_dtype), (released_form(), torch.float32)):
         restorer = vsr_restorer(tmp_path, network)
         assert restorer._network("auto").dtype == dtype
 

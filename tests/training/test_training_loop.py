@@ -562,9 +562,9 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     written = capsys.readouterr()
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
-    assert lines[0] == "step 0 of 12, on cpu, anew: no checkpoint yet"
+    assert lines[:2] == ["loading", "step 0 of 12, on cpu, from the beginning: no checkpoint yet"]
     stages = ["reading data", "making the first batches", "training", "validating"]
-    assert [line.split("  ")[0] for line in lines[1:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
+    assert [line.split("  ")[0] for line in lines[2:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
     assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
     assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err

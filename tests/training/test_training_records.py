@@ -151,7 +151,8 @@ def test_a_long_loss_is_thinned_to_means() -> None:
 
 def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
     for psnr in (30.0, math.inf):
-        ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        root = ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        assert "a & b" in "".join(root.itertext())
 
 
 # What is shown
@@ -160,6 +161,8 @@ def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
 def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with training_bar(console) as listener:
+        listener(Reached("load"))
+        assert "loading" in console.file.getvalue()  # type: ignore[attr-defined]
         listener(Began(3, 10, "cpu", Path("runs/tiny.checkpoint")))
         listener(Reached("batches"))
         for step in (4, 5):

@@ -205,6 +205,34 @@ def test_a_tensor_that_is_not_the_networks_own_is_refused(
         load_model(rewritten(tmp_path / "a.safetensors", change))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"linear.weight.scales": None}, "linear.weight: stored as I8, but the network holds F32"),
+        ({"linear.weight.scales": torch.ones(3).half()}, r"stored in 8 bits as \(.*\[3\], 'F16'\), but"),
+        ({"linear.weight.scales": torch.ones(2)}, r"stored in 8 bits as \(.*\[2\], 'F32'\), but"),
+        ({"linear.weight.scales": torch.full((2,), torch.inf).half()}, "linear.weight: has NaN or infinity"),
+        ({"linear.weight": torch.zeros(8, 8)}, r"stored in 8 bits as \(\[8, 8\], 'F32'"),
+        ({"steps.scales": torch.ones(0).half()}, r"steps: stored in 8 bits as \(\[\], 'I64'"),
+    ],
+    ids=["no scales", "too many", "dtype", "infinite", "no integers", "a counter"],
+)
+def test_eight_bits_without_the_scales_that_belong_to_them_are_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    saved(tmp_path / "a.safetensors", width=8, eight_bit_from=64)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(rewritten(tmp_path / "a.safetensors", change))
+
+
+def test_a_matrix_of_zeros_comes_back_from_eight_bits(tmp_path: Path) -> None:
+    network = tiny(8)
+    network.linear.weight.data.zero_()
+    settings = {"family": "tiny", "config": TinyConfig(8), "task": "denoise", "eight_bit_from": 1}
+    save_model(tmp_path / "a.safetensors", network, **settings)
+    assert not load_model(tmp_path / "a.safetensors").network.state_dict()["linear.weight"].any()
+
+
 def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path / "a.safetensors", tiny(), family="tiny", config={"colour": 3}, task="denoise")
     with pytest.raises(CheckpointError, match="'tiny' can't be built from the config .*colour"):

@@ -16,7 +16,7 @@ from tiny_family import Tiny, TinyConfig
 from vidrestore import weights
 from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
-from vidrestore.weights import add_weights, load_model, read_manifest, save_model, write_manifest
+from vidrestore.weights import add_weights, load_model, read_card, read_manifest, save_model, write_manifest
 
 TRAINING = {
     "data": "clips: train",
@@ -39,16 +39,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "weights"
 
 
-def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, **extra: Any) -> Path:
+def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, width: int = 4, **extra: Any) -> Path:
     """A file as a training run writes it."""
     torch.manual_seed(seed)
     path = folder / f"{name}.safetensors"
     settings = {"training": TRAINING, "measured": {"held out": {"psnr": 30.0}}} | extra
     save_model(
         path,
-        Tiny(TinyConfig()),
+        Tiny(TinyConfig(width)),
         family="tiny",
-        config=TinyConfig(),
+        config=TinyConfig(width),
         task="denoise",
         parameters={"sigma": [1, 75]},
         extra=settings,
@@ -190,3 +190,38 @@ def test_the_command_adds_and_says_what(
     )
     assert add(source, "--folder", folder, "--name", "tiny-two", *how) == 1
     assert add(source, "--folder", folder, "--measured", "31.5") == 2
+
+
+def test_matrices_in_eight_bits_are_off_by_half_a_step_and_the_rest_is_in_sixteen(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path, width=64)
+    assert add(source, "--folder", folder, "--name", "whole") == 0
+    assert add(source, "--folder", folder, "--name", "small", "--eight-bit-from", 4096) == 0
+    sizes = {name: card.bytes for name, card in read_manifest(folder).items()}
+    assert sizes["small"] < 0.35 * sizes["whole"]
+    assert read_card(folder / "small.safetensors").training == TRAINING
+    whole, small = (load_model(name, folder=folder).network.state_dict() for name in ("whole", "small"))
+    assert torch.equal(small["linear.bias"], whole["linear.bias"].half().float())
+    blocks = whole["linear.weight"].view(-1, 32)
+    steps = blocks.abs().amax(1, keepdim=True) / 127
+    error = (small["linear.weight"].view(-1, 32) - blocks).abs()
+    assert 0.4 < (error / steps).max() < 0.6  # scales are rounded, too
+
+
+def test_matrices_smaller_than_asked_for_are_not_stored_in_eight_bits(tmp_path: Path, folder: Path) -> None:
+    card = add_weights(trained(tmp_path, width=64), folder, eight_bit_from=4097)
+    loaded = load_model(card.name, folder=folder).network.state_dict()["linear.weight"]
+    assert torch.equal(loaded, loaded.half().float())
+    assert card.bytes > 2 * 64 * 64
+
+
+def test_a_bundled_file_that_is_stored_again_keeps_what_its_entry_says(tmp_path: Path, folder: Path) -> None:
+    add_weights(
+        trained(tmp_path, width=64), folder, parameters={"sigma": 5}, measured={"clips": {"psnr": 9.0}}
+    )
+    bundled = folder / "tiny-denoise.safetensors"
+    again = add_weights(bundled, folder, overwrite=True, eight_bit_from=4096)
+    assert (again.parameters, again.measured) == ({"sigma": 5}, {"clips": {"psnr": 9.0}})
+    trained(folder, seed=1, width=64)  # other weights in its place have a card of their own
+    assert add_weights(bundled, folder, overwrite=True).measured == {"held out": {"psnr": 30.0}}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def bench(
     options: Callable[[], RestoreOptions],
     source: Annotated[
-        str | None, typer.Argument(metavar="[IN]", help="Short video; without one, a noisy one is made up.")
+        str | None, typer.Argument(metavar="[IN]", help="Short video; default: a synthetic one with noise.")
     ] = None,
     task: Annotated[
         str,
@@ -38,27 +38,27 @@ def bench(
         typer.Option(
             parser=parsing.noise,
             metavar="SIGMA|auto",
-            show_default="20; auto where the weights take none",
-            help="As for denoise.",
+            show_default="20; auto if the weights take none",
+            help="Noise level, as for denoise.",
         ),
     ] = None,
     lossless: Annotated[
-        bool, typer.Option("--lossless/--lossy", help="Encode the output as usual, not without loss.")
+        bool, typer.Option("--lossless/--lossy", help="Encode as usual instead of without loss.")
     ] = True,
     size: Annotated[
-        Any, typer.Option(parser=parsing.size, metavar="WxH", help="Of the video that is made up.")
+        Any, typer.Option(parser=parsing.size, metavar="WxH", help="Size of the synthetic video.")
     ] = "854x480",
     frames: Annotated[
         int,
         typer.Option(
-            min=2, metavar="N", help="Of that video; of IN, frames that the stages are measured on."
+            min=2, metavar="N", help="Frames of the synthetic video, or of IN to measure stages on."
         ),
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
     report: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Hold every model on --device against the CPU instead; write pass or fail."
+            metavar="FILE", help="Instead, compare every model on --device with the CPU; write pass or fail."
         ),
     ] = None,
 ) -> None:

@@ -27,7 +27,7 @@ Values = Mapping[str, Any]
 
 # options that several commands share
 JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT)
-QUIET = Declared("Print nothing but errors.", OUTPUT, ("--quiet", "-q"))
+QUIET = Declared("Print errors only.", OUTPUT, ("--quiet", "-q"))
 
 Json = Annotated[bool, typer.Option("--json", help=JSON.help)]
 Quiet = Annotated[bool, typer.Option(*QUIET.flags, help=QUIET.help)]

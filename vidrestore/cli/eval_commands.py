@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     videos: Annotated[
-        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="For --suite quick or --reference.")
+        list[Path] | None,
+        typer.Argument(metavar="[VIDEO]...", help="Videos for --suite quick or --reference."),
     ] = None,
     suite: Annotated[
         str | None,
@@ -37,13 +38,13 @@ def evaluate(
         typer.Option(
             "--reference",
             metavar="FILE",
-            help="Clean video to compare with: PSNR, SSIM, VMAF if there.",
+            help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="Training configuration whose held-out clips are taken."
+            "--config", metavar="FILE", help="Training configuration that names the held-out clips."
         ),
     ] = None,
     weights: Annotated[
@@ -51,26 +52,28 @@ def evaluate(
         typer.Option(
             "--weights",
             metavar="[SET=]NAME|FILE",
-            help="Weights, of one test set or all; may be given again.",
+            help="Weights, for one test set or all; repeatable.",
         ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Folder of the test data.")
     ] = None,
     systems: Annotated[
-        str, typer.Option("--systems", metavar="A,B", help="Rows of the table; all of them unless given.")
+        str, typer.Option("--systems", metavar="A,B", help="Rows of the table; default: all.")
     ] = "",
     sets: Annotated[
-        str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; all of them unless given.")
+        str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; default: all.")
     ] = "",
     metrics: Annotated[
         str,
-        typer.Option("--metrics", metavar="vmaf", help="For a paper's table, besides PSNR and SSIM: vmaf."),
+        typer.Option(
+            "--metrics", metavar="vmaf", help="More metrics for a paper's table than PSNR and SSIM: vmaf."
+        ),
     ] = "",
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=0.1, metavar="N", show_default="10", help="How much of each video --suite quick measures."
+            min=0.1, metavar="N", show_default="10", help="Seconds of each video that --suite quick measures."
         ),
     ] = None,
     json: Annotated[

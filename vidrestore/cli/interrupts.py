@@ -22,8 +22,7 @@ INTERRUPTED = 130  # exit code
 
 @contextmanager
 def stops_cleanly() -> Iterator[None]:
-    """While the block runs, let the first SIGINT or SIGTERM raise KeyboardInterrupt, and the second end the
-    process.
+    """Let the first SIGINT or SIGTERM raise KeyboardInterrupt, and the second end the process.
 
     A signal that was ignored stays ignored (`nohup`). Only the main thread receives signals; in another
     thread the block runs unchanged.

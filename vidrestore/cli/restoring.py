@@ -35,14 +35,15 @@ class RunOptions:
 
     sources: list[str] | None = option(
         None,
-        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or -: stdin.",
+        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
         INPUT,
         metavar="IN...",
         argument=True,
     )
-    recursive: bool = option(False, "Folders with all below them; -o DIR gets the same folders.", INPUT)
+    recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT)
+    photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT)
     from_list: str | None = option(
-        None, "Take inputs from a file, one per line; - is stdin.", INPUT, metavar="FILE"
+        None, "Read input names from a file, one per line; - is stdin.", INPUT, metavar="FILE"
     )
     output: str | None = option(
         None,
@@ -54,33 +55,31 @@ class RunOptions:
     )
     preview: Fraction | None = option(
         None,
-        "Only so much, before | after, from --start or a third on.",
+        "Restore an excerpt, before | after, from --start or a third in.",
         OUTPUT,
         metavar="TIME",
         parse=parsing.seconds,
     )
     report: str | None = option(
-        None, "Write a page to look at: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
+        None, "Write an HTML page: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
     )
-    dry_run: bool = option(False, "Say what would be done and what it would cost.", OUTPUT)
+    dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT)
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
     shard: tuple[int, int] | None = option(
         None,
-        "One of N processes that share OUT's folder; start all of them.",
+        "Run as process I of N that share OUT's folder.",
         RESUME,
         metavar="I/N",
         parse=parsing.shard,
     )
     engine: Literal["local", "ray"] = option(
-        "local", "ray: on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
+        "local", "ray: run on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
     )
     ray_address: str | None = option(
-        None, "The cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
+        None, "Address of the Ray cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
     )
-    ray_cpus: int | None = option(
-        None, "CPUs of each worker in a cluster without GPUs.", RESUME, metavar="N", shown="4"
-    )
+    ray_cpus: int | None = option(None, "CPUs per Ray worker without a GPU.", RESUME, metavar="N", shown="4")
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
@@ -124,7 +123,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
         on_event(
             Warned(
                 path,
-                f"left out: named like what is made of {origin}, which is restored, too; to restore it, "
+                f"left out: named like the output of {origin}, which is restored, too; to restore it, "
                 "name it alone",
             )
         )
@@ -141,7 +140,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
 
         code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
-        say(f"{done} of {len(batch.sources)} videos in {length_of_time(time.monotonic() - began)}")
+        say(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
 
 
@@ -186,7 +185,7 @@ def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptio
     _check_together(run, options)
     _check_report(run)
     trial = run.preview is not None or run.dry_run
-    found = {"recursive": run.recursive}
+    found = {"recursive": run.recursive, "photos": run.photos}
     if run.shard and not trial:
         from vidrestore.scale.shards import Shard
         from vidrestore.scale.shared_batch import ShardedBatch

@@ -58,14 +58,14 @@ def run(
     run: RunOptions,
     options: Callable[[], RestoreOptions],
     steps: Annotated[
-        str, typer.Option("--steps", metavar="A,B", help="Tasks in their order.", rich_help_panel=QUALITY)
+        str, typer.Option("--steps", metavar="A,B", help="Tasks, in order.", rich_help_panel=QUALITY)
     ] = "",
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="STEP.NAME=VALUE",
-            help="Option of one step, such as denoise.sigma=20; may be given again.",
+            help="Option of one step, such as denoise.sigma=20; repeatable.",
             rich_help_panel=QUALITY,
         ),
     ] = None,
@@ -77,7 +77,7 @@ def run(
     ] = None,
     print_config: Annotated[
         bool,
-        typer.Option("--print-config", help="Print that TOML and stop.", rich_help_panel=QUALITY),
+        typer.Option("--print-config", help="Print that TOML and exit.", rich_help_panel=QUALITY),
     ] = False,
 ) -> None:
     """Restore by several tasks in one go: one decoding, one encoding.

@@ -24,7 +24,7 @@ def sense(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a video by compressed sensing; `recover` makes it again. The picture only, no sound.
+    """Measure a video by compressed sensing; `recover` reconstructs it. Pictures only, no sound.
 
     Examples:
       vidrestore sense in.mp4 --rate 0.2 -o m.safetensors
@@ -54,7 +54,7 @@ def recover(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a video from its measurements, by the weights that measured it. The picture only, no sound.
+    """Reconstruct a video from its measurements, with the weights that measured it. Pictures only, no sound.
 
     Examples:
       vidrestore recover m.safetensors -o out.mp4

@@ -93,6 +93,6 @@ def _print(line: str, stream: TextIO) -> None:
         if stream is sys.stdout:
             say(
                 f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); "
-                "the work goes on",
+                "the work continues",
                 sys.stderr,
             )

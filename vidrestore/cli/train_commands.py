@@ -12,6 +12,8 @@ import typer
 
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.terminal import say, show
+from vidrestore.cli.train_progress import STAGES, is_first, listening
+from vidrestore.training.training_events import Reached
 
 if TYPE_CHECKING:
     from vidrestore.training.config import RunConfig
@@ -30,14 +32,14 @@ def train(
     ] = Path("runs"),
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the checkpoint in the output folder, if there is one."),
+        typer.Option("--resume", help="Continue from the checkpoint in the output folder, if there is one."),
     ] = False,
     init: Annotated[
         list[str] | None,
         typer.Option(
             "--init",
             metavar="NAME|FILE",
-            help="Start from these weights; may be given again for other parts.",
+            help="Start from these weights; repeatable, for other parts.",
         ),
     ] = None,
     device: Annotated[
@@ -47,7 +49,7 @@ def train(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="In place of what FILE says: --set training.steps=1000."
+            "--set", metavar="KEY=VALUE", help="Override a value of FILE: --set training.steps=1000."
         ),
     ] = None,
     print_config: Annotated[
@@ -55,16 +57,14 @@ def train(
     ] = False,
     workers: Annotated[
         int,
-        typer.Option(
-            "--workers", min=0, metavar="N", help="Processes that make batches ahead of time; 0: none."
-        ),
+        typer.Option("--workers", min=0, metavar="N", help="Processes that prepare batches; 0: none."),
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
             "--cache",
             metavar="DIR",
-            help="Folder for decoded clips and photos; without, vidrestore's in the user's cache.",
+            help="Folder for decoded clips and photos; by default in the user's cache.",
         ),
     ] = None,
     cache_gb: Annotated[
@@ -74,22 +74,22 @@ def train(
             min=0,
             metavar="GB",
             show_default="20",
-            help="Size of that folder at most; 0: decode in memory.",
+            help="Maximum size of that folder; 0: decode in memory.",
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave damaged clips and photos out; else they are an error.")
+        bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write for TensorBoard, too: vidrestore[tensorboard].")
+        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard; needs vidrestore[tensorboard].")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="One step of everything, in a folder that is gone afterwards.")
+        bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
 ) -> None:
     """Train a network as a file describes, and write its weights.
 
-    Ctrl-C saves a checkpoint, from which --resume goes on.
+    Ctrl-C saves a checkpoint, from which --resume continues.
 
     Examples:
       vidrestore train --config run.toml -o runs/first
@@ -98,43 +98,50 @@ def train(
     """
     if cache_gb is not None and not math.isfinite(cache_gb):
         raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
+    with stops_cleanly(), listening() as on_event:
+        if is_first() and dry_run:
+            say(STAGES["load"], sys.stderr)
+        elif is_first() and not print_config:
+            on_event(Reached("load"))  # torch, which takes seconds
+        from vidrestore.training.config import config_toml, read_config
+        from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
+        from vidrestore.training.data.sources import Reading
+        from vidrestore.training.loop import train as run
+        from vidrestore.training.networks import with_full_model
+
+        _use_threads(threads)
+        recipe = read_config(config, settings or ())
+        cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
+        folder = (cache or user_cache_folder()) if cache_bytes else None
+        reading = Reading(folder, cache_bytes, skip_bad, workers)
+        if print_config:
+            show(*config_toml(with_full_model(recipe)).splitlines())
+            return
+        if dry_run:
+            _rehearse(recipe, init, device, reading)
+            return
+        path = run(
+            recipe,
+            output,
+            resume=resume,
+            init=init,
+            device=device,
+            tensorboard=tensorboard,
+            reading=reading,
+            on_event=on_event,
+        )
+    if is_first():
+        show(str(path))
+
+
+def _use_threads(threads: int) -> None:
     import torch
 
-    from vidrestore.cli.train_progress import listening
     from vidrestore.options import check_threads
-    from vidrestore.training.config import config_toml, read_config
-    from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
-    from vidrestore.training.data.sources import Reading
-    from vidrestore.training.loop import train as run
-    from vidrestore.training.networks import with_full_model
-    from vidrestore.training.parallel import is_first
 
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
-    recipe = read_config(config, settings or ())
-    cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
-    folder = (cache or user_cache_folder()) if cache_bytes else None
-    reading = Reading(folder, cache_bytes, skip_bad, workers)
-    if print_config:
-        show(*config_toml(with_full_model(recipe)).splitlines())
-    elif dry_run:
-        with stops_cleanly():
-            _rehearse(recipe, init, device, reading)
-    else:
-        with stops_cleanly(), listening() as on_event:
-            path = run(
-                recipe,
-                output,
-                resume=resume,
-                init=init,
-                device=device,
-                tensorboard=tensorboard,
-                reading=reading,
-                on_event=on_event,
-            )
-        if is_first():
-            show(str(path))
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:

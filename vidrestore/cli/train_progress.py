@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STAGES = {
+    "load": "loading",
     "read": "reading data",
     "batches": "making the first batches",
     "train": "training",
     "validate": "validating",
     "save": "saving",
 }
+
+
+def is_first() -> bool:
+    """Return True if this is the process that prints, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -88,9 +95,9 @@ def training_bar(console: Console) -> Iterator[Listener]:
         if isinstance(event, Began):
             bars.update(bar, completed=event.step, total=event.steps)
             bars.start_task(bar)
-            bars.start()
         if isinstance(event, Reached):
             bars.update(bar, stage=STAGES[event.stage])
+            bars.start()
         if isinstance(event, Stepped):
             bars.update(
                 bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
@@ -109,7 +116,9 @@ def describe(event: Event) -> str | None:
     """Return one line about an event; None for a step."""
     match event:
         case Began():
-            origin = f"from {event.checkpoint}" if event.checkpoint else "anew: no checkpoint yet"
+            origin = (
+                f"from {event.checkpoint}" if event.checkpoint else "from the beginning: no checkpoint yet"
+            )
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
         case Validated():
             metrics = "  ".join(
@@ -122,7 +131,7 @@ def describe(event: Event) -> str | None:
         case Interrupted():
             return (
                 f"interrupted: step {event.step} is in {event.checkpoint}; the same command with "
-                "--resume goes on"
+                "--resume continues"
             )
         case Noticed():
             return as_options(event.message)

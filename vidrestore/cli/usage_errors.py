@@ -36,6 +36,8 @@ def usage_line(error: Any) -> str:
         )
     if name == "MissingParameter":
         return f"{_option(error) or 'an argument'} is missing; {_see(error)}"
+    if name == "BadOptionUsage":  # which doesn't say of which command
+        return f"{error.option_name} {'takes no' if 'not take' in error.message else 'needs a'} value"
     if isinstance(error, typer.BadParameter):
         option = _option(error)
         return f"{option}: {_problem(error)}" if option else error.message

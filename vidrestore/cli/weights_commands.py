@@ -27,7 +27,7 @@ SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Names from the manifest; all of them unless given."),
+    typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all."),
 ]
 
 
@@ -110,23 +110,21 @@ def import_weights(
     ],
     family: Annotated[str, typer.Option(help="mb-taylorformer, vsr-transformer or spynet.")],
     task: Annotated[
-        str | None, typer.Option(help="What the weights are for, where the family doesn't say.")
+        str | None, typer.Option(help="Task of the weights, if the family doesn't determine it.")
     ] = None,
     config: Annotated[
         str,
         typer.Option(
             metavar="F.json|JSON",
-            help="Arguments of the authors' constructor; worked out from the tensors where possible.",
+            help="Arguments of the authors' constructor; inferred from the tensors if possible.",
         ),
     ] = "{}",
     parameters: Annotated[
-        str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")
+        str | None, typer.Option(metavar="JSON", help='Parameters of the task, such as {"rate": 0.2}.')
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Bring in a checkpoint of other code: tensors only, renamed, checked against the family, written as
-    .safetensors.
-    """
+    """Convert a checkpoint of other code to .safetensors: tensors only, renamed and checked."""
     settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
     asked = None if parameters is None else _json_object("--parameters", parameters)
     from vidrestore.weights import import_checkpoint
@@ -142,33 +140,33 @@ def add(
     source: Annotated[
         Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")
     ],
-    name: Annotated[
-        str | None, typer.Option(help="Name in the manifest; the file's own unless given.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name in the manifest; default: the file's.")] = None,
     licence: Annotated[
         str | None,
-        typer.Option(help="Licence of the weights; as the file says, or this project's own, unless given."),
+        typer.Option(help="Licence of the weights; default: the file's, or Apache-2.0."),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="What they were trained on, unless the file says it.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Training data, if the file doesn't name it.")] = None,
     command: Annotated[
-        str | None, typer.Option(help="The command that made them, unless the file says it.")
+        str | None, typer.Option(help="Training command, if the file doesn't name it.")
     ] = None,
     parameters: Annotated[
-        str | None, typer.Option(metavar="JSON", help="What the task may ask of them.")
+        str | None, typer.Option(metavar="JSON", help='Parameters of the task, such as {"rate": 0.2}.')
     ] = None,
     measured: Annotated[
-        str | None, typer.Option(metavar="JSON", help='Figures such as {"clips": {"psnr": 31.8}}.')
+        str | None, typer.Option(metavar="JSON", help='Metrics such as {"clips": {"psnr": 31.8}}.')
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the manifest; the bundled weights unless given.")
+        Path | None, typer.Option(help="Folder of the manifest; default: the bundled weights.")
+    ] = None,
+    eight_bit_from: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Store matrices of at least N values in 8 bits, the rest in 16."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
 ) -> None:
-    """Bundle trained weights: copy them beside the manifest and enter them there. For developers of
-    vidrestore.
-    """
+    """Add trained weights to the manifest and copy the file beside it. For developers of vidrestore."""
     given = {"parameters": parameters, "measured": measured}
     objects = {
         key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()
@@ -177,7 +175,14 @@ def add(
     from vidrestore.weights import add_weights
 
     card = add_weights(
-        source, folder, name=name, licence=licence, training=training, overwrite=overwrite, **objects
+        source,
+        folder,
+        name=name,
+        licence=licence,
+        training=training,
+        overwrite=overwrite,
+        eight_bit_from=eight_bit_from,
+        **objects,
     )
     show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 

@@ -93,7 +93,7 @@ def _table(result: Result) -> str:
 
 
 def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
-    """Attributes and text of a row's cells; columns that all rows leave empty are not shown."""
+    """Return attributes and text of a row's cells; columns that all rows leave empty are not shown."""
     cells = [("", escape(text)) for text in (row.system, row.weights, row.on)]
     for metric in result.metrics:
         for side, values in (("measured", row.measured), ("reference", row.reference)):

@@ -26,7 +26,8 @@ from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
-from vidrestore.jobs.request import IMMATERIAL, reader_of
+from vidrestore.jobs.opening import reader_of
+from vidrestore.jobs.request import IMMATERIAL
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
@@ -176,7 +177,7 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
         for each in fields(options)
         if each.name not in IMMATERIAL and getattr(options, each.name) != getattr(default, each.name)
     }
-    words = ", ".join(f"{name} {_plain(value)}" for name, value in given.items())
+    words = ", ".join(f"{name} {_in_words(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:
         video = reader.info.video
@@ -190,7 +191,7 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     yield "noise and flicker: of luma, 0-255 scale, without a reference; bitrate: of the whole file"
 
 
-def _plain(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, EncoderOptions):
         parts = asdict(value).items()
         return " ".join(f"{name}={each}" for name, each in parts if each not in (None, False, 0, {}))

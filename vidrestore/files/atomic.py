@@ -1,9 +1,8 @@
-"""A file that appears under its name only when it is whole: written beside it under a hidden name, then
-renamed.
+"""Write files atomically: under a hidden name in the same folder, then renamed.
 
-The hidden name is random and made for one process, so that nobody can put a link there first, and two
-processes that write the same file don't write into each other's. While it is written its process holds a lock
-on it: what a dead process left is found by that.
+The hidden name is random, so that nobody can put a link there first and two processes that write the same
+file don't write into each other's. Its process holds a lock on it while it is written: a partial file
+without a lock was left by a dead process.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def same_file(first: Path, second: Path) -> bool:
 
 
 def refuse_existing(target: Path, *, overwrite: bool) -> None:
-    """Raise OutputExistsError where `target` is there (a dangling link too) and may not be overwritten."""
+    """Raise OutputExistsError if `target` exists, even as a dangling link, and may not be overwritten."""
     if os.path.lexists(target) and not overwrite:
         raise OutputExistsError(
             f"{target}: already exists; add `overwrite` to replace it, or give `output` another name"
@@ -77,11 +76,11 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
 
 
 class Partial:
-    """A file that is being written and is to become `target`: `put_in_place`, or `discard` to leave nothing
-    behind.
+    """A file under its hidden name, until `put_in_place` renames it to `target` or `discard` removes it.
 
-    `file` is open for reading and writing; `url` names it for libraries that open files themselves. Only its
-    owner can read a `private` file, and the group of a folder that it may write to. Raises OSError.
+    `file` is open for reading and writing; `url` names it for libraries that open files themselves. A
+    `private` file can be read by its owner, and by the group of the folder if it may write there. Raises
+    OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
@@ -91,20 +90,18 @@ class Partial:
 
     @property
     def url(self) -> str:
-        """A name for FFmpeg. Where the system has one for an open file, nobody can put another file in its
-        place.
-        """
+        """A name for FFmpeg: that of the open file if the system has one, which nobody can replace."""
         opened = f"/proc/self/fd/{self.file.fileno()}"
         return f"file:{opened if os.path.exists(opened) else self.path}"
 
     def sync(self) -> None:
-        """Have what was written on the disk."""
+        """Flush what was written to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
     def put_in_place(self, *, overwrite: bool = True) -> None:
-        """Give the finished file its name, in one step; OutputExistsError if it may not `overwrite` and
-        another file has the name.
+        """Rename the finished file in one step. Raises OutputExistsError if another file has the name and
+        `overwrite` is False.
         """
         ours = os.fstat(self.file.fileno())
         self.file.close()
@@ -116,7 +113,7 @@ class Partial:
         _put_in_place(self.path, self.target, overwrite=overwrite)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Close and remove the file."""
         with suppress(OSError):
             self.file.close()
         with suppress(OSError):
@@ -125,8 +122,8 @@ class Partial:
 
 @contextmanager
 def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
-    """Write a file that takes the place of `target` at the end of the block; an error leaves `target` as it
-    was. Raises OSError.
+    """Yield a file that replaces `target` at the end of the block; after an error `target` is unchanged.
+    Raises OSError.
     """
     remove_partials(target)
     partial = Partial(target, private=private)
@@ -141,10 +138,10 @@ def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iter
 
 
 def remove_partials(target: Path, *, alone: bool = False) -> None:
-    """Remove what dead processes left of writing `target`.
+    """Remove partial files of `target` that dead processes left.
 
-    `alone`: nobody on any machine writes it now (`files.lease`). Otherwise a file of another machine stays
-    until it is `ABANDONED`.
+    `alone`: no process on any machine is writing it (`files.lease`). Otherwise a file of another machine is
+    kept until it is `ABANDONED`.
     """
     for path in target.parent.glob(f".{_place(target)}.*.partial"):
         if match := _PARTIAL.fullmatch(path.name):
@@ -165,18 +162,18 @@ def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
 
 
 def _is_old(status: os.stat_result, folder: Path) -> bool:
-    """By the clock of the file system: that of this machine may be hours off."""
+    """Compare times by the clock of the file system: that of this machine may be hours off."""
     return probe(folder).st_mtime - status.st_mtime > ABANDONED
 
 
 def _created(target: Path, mode: int) -> tuple[Path, int]:
-    """The name and the descriptor of a new, locked file beside `target`."""
+    """Return the path and the descriptor of a new, locked file beside `target`."""
     while True:
         path = target.with_name(f".{_place(target)}.{_machine()}{secrets.token_hex(8)}.partial")
         descriptor = create_new(path, mode)
         if try_lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
             return path, descriptor
-        os.close(descriptor)  # taken for one of a dead process before it was locked
+        os.close(descriptor)  # another process removed it before it was locked
         path.unlink(missing_ok=True)
 
 
@@ -185,7 +182,7 @@ def _place(target: Path) -> str:
 
 
 def _machine() -> str:
-    """A short name for this start of this machine."""
+    """Return a short name for this boot of this machine."""
     named = this_process()
     return hashlib.sha256(str(named["boot"] or named["host"]).encode()).hexdigest()[:8]
 
@@ -195,7 +192,7 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
         os.replace(partial, target)
         return
     try:
-        # unlike a rename, fails where the name is taken, with no gap between looking and doing
+        # unlike a rename, fails if the name is taken, with no gap between check and action
         os.link(partial, target)
     except FileExistsError:
         raise OutputExistsError(
@@ -209,7 +206,7 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a power cut, where the system can."""
+    """Flush the names in a folder to the disk, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -219,7 +216,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_problem(output: str, error: OSError) -> MediaError:
-    """The MediaError for a failed write, in words."""
+    """Return the MediaError that explains a failed write."""
     if isinstance(error, UnexpectedFileError):
         return MediaError(f"{error.filename}: {error.strerror}; remove it")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -1,4 +1,4 @@
-"""The one reader of the JSON that this program writes: small enough, not deep, and of the expected types.
+"""Parse JSON that this program wrote, with limits on size and depth, and check its types.
 
 A schema is a type, several of them in a tuple, a range of integers, `[schema]` for a list, a `Row` for a list
 of fixed length, or `{key: schema}` for an object with these keys and any others. `float` means a finite
@@ -15,7 +15,7 @@ from typing import Any
 
 from vidrestore.files.regular import MEGABYTE, read_limited
 
-DEEPEST = 32  # objects and lists in each other; ours have 6
+DEEPEST = 32  # most levels of objects and lists; ours have 6
 COUNT = range(1 << 62)
 Types = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ class Row:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """JSON that is not too deep. Raises ValueError with the reason."""
+    """Parse JSON of at most `DEEPEST` levels. Raises ValueError with the reason."""
     try:
         found = json.loads(content)
     except RecursionError:
@@ -48,7 +48,9 @@ def _inside(value: Any) -> Any:
 
 
 def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
-    """A JSON object with fields of these `types`, and any others. Raises ValueError with the reason."""
+    """Parse a JSON object whose fields have these `types`; others are kept. Raises ValueError with the
+    reason.
+    """
     found = parse_json(content)
     if not isinstance(found, dict):
         raise ValueError(f"an object was expected, found {type(found).__name__}")
@@ -57,12 +59,12 @@ def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, 
 
 
 def read_object(path: Path, types: Types | None = None, limit: int = MEGABYTE) -> dict[str, Any]:
-    """`parse_object` of a file. Raises OSError if it can't be read, ValueError if it holds something else."""
+    """Parse the object in a file. Raises OSError if it can't be read, ValueError for other content."""
     return parse_object(read_limited(path, limit), types)
 
 
 def check_types(value: Any, schema: Any, where: str = "") -> None:
-    """Raise ValueError, with the place and what is wrong there, unless a value is as its schema says."""
+    """Raise ValueError, with the place and the reason, unless a value fits its schema."""
     if isinstance(schema, Mapping):
         _need(isinstance(value, dict), value, where)
         for key, inner in schema.items():
@@ -90,7 +92,7 @@ def _check_plain(value: Any, kinds: tuple[type, ...], where: str) -> None:
         value = float(value) if abs(value) < COUNT.stop else math.inf
     _need(isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds), value, where)
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where[:-1]} is no finite number")
+        raise ValueError(f"{where[:-1]} is not a finite number")
 
 
 def _need(fits: bool, value: Any, where: str) -> None:

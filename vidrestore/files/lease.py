@@ -1,9 +1,9 @@
-"""One process at a time at one thing, with the name of the one that is there for everybody else.
+"""Lock a job for one process, and show other processes which one holds it.
 
-The lock is the system's own on an open file (flock), which is gone with its process however that ends. What
-the file says is for messages, and for machines that share the folder but not the lock: they go by how long
-ago its holder touched it. Jobs (`jobs.work_folder`), shards (`files.claims`) and training runs
-(`training.checkpoints`) all use what is here.
+The lock is the system's on an open file (flock), which ends with its process in any case. The file names its
+holder, for messages and for machines that share the folder but not the lock: these go by the time of the
+holder's last touch. Used by jobs (`jobs.work_folder`), shards (`files.claims`) and training runs
+(`training.checkpoints`).
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
 try:
     import fcntl
-except ImportError:  # Windows: only what the file says counts
+except ImportError:  # Windows: only the content of the file counts
     fcntl = None  # type: ignore[assignment]
 
-LEASE = 600.0  # seconds without a sign of life after which a process on another machine counts as dead
-BEAT = 30.0  # seconds between two signs of life
-LONGEST = 4096  # bytes of a lock or claim
-WIDTH = 256  # bytes that ours have: what is written over one hides what was there
+LEASE = 600.0  # seconds without a touch after which a process on another machine counts as dead
+BEAT = 30.0  # seconds between two touches
+LONGEST = 4096  # most bytes of a lock or claim
+WIDTH = 256  # bytes of a record: a new one covers the old one whole
 _NAMES = {"host": str, "pid": range(1, 1 << 31)}
 
 
 class BusyError(MediaError):
-    """Another process works on the same job."""
+    """Another process is working on the same job."""
 
 
 class Lock:
-    """The lock of a job; `shared` ones go beside each other, but not beside one that isn't.
+    """The lock of a job. Several processes can hold a `shared` one, but not while another holds it alone.
 
-    Raises BusyError, naming host and process, if the lock is held; a lock whose process is dead is taken
-    over. Raises MediaError for a file that is no lock, and leaves it as it is; OSError for what is no regular
-    file, a link for example.
+    The lock of a dead process is taken over. Raises BusyError, naming host and process, if the lock is held;
+    MediaError for a file that isn't a lock, which stays unchanged; OSError for anything but a regular file,
+    such as a link.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -61,7 +61,7 @@ class Lock:
             raise
 
     def _write_first(self) -> None:
-        """Write this process into the lock; where that fails, on a full disk, no empty file stays."""
+        """Write this process into the lock; if that fails, on a full disk, remove the empty file."""
         try:
             self._write()
         except OSError:
@@ -82,7 +82,7 @@ class Lock:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_ino == os.stat(self.path).st_ino:
                     return descriptor
-            except FileNotFoundError:  # its last holder was just done and removed it
+            except FileNotFoundError:  # its last holder has just removed it
                 pass
             except BlockingIOError:
                 holder = holder_of(descriptor)
@@ -94,7 +94,7 @@ class Lock:
             os.close(descriptor)
 
     def _refuse_foreign(self) -> None:
-        """Somebody else's file, or another name of one (a hard link), must not be written to."""
+        """Raise MediaError for a file of another program, or a hard link to one."""
         status = os.fstat(self._descriptor)
         if status.st_nlink > 1 or (status.st_size and not holder_of(self._descriptor)):
             raise MediaError(
@@ -102,8 +102,8 @@ class Lock:
             )
 
     def _refuse_living(self) -> None:
-        """The system's lock may not reach beyond this machine, where a dead process can't hold it; one
-        elsewhere shows signs of life.
+        """Raise BusyError if the holder that the file names is alive: on this machine by the system's lock,
+        elsewhere by the time of its last touch.
         """
         holder = holder_of(self._descriptor)
         if not holder or (self.shared and holder.get("shared")):
@@ -113,27 +113,25 @@ class Lock:
                 raise self._busy(holder)
             return
         silent = _now(self.path) - os.fstat(self._descriptor).st_mtime
-        if (
-            -BEAT <= silent < LEASE
-        ):  # a date in the future is no sign of life: the holder would have set it right since
+        if -BEAT <= silent < LEASE:  # a date in the future doesn't count: a holder would have corrected it
             raise self._busy(holder, f"; last sign of life {max(0, silent):.0f} s ago")
 
     def _busy(self, holder: dict[str, Any], more: str = "") -> BusyError:
         who = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
         return BusyError(
             f"{self.path.parent}: {who} works on this already{more}; wait for it, or stop it and run again "
-            "to go on"
+            "to resume"
         )
 
     def _write(self) -> None:
         write_holder(self._descriptor, shared=self.shared)
 
     def beat(self) -> None:
-        """Show a sign of life, if it is time for one."""
+        """Touch the lock, if `BEAT` seconds have passed."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + BEAT
             with suppress(OSError):
-                if self.shared and not os.fstat(self._descriptor).st_size:  # one of us is done and has left
+                if self.shared and not os.fstat(self._descriptor).st_size:  # another holder has left
                     self._write()
                 touch(self._descriptor, self.path)
 
@@ -164,12 +162,12 @@ def heartbeat(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def this_process() -> dict[str, Any]:
-    """Return the name of this process for others, on other machines too."""
+    """Return what identifies this process to others, on other machines too."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot()}
 
 
 def holder_of(descriptor: int) -> dict[str, Any]:
-    """Return the holder that an open lock or claim names; an empty one if none."""
+    """Return the holder named in an open lock or claim, {} if there is none."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         found = parse_object(os.read(descriptor, LONGEST), _NAMES)
@@ -179,13 +177,13 @@ def holder_of(descriptor: int) -> dict[str, Any]:
 
 
 def write_holder(descriptor: int, **more: Any) -> None:
-    """Write this process into an open lock or claim, in one step over what was there."""
+    """Write this process into an open lock or claim, over the old record in one step."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, json.dumps(this_process() | more).ljust(WIDTH).encode())
 
 
 def touch(descriptor: int, path: Path) -> None:
-    """Give an open file the date of now."""
+    """Set the time of an open file to now."""
     os.utime(descriptor if os.utime in os.supports_fd else path)
 
 
@@ -217,7 +215,7 @@ def _here() -> set[str | None]:
 
 
 def _boot() -> str | None:
-    """Return the name of this start of this machine, in containers too."""
+    """Return the identifier of this boot of this machine, in containers too."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -225,13 +223,13 @@ def _boot() -> str | None:
 
 
 def _now(beside: Path) -> float:
-    """The time by the clock of the file system that a file lies on."""
+    """Return the time by the clock of the file system that holds a file."""
     return probe(beside.parent).st_mtime
 
 
 def is_own(status: os.stat_result, folder: Path) -> bool:
-    """Return True if a file in a folder belongs to the user of this process, or to the user that owns all
-    that is made there, as on some file systems.
+    """Return True if a file in a folder belongs to the user of this process, or to the user that new files
+    there belong to, as on some file systems.
     """
     if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return True

@@ -1,5 +1,5 @@
-"""Open files that others may have put there: regular files only, without waiting, never through a link, never
-larger than expected.
+"""Open files that other users may have put there: regular files only, never through a link, never larger than
+expected, and without waiting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MEGABYTE = 1 << 20
-LARGEST_PLAN = 64 * MEGABYTE  # of a JSON file; a video of ten hours has 20
+LARGEST_PLAN = 64 * MEGABYTE  # the plan of a video of ten hours has 20
 LARGEST_LIST = 64 * MEGABYTE
 LARGEST_TOML = MEGABYTE
 
@@ -34,23 +34,21 @@ class UnexpectedFileError(OSError):
 
 
 def private_mode(folder: Path) -> int:
-    """The mode of files for their owner alone, or also for the group of a folder that it may write to."""
+    """Return the mode of private files in a folder: their owner's, and the group's if it may write there."""
     return 0o660 if os.stat(folder).st_mode & stat.S_IWGRP else 0o600
 
 
 def create_new(path: Path, mode: int = 0o600) -> int:
-    """Create a file that is not there yet and return its descriptor; FileExistsError even for a dangling
-    link.
-    """
+    """Create a new file and return its descriptor. Raises FileExistsError, even for a dangling link."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
     _let_group_in(descriptor, mode)
     return descriptor
 
 
 def _let_group_in(descriptor: int, mode: int) -> None:
-    """A file for a group is for it whatever the umask says."""
+    """Give a file for the group its mode in spite of the umask."""
     if mode == 0o660 and hasattr(os, "fchmod"):
-        with suppress(OSError):  # of another user, who did so
+        with suppress(OSError):  # the file of another user, who set its mode
             os.fchmod(descriptor, mode)
 
 
@@ -88,16 +86,16 @@ def check_regular(path: Path) -> None:
 
 
 def read_limited(path: Path, limit: int, *, follow: bool = False) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises OSError with the reason."""
+    """Return the content of a regular file of at most `limit` bytes. Raises OSError with the reason."""
     with open_regular(path, follow=follow, limit=limit) as file:
-        content = file.read(limit + 1)  # it may grow
+        content = file.read(limit + 1)  # it may have grown
     if len(content) > limit:
         raise too_large(path, limit)
     return content
 
 
 def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
-    """The error for a file with more than `limit` bytes."""
+    """Return the error for a file with more than `limit` bytes."""
     return UnexpectedFileError(
         errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
     )

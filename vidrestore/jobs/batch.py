@@ -15,14 +15,15 @@ from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.naming import (
     are_many,
-    beside_videos,
     expand_sources,
     made_of_others,
+    notes_on_pictures,
     output_for,
     suffix_of,
 )
+from vidrestore.jobs.opening import RestorerLoader
 from vidrestore.jobs.preview import preview
-from vidrestore.jobs.request import Request, RestorerLoader
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import is_pattern
@@ -31,12 +32,13 @@ from vidrestore.restorers.base import Restorer, load_restorer
 
 
 class Batch:
-    """The videos that `sources` (files, folders, patterns) name, each with its output; `output` is a folder
-    if there are several; a name without a suffix is one, too, unless one file is the source.
+    """The videos and photos that `sources` (files, folders, patterns) name, each with its output; `output` is
+    a folder if there are several; a name without a suffix is one, too, unless one file is the source.
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
-    into folders below the given ones; the folder `output` then gets the same folders. `left_out` are named
-    videos that were made from other ones of the batch, `notes` sentences about what else was found.
+    into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
+    folders and patterns are no frames, but restored one by one. `left_out` are named videos that were made
+    from other ones of the batch, `notes` sentences about what else was found.
     Folders for the outputs are made; those that are still empty are removed by `close`.
 
     The model is loaded when the first video needs it and kept for the others. Raises OptionError or
@@ -52,13 +54,14 @@ class Batch:
         *,
         suffix: str | None = None,
         recursive: bool = False,
+        photos: bool = False,
     ) -> None:
         self.task = task
         self.options = options
-        found = expand_sources(sources, recursive=recursive)
+        found = expand_sources(sources, recursive=recursive, photos=photos)
         self.sources = list(found)
         self.left_out = made_of_others(sources) if are_many(sources) else {}
-        self.notes = beside_videos(sources)
+        self.notes = {} if photos else notes_on_pictures(sources, recursive=recursive)
         many = any(found.values()) or (are_many(sources) and not Path(output or "").suffix)
         if output and output != PIPE and many:
             output = os.path.join(output, "")  # a folder, there or not

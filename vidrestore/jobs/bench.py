@@ -23,7 +23,8 @@ from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job, available_cores
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
@@ -187,7 +188,7 @@ def _encode(frames: list[Frame], job: Job) -> None:
 
 
 def network_rate(sample: Sample, threads: int) -> Rate:
-    """The best of some tries of the network alone, called in as many threads at once."""
+    """Return the best of some tries of the network alone, called in as many threads at once."""
 
     def run(_: int) -> None:
         with torch.inference_mode():
@@ -204,7 +205,9 @@ def network_rate(sample: Sample, threads: int) -> Rate:
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Operations per second of large matrix products in each number format, the best of some tries."""
+    """Return the operations per second of large matrix products in each number format, the best of some
+    tries.
+    """
     torch.set_num_threads(threads)
     count = 2 * PEAK_SIZE**3
     return {
@@ -213,8 +216,8 @@ def peaks(threads: int) -> dict[str, float]:
 
 
 def _products() -> dict[str, Callable[[], Any]]:
-    """One matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which plain
-    products leave out.
+    """Return one matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which
+    plain products leave out.
     """
     side, products = PEAK_SIZE, dict[str, Callable[[], Any]]()
     for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):

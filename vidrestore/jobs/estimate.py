@@ -12,7 +12,8 @@ from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
 from vidrestore.jobs.finished import nothing_to_do
 from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
-from vidrestore.jobs.request import Request, RestorerLoader, open_job
+from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.request import Request
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import is_pattern
 from vidrestore.media.writer import VideoWriter

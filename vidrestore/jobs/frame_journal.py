@@ -118,7 +118,7 @@ class FrameJournal:
 
 
 def _differences(plane: NDArray[Any], kind: np.dtype[Any]) -> bytes:
-    """Integer samples as differences along each row, which compress better."""
+    """Return integer samples as differences along each row, which compress better."""
     plane = plane.astype(kind, copy=False)
     if kind.kind != "f":
         plane = np.diff(plane, axis=1, prepend=kind.type(0))  # wraps around, as the sum does
@@ -140,7 +140,7 @@ class SafeFrames:
         self._open = False
 
     def add(self, frame: Frame) -> None:
-        """One more frame of the segment is restored."""
+        """Record one more restored frame of the segment."""
         self.frames += 1
         if self._slow is False or self.frames <= len(self.kept):
             return
@@ -172,6 +172,6 @@ class SafeFrames:
         self.journal.close()
 
     def remove(self) -> None:
-        """The segment is finished."""
+        """Remove the journal of a finished segment."""
         self._held.clear()
         self.journal.remove()

@@ -81,7 +81,7 @@ def _check_options(options: RestoreOptions) -> None:
 
 
 def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:
-    """How samples are stored. Raises OptionError for frames of another shape or type."""
+    """Return the format of the samples. Raises OptionError for frames of another shape or type."""
     if frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:
         raise OptionError(f"frames must have the shape (T, H, W, 3), got {tuple(frames.shape)}")
     name = str(frames.dtype).removeprefix("torch.")
@@ -91,7 +91,7 @@ def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:
 
 
 def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """The same samples, uint8 or float32, as an array."""
+    """Return the same samples, uint8 or float32, as an array."""
     if isinstance(frames, Tensor):
         frames = (frames.float() if frames.is_floating_point() else frames).detach().cpu().numpy()
     return np.asarray(frames, np.uint8 if frames.dtype == np.uint8 else np.float32)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
-from vidrestore.events import Listener
+from vidrestore.events import Listener, plain
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import ignore
 from vidrestore.media.probe import SourceInfo
@@ -34,7 +33,7 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as JSON values; fractions as strings such as "24000/1001"."""
-        return dict(_plain(asdict(self)))
+        return dict(plain(asdict(self)))
 
 
 def inspect(source: str, on_event: Listener = ignore) -> Inspection:
@@ -67,11 +66,3 @@ def _is_steady(timeline: Timeline) -> bool:
     """Return True if all frames last equally long but for the rounding of times to ticks."""
     steps = timeline.durations[:-1]
     return not steps or max(steps) - min(steps) <= 1
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, Fraction) else value

@@ -10,13 +10,14 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vidrestore import __version__
 from vidrestore.clips import needed_clips, owned_span
 from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
 from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.request import Request
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
@@ -28,14 +29,11 @@ from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, pl
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import device_name
 
-if TYPE_CHECKING:
-    from vidrestore.jobs.request import Request
-
 APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
 
 
 def ignore(event: object) -> None:
-    """A listener that does nothing."""
+    """Do nothing with an event."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Summary:
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`jobs.request.open_job`).
+    """A restoration that was checked and can begin (`jobs.opening.open_job`).
 
     `plan` is filled while frames go by; `warnings` are for the user, before it begins.
     """

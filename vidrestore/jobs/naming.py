@@ -12,7 +12,14 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.containers import MUXERS, PICTURE_ENCODERS
 from vidrestore.media.pipes import PIPE, standard_input
-from vidrestore.media.sequences import Pictures, find_pictures, is_picture
+from vidrestore.media.sequences import (
+    Pictures,
+    find_pictures,
+    is_pattern,
+    is_picture,
+    matching,
+    pattern_of,
+)
 from vidrestore.options import RestoreOptions
 
 VIDEO_SUFFIXES = frozenset(
@@ -78,35 +85,33 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
     return SUFFIXES.get(task, task)
 
 
-def expand_sources(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
+def expand_sources(
+    sources: Sequence[str], *, recursive: bool = False, photos: bool = False
+) -> dict[str, str]:
     """Return the files that `sources` name, each with its folder below the one given. A source is a file, a
     folder (all videos in it) or a pattern such as "*.mp4".
 
-    `recursive` includes folders below, and lets ** in patterns stand for any folders. Our own outputs, work
-    folders and hidden files are skipped in folders and patterns. A named output of ours is skipped if the
-    video that it was made from is named, too (`made_of_others`): the shell may have named both. Raises
-    OptionError for an empty name, MediaError for a folder or pattern without a video.
+    Pictures that are named are photos, each by itself; those of a folder or pattern without videos are the
+    frames of one video, unless `photos`. `recursive` includes folders below, and lets ** in patterns stand
+    for any folders. Our own outputs, work folders and hidden files are skipped in folders and patterns. A
+    named output of ours is skipped if the video that it was made from is named, too (`made_of_others`): the
+    shell may have named both. Raises OptionError for an empty name, MediaError for a folder or pattern
+    without a video.
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
     for source in sources:
         if ADDRESS.match(source) and not os.path.exists(source):
             raise MediaError(f"{source}: an address, and only files are read; download it first")
-    if not are_many(sources):
+    if not are_many(sources) and not (photos and is_pattern(sources[0])):
         return {sources[0]: ""}
-    if len(sources) > 1 and all(is_picture(source) and os.path.isfile(source) for source in sources):
-        whole = os.path.join(os.path.dirname(sources[0]), f"*{Path(sources[0]).suffix}")
-        raise OptionError(
-            f"{len(sources)} pictures were named one by one, perhaps by the shell; name them as one video "
-            f"by their folder, or by a pattern in quotes: '{whole}'; photos go one at a time"
-        )
     if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(sources[1]):
         raise OptionError(f"{sources[1]}: no such file; if it is to be written, use `output={sources[1]}`")
     left_out = made_of_others(sources)
     found: dict[str, str] = {}
     for source in sources:
         if source not in left_out:
-            for path, below in _expand(source, recursive):
+            for path, below in _expand(source, recursive, photos):
                 found.setdefault(path, below)
     return found
 
@@ -121,25 +126,41 @@ def _is_new(name: str) -> bool:
     )
 
 
-def beside_videos(sources: Sequence[str]) -> dict[str, str]:
-    """Folders and patterns of videos that hold pictures, too, which are left out, each with a sentence."""
+def notes_on_pictures(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
+    """Inputs with pictures that may be meant otherwise, each with a sentence: pictures beside videos or below
+    other pictures, which are left out; frames that were named one by one; photos in a folder, which become
+    frames.
+    """
     notes = {}
-    for source in sources:
-        found = _pictures_beside(source) if _is_many(source) else []
+    named = [source for source in sources if os.path.isfile(source) and is_picture(source)]
+    if pattern := pattern_of(named):
+        notes[named[0]] = (
+            f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
+            f"of a video, name '{pattern}' instead"
+        )
+    for source in filter(_is_many, sources):
+        found = _pictures_beside(source, recursive)
         videos = sum(_is_video(path) for path in found)
         pictures = [path for path in found if is_picture(path)]
         if videos and pictures:
             kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
             notes[source] = (
                 f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
-                f"are restored, '{kind}' names the pictures"
+                f"are restored, '{kind}' names the pictures; with `photos` each is restored, too"
+            )
+        elif len({*map(os.path.dirname, pictures)}) > 1:
+            notes[source] = "pictures in folders below are left out; with `photos` each is restored"
+        elif len(pictures) > 1 and not pattern_of(pictures):
+            number = len(pictures)
+            notes[source] = (
+                f"{number} pictures are taken for frames of one video; `photos` restores each by itself"
             )
     return notes
 
 
-def _pictures_beside(source: str) -> list[str]:
+def _pictures_beside(source: str, recursive: bool) -> list[str]:
     if os.path.isdir(source):
-        return [path for path, _ in _in_folder(source, recursive=False)]
+        return [path for path, _ in _in_folder(source, recursive)]
     return [path for path in glob.glob(source) if os.path.isfile(path)]
 
 
@@ -198,25 +219,33 @@ def _is_many(source: str) -> bool:
     )
 
 
-def _expand(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
+def _expand(source: str, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
+    if photos and is_pattern(source) and (found := matching(source)):
+        yield from ((path, "") for path in found.values())
+        return
     if not _is_many(source):
         yield source, ""
         return
     paths = (
-        _in_folder(source, recursive)
+        list(_in_folder(source, recursive))
         if os.path.isdir(source)
-        else ((path, "") for path in sorted(glob.glob(source, recursive=recursive)))
+        else [(path, "") for path in sorted(glob.glob(source, recursive=recursive))]
     )
-    videos = [(path, below) for path, below in paths if _is_video(path)]
+    videos = [(path, below) for path, below in paths if _is_video(path) or (photos and _is_photo(path))]
     if not videos and find_pictures(source):
         yield source, ""
     elif not videos:
-        kind = "the folder" if os.path.isdir(source) else "the pattern"
-        raise MediaError(
-            f"{source}: {kind} holds no video file to restore; expected files such as film.mp4 or film.mkv, "
-            "or pictures such as 0001.png"
-        )
+        raise _nothing_there(source, any(is_picture(path) for path, _ in paths))
     yield from videos
+
+
+def _nothing_there(source: str, pictures_below: bool) -> MediaError:
+    kind = "the folder" if os.path.isdir(source) else "the pattern"
+    if pictures_below:
+        expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
+    else:
+        expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
+    return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 
 def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
@@ -240,6 +269,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
 
 def _is_video(path: str) -> bool:
     return os.path.isfile(path) and Path(path).suffix.lower() in VIDEO_SUFFIXES and not is_our_output(path)
+
+
+def _is_photo(path: str) -> bool:
+    return os.path.isfile(path) and is_picture(path) and not is_our_output(path)
 
 
 def is_our_output(path: str) -> bool:

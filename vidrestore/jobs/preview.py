@@ -20,8 +20,9 @@ from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
+from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.preview_labels import labelled
-from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
+from vidrestore.jobs.request import Request, check_request
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
@@ -122,7 +123,7 @@ def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Fra
 
 
 def side_by_side_info(info: SourceInfo, scale: Scale = 1) -> SourceInfo:
-    """A source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
+    """Return a source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
 
     Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of
     the restored video: players guess it by the height, which may be another one here.
@@ -143,8 +144,8 @@ def side_by_side_info(info: SourceInfo, scale: Scale = 1) -> SourceInfo:
 
 
 def _placed(video: VideoInfo) -> tuple[int, bool]:
-    """The axis of stored rows and columns along which a shown picture runs from left to right, and whether it
-    runs backwards.
+    """Return the axis of stored rows and columns along which a shown picture runs from left to right, and
+    whether it runs backwards.
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q.
     """
@@ -155,7 +156,7 @@ def _placed(video: VideoInfo) -> tuple[int, bool]:
 
 
 def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
-    """The two pictures in one, `before` on the left as it is shown."""
+    """Return the two pictures as one, `before` on the left as it is shown."""
     pixels, (axis, backwards) = video.format, _placed(video)
     height, width = before.planes[0].shape
     height, width = _whole(height, pixels.chroma_height_shift), _whole(width, pixels.chroma_width_shift)

@@ -61,7 +61,7 @@ def _drawn(
 
 @lru_cache(8)
 def _mask(text: str, size: tuple[int, int], matrix: tuple[int, ...] | None) -> NDArray[np.uint8] | None:
-    """Where box and text are in a stored picture; None if it's too small for them.
+    """Return a mask of box and text in a stored picture; None if it's too small for them.
 
     A display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q, y = b p + d q.
     """

@@ -28,7 +28,8 @@ from vidrestore.files.atomic import replacing
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
@@ -99,7 +100,7 @@ def prove(report: str, device: str, size: tuple[int, int], frames: int) -> Itera
 
 
 def checks(device: str, size: tuple[int, int], frames: int) -> list[Check]:
-    """Everything that is tried on a device."""
+    """Return all checks of a device."""
     there = torch_device(device)
     cards = [card for card in read_manifest().values() if card.file]
     found = [Check("device", lambda: (None, described(there)))]
@@ -118,7 +119,7 @@ def checks(device: str, size: tuple[int, int], frames: int) -> list[Check]:
 
 
 def described(device: torch.device) -> str:
-    """The device and what drives it."""
+    """Return the device and what drives it."""
     made = f"vidrestore {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     if device.type != "cuda":
         return f"{device} ({platform.machine()}), {made}"
@@ -129,7 +130,7 @@ def described(device: torch.device) -> str:
 
 @cache
 def made_up() -> NDArray[np.float32]:
-    """(T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
+    """Return (T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
     rng, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
     frames = [0.5 + 0.3 * _texture(rows, columns, number) for number in range(FRAMES)]
     noisy = np.stack(frames) + rng.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
@@ -154,7 +155,7 @@ def parity(card: Card, device: torch.device, precision: str) -> tuple[bool, str]
 
 
 def _restored(card: Card, device: torch.device, precision: Any) -> NDArray[np.float32]:
-    """The made up clip restored; patches of DUST stay at their places, which `places` looks at."""
+    """Return the synthetic clip, restored; patches of DUST stay at their places, which `places` looks at."""
     options = RestoreOptions(model=card.name, device=str(device), precision=precision, scene_detect=False)
     if card.family == "dust":
         options = replace(options, sigma=NOISE, match=False)

@@ -16,7 +16,8 @@ from vidrestore.jobs.finished import announced, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced_warned, restored_frames
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.request import Request, RestorerLoader, open_job
+from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
@@ -97,7 +98,7 @@ def join(work: SegmentedWork, began: float) -> Summary:
 def warn_if_stopped(
     job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """If a run ends early, warn how much it leaves: frames of `work`, or finished segments of several
+    """Warn how much a run leaves that ends early: frames of `work`, or finished segments of several
     processes.
     """
     try:

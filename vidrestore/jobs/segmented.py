@@ -177,8 +177,8 @@ class SegmentedWork:
     # Segments
 
     def missing(self) -> list[Segment]:
-        """The segments that are still to be restored; those that are there were read and checked, and those
-        that failed are removed.
+        """Return the segments that are still to be restored; those that are there were read and checked, and
+        those that failed are removed.
         """
         finished = set(self.folder.finished())
         return [
@@ -304,7 +304,7 @@ class SegmentedWork:
         self._keep_plan()
 
     def _write_live(self, frames: Iterable[Frame]) -> None:
-        """As `_write_planned`; the end of a segment is known when its last clip is there."""
+        """Write segments as `_write_planned` does; a segment ends when its last clip is known."""
         timeline, frames = self.job.plan.timeline, iter(frames)
         number = first_clip = first = 0
         for frame in frames:
@@ -323,7 +323,7 @@ class SegmentedWork:
 
     @contextmanager
     def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
-        """A segment that leaves nothing behind unless it is finished, but the frames of slow work."""
+        """Yield a segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
         safe = self._safe = SafeFrames(self._journals.of(number, first), self.length, self._since, kept)
         path, writer = self.folder.segment(number), None
@@ -411,7 +411,9 @@ class SegmentedWork:
         joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
             overwrite = job.options.overwrite or bool(self.folder.finished())
-            joined = JoinedPictures(plan.output, job.info, overwrite=overwrite, before_naming=note)
+            joined = JoinedPictures(
+                plan.output, job.info, plan.encoder, job.options.drop, overwrite=overwrite, before_naming=note
+            )
             return joined
         muxer = Muxer(
             plan.output,

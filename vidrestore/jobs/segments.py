@@ -44,7 +44,7 @@ def frame_count(segments: Iterable[Segment]) -> int:
 
 
 def usual_length(height: int, width: int) -> int:
-    """Frames of a segment for an output of this size."""
+    """Return the frames of a segment for an output of this size."""
     return max(SHORTEST, min(LONGEST, PIXELS // (height * width)))
 
 

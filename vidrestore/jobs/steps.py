@@ -24,7 +24,8 @@ from vidrestore.jobs.job import (
     ignore,
     interlaced_warned,
 )
-from vidrestore.jobs.request import Request, check_request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request, check_request
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.sequence_output import make_folder

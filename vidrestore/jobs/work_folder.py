@@ -76,11 +76,11 @@ class WorkFolder:
         return self.path / f"{number:06}.segment"
 
     def finished(self) -> list[int]:
-        """The numbers of the segments that are there, rising; whether they are whole is another question."""
+        """Return the numbers of the segments that exist, rising; they are not checked."""
         return self._numbers("segment")
 
     def begun(self) -> list[int]:
-        """The numbers of the segments of which frames are there, rising."""
+        """Return the numbers of the segments with restored frames, rising."""
         return self._numbers("frames")
 
     def _numbers(self, kind: str) -> list[int]:
@@ -227,7 +227,7 @@ class WorkFolder:
         self._discard(lambda name: name.endswith((".partial", ".claim")))
 
     def size(self) -> int:
-        """Bytes of all segments that are there."""
+        """Return the bytes of all segments."""
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
@@ -278,12 +278,12 @@ def _is_of_group(found: os.stat_result) -> bool:
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """A short name for plain values."""
+    """Return a short name for plain values."""
     return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: tuples are lists there."""
+    """Return values as JSON gives them back: tuples become lists."""
     return dict(json.loads(json.dumps(content)))
 
 

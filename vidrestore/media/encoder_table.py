@@ -135,7 +135,7 @@ def _hardware() -> Iterator[EncoderRow]:
             quality="cq",
             preset="preset",
             presets=tuple(f"p{number}" for number in range(1, 8)),
-            device="NVIDIA graphics card with an encoder",
+            device="an NVIDIA graphics card with an encoder",
             **common,
         )
         yield EncoderRow(
@@ -154,7 +154,7 @@ def _hardware() -> Iterator[EncoderRow]:
             lossy={"rc": "qvbr"},
             crf=51,
             quality="qvbr_quality_level",
-            device="AMD graphics card",
+            device="an AMD graphics card",
             **common,
         )
         if codec != "av1":

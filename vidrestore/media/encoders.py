@@ -240,7 +240,7 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
     settings: dict[str, str] = {}
     if options.preset is not None:
         if row.preset is None:
-            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; leave the option out")
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; remove the option")
         if options.preset not in row.presets:
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
@@ -249,7 +249,7 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
-        raise OptionError(f"`crf={options.crf:g}`: {why}; leave the option out")
+        raise OptionError(f"`crf={options.crf:g}`: {why}; remove the option")
     if options.crf is not None and options.crf > row.crf:
         raise OptionError(
             f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
@@ -288,13 +288,13 @@ def _check_own_settings(options: EncoderOptions) -> None:
     That is another pixel format, or a loss in a lossless file.
     """
     if "pix_fmt" in options.options:
-        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; leave the option out")
+        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; remove the option")
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
             raise OptionError(
                 f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
-                "leave the option out"
+                "remove the option"
             )
 
 
@@ -341,7 +341,7 @@ def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     if _is_named(options) and options.encoder != "rawvideo":
         raise MediaError(
             f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to "
-            "`output`, or leave the option out"
+            "`output`, or remove the option"
         )
     colour_space(video.format, video.colour)
     return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)

@@ -51,8 +51,7 @@ class JoinedFile:
         if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
             raise MediaError(
                 f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "
-                "add `restart` to "
-                "begin anew, or go on with the version that began"
+                "add `restart` to start over, or continue with the version that began"
             )
 
     def put(self, packet: StoredPacket, first: int) -> None:

@@ -340,8 +340,8 @@ def same_tick(
 
 
 def read_times(path: Path, container: str) -> Times:
-    """The times of a file's first real video stream, from its packets; `end` is where the container says it
-    ends, in the stream's ticks.
+    """Return the times of a file's first real video stream, from its packets; `end` is its end by the
+    container, in the stream's ticks.
     """
     import av
     from av.stream import Disposition

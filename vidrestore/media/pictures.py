@@ -69,8 +69,8 @@ def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
 
 
 def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
-    """R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey levels
-    from libjpeg's at edges.
+    """Return R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey
+    levels from libjpeg's at edges.
     """
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))

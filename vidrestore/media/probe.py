@@ -127,7 +127,7 @@ class SourceInfo:
     size: int | None = None
 
 
-def open_input(source: str, options: Mapping[str, str] | None = None) -> InputContainer:
+def open_input(source: str) -> InputContainer:
     """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
     containers.
 
@@ -138,9 +138,7 @@ def open_input(source: str, options: Mapping[str, str] | None = None) -> InputCo
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
-        container = av.open(
-            f"file:{source}", "r", container_options={**(options or {}), **safe}, metadata_errors="replace"
-        )
+        container = av.open(f"file:{source}", "r", container_options=safe, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
@@ -353,7 +351,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
 
 
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
-    """In ticks, where the stream itself says it.
+    """Return a duration in ticks, if the stream itself has one.
 
     Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0.
     Of a track that is too short for FFmpeg to know its beginning, FFmpeg gives the times of the whole file

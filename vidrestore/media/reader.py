@@ -54,7 +54,7 @@ class VideoReader:
         self._pictures_read = None if source == PIPE else find_pictures(source)
         self.warnings = self._pictures_read.warnings if self._pictures_read else ()
         if fps is not None and self._pictures_read is None:
-            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, leave the option out")
+            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
         self._deinterlacer: Deinterlacer | None = None
@@ -147,8 +147,8 @@ class VideoReader:
             )
 
     def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
-        """Each frame lasts until the next: what containers say per packet is in decoding order, wrong with
-        B-frames.
+        """Yield the frames of a file. Each lasts until the next: what containers say per packet is in
+        decoding order, wrong with B-frames.
         """
         if lacking := self._missing_bytes():
             damage.add(f"the file is cut short: {lacking} bytes of it are missing")

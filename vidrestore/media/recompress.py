@@ -24,14 +24,7 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     height, width = frames[0][0].shape
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
-    encoder = av.CodecContext.create("libx264", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
-        width,
-        height,
-        "yuv420p",
-        Fraction(1, 25),
-    )
-    encoder.thread_count = 1
+    encoder = _encoder("libx264", "yuv420p", height, width)
     encoder.options = {"crf": str(crf), "preset": preset} | fixed_threads("libx264", 1)
     return _decoded(encoder, "h264", frames)
 
@@ -39,15 +32,19 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
 def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
     """Encode and decode the same planes by Motion JPEG, with quantiser `scale` from 2 (best) to 31."""
     height, width = frames[0][0].shape
-    encoder = av.CodecContext.create("mjpeg", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
-        width,
-        height,
-        "yuvj420p",
-        Fraction(1, 25),
-    )
-    encoder.thread_count, encoder.qmin, encoder.qmax = 1, scale, scale
+    encoder = _encoder("mjpeg", "yuvj420p", height, width)
+    encoder.qmin = encoder.qmax = scale
     return _decoded(encoder, "mjpeg", frames)
+
+
+def _encoder(
+    name: Literal["libx264", "mjpeg"], pix_fmt: str, height: int, width: int
+) -> av.VideoCodecContext:
+    """Return an encoder of one thread, whose result is the same in every run."""
+    encoder: av.VideoCodecContext = av.CodecContext.create(name, "w")
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, pix_fmt
+    encoder.time_base, encoder.thread_count = Fraction(1, 25), 1
+    return encoder
 
 
 def _decoded(

@@ -229,4 +229,4 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _damaged(path: Path, reason: str) -> MediaError:
-    return MediaError(f"{path}: not a whole segment: {reason}; run again, it is made anew")
+    return MediaError(f"{path}: not a whole segment: {reason}; run again to make it again")

@@ -1,13 +1,13 @@
-"""Restored frames as numbered pictures: their encoders, and the files, of which the first gets its name last.
+"""Write restored frames as numbered pictures, the first one last.
 
-So the first picture of a sequence is there only once all the others are, and stands for all of them where one
-file is asked for: its attributes hold the mark of a finished job.
+So the first picture of a sequence exists only once all others do, and represents them if a single file is
+needed: its attributes hold the mark of a finished job.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from vidrestore.frames import PixelFormat, enlarged_size
 from vidrestore.media.containers import PICTURE_ENCODERS
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, explained, opens
+from vidrestore.media.photo_notes import EXIF, PhotoNotes, read_notes, with_notes
 from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "png": {"pred": "mixed"},
-    "mjpeg": {"qmin": "2", "qmax": "2"},  # of 2 to 31, lower is better
+    "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
     "exr": {"compression": "zip16"},
 }
@@ -39,17 +40,17 @@ _DEEP = {"png": "be", "tiff": "le"}
 def choose_picture_encoder(
     source: SourceInfo, output: str, options: EncoderOptions, scale: Scale = 1
 ) -> EncoderChoice:
-    """The encoder for pictures, by the suffix of their names. Raises MediaError, or OptionError for options
-    that it hasn't.
+    """Return the encoder for pictures by the suffix of their names. Raises MediaError, or OptionError for
+    options that it lacks.
     """
     name = PICTURE_ENCODERS[Path(output).suffix.lower()]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
-            f"`encoder={options.encoder}`: the encoder of pictures goes by their suffix; leave it out"
+            f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
         )
     for field in ("crf", "preset"):
         if getattr(options, field) is not None:
-            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; leave the option out")
+            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
     pix_fmt = _pix_fmt(name, source.video.format, output)
@@ -68,7 +69,7 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: str) -> str:
         subsampling = {(1, 1): "420", (1, 0): "422"}.get(
             (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
         )
-        return f"yuvj{subsampling}p"  # of full range, the only one that JPEG has
+        return f"yuvj{subsampling}p"  # full range, the only one in JPEG
     if encoder == "exr":
         return "gbrapf32le" if pixels.alpha else "grayf32le" if pixels.family == "gray" else "gbrpf32le"
     deep = pixels.depth > 8
@@ -81,7 +82,7 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: str) -> str:
 
 
 def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Sequence[str]) -> str | None:
-    """What pictures don't hold of a source, in one sentence; `others` are kinds of its other streams."""
+    """Return a sentence on what pictures can't store of a source; `others` are its other streams' kinds."""
     if choice.container != PICTURES:
         return None
     video, kinds = source.video, [*others]
@@ -96,6 +97,19 @@ def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Seque
     return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
 
 
+def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
+    """Return the kinds of side data that the output doesn't hold, but for those that are dropped. Pictures
+    hold the notes of pictures (`photo_notes`); the first speaks for all.
+    """
+    kinds = source.video.side_data
+    given = find_pictures(source.path) if PICTURES == source.container == choice.container else None
+    if given is None:
+        return kinds
+    notes = read_notes(given.files[0])
+    dropped = {EXIF} if "exif" in drop else set[str]()
+    return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
+
+
 def known_by(output: str | Path) -> Path:
     """Return the file that stands for an output: itself, or the first picture of a sequence."""
     if is_pattern(str(output)):
@@ -106,8 +120,8 @@ def known_by(output: str | Path) -> Path:
 
 
 def check_pictures(output: str, source: str, *, overwrite: bool) -> None:
-    """Refuse numbered pictures that are the source's own, that exist (unless `overwrite`), or whose folder
-    can't be written to; one picture as any file.
+    """Refuse numbered pictures that belong to the source, that exist (unless `overwrite`), or whose folder
+    can't be written to; check a single picture like any file.
 
     Raises OutputExistsError or MediaError.
     """
@@ -149,10 +163,10 @@ def make_folder(output: str) -> None:
 
 
 class JoinedPictures:
-    """The pictures that segments are joined to, with the interface of `JoinedFile`.
+    """Numbered pictures joined from segments, with the interface of `JoinedFile`.
 
-    `before_naming` is called with the path of the first picture before that gets its name, last of all. What
-    was written goes again unless all of it was.
+    `before_naming` is called with the path of the first picture before it is renamed, last of all. `abort`
+    removes all pictures that were written.
     """
 
     damage: str | None = None
@@ -161,40 +175,51 @@ class JoinedPictures:
         self,
         output: str,
         source: SourceInfo,
+        choice: EncoderChoice,
+        drop: Set[str],
         *,
         overwrite: bool = False,
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
+        self.choice, self.drop = choice, drop
         self.before_naming = before_naming
         self.warnings: list[str] = []
         self.written: list[Path] = []
         self._held: bytes | None = None  # the first picture
         self._count = self._first = 0
+        self._sources: tuple[str, ...] = ()  # the picture that each is made of
         self._partial: Partial | None = None
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """The times of all frames, of which the first tells the first number: pictures of pictures keep
-        theirs.
-        """
+        """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
         given = find_pictures(self.source.path) if self.source.container == PICTURES else None
         self._first = given.first + pts[0] if given else 1
+        self._sources = given.files[pts[0] :] if given else ()
         remove_partials(Path(self.output))
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Pictures have no head."""
+        """Do nothing: pictures have no header."""
 
     def put(self, packet: StoredPacket, first: int) -> None:
-        """The next picture, of a segment that begins with frame `first`."""
+        """Write the next picture, of a segment that begins with frame `first`."""
         self.add(first + packet.place, packet.data)
 
     def add(self, frame: int, data: bytes) -> None:
         """Write the picture of a frame; the first is held back."""
         self._count += 1
+        if self._sources:
+            data = with_notes(data, self._notes(self._sources[frame]))
         if frame == 0:
             self._held = data
         else:
             self._write(frame, data)
+
+    def _notes(self, source: str) -> PhotoNotes:
+        try:
+            return read_notes(source).fitting(self.choice, self.drop)
+        except OSError as error:
+            raise explained(source, error) from error
 
     def _write(self, frame: int, data: bytes) -> None:
         target = Path(numbered(self.output, self._first + frame))
@@ -214,7 +239,7 @@ class JoinedPictures:
         self.written.append(target)
 
     def finish(self) -> None:
-        """Give the first picture its name, and warn of older ones beyond the last."""
+        """Rename the first picture, and warn of older ones beyond the last."""
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(matching(self.output)) - set(range(self._first, self._first + self._count))
@@ -227,7 +252,7 @@ class JoinedPictures:
             )
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Remove all pictures that were written."""
         if self._partial is not None:
             self._partial.discard()
         for path in self.written:
@@ -236,13 +261,13 @@ class JoinedPictures:
 
 
 class PictureSink:
-    """Frames that are encoded into numbered pictures as they come."""
+    """Encode frames into numbered pictures as they come."""
 
     damage: str | None = None
 
-    def __init__(self, joined: JoinedPictures, choice: EncoderChoice, video: VideoInfo, scale: Scale) -> None:
+    def __init__(self, joined: JoinedPictures, video: VideoInfo, scale: Scale) -> None:
         self.joined, self.warnings = joined, joined.warnings
-        self.encoder = Encoder.opened(choice, video, scale)
+        self.encoder = Encoder.opened(joined.choice, video, scale)
         self._frames = 0
 
     def write(self, frame: Frame) -> None:

@@ -2,8 +2,8 @@
 a video of one frame.
 
 Each picture is opened by itself, as safely as videos are, and is one frame, turned as its orientation (EXIF)
-wants it shown. What can't be read, has another
-size than the first, or is missing in the numbering is an error that names the picture.
+wants it shown. What can't be read, has another size than the first, or is missing in the numbering is an
+error that names the picture.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
 from vidrestore.media.conversion import SRGB
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import (
     SourceInfo,
@@ -48,19 +49,19 @@ DEMUXERS = {
 }
 KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
-# of which the decoder stops at an error only if asked to; TIFF's then refuses sound files, too
+# their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
+_BRIGHTEST = 1e9  # of EXR; 1 is white
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that `source` means, in their order.
+    """The pictures that `source` names, in order.
 
-    `pattern` is what names like theirs are written by, `first` the number of the first, `warnings` are for
-    the user.
+    `pattern` is the pattern of their names, `first` the number of the first; `warnings` are for the user.
     """
 
     source: str
@@ -81,14 +82,14 @@ def is_picture(name: str) -> bool:
 
 
 def numbered(pattern: str, number: int) -> str:
-    """Return the name of one picture of a pattern."""
+    """Return the name of the picture with a number in a pattern."""
     path = Path(pattern)
     name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), path.name, count=1)
     return str(path.with_name(name))
 
 
 def matching(pattern: str) -> dict[int, str]:
-    """Return the pictures of a pattern that exist, by their numbers, rising; or the one of a plain name."""
+    """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
     path = Path(pattern)
     if not _PLACE.search(path.name):
         return {1: pattern} if path.is_file() else {}
@@ -104,7 +105,7 @@ def matching(pattern: str) -> dict[int, str]:
 
 
 def find_pictures(source: str) -> Pictures | None:
-    """Return the pictures that `source` means; None if it means something else.
+    """Return the pictures that `source` names; None if it names something else.
 
     Raises MediaError if a number is missing, pictures are of several kinds, or a pattern has none.
     """
@@ -137,8 +138,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
-    """The pictures among the files of a folder or glob. A folder's numbers must be whole; a glob takes what
-    there is.
+    """Return the pictures among the files of a folder or glob. A folder's numbers must be without gaps; a
+    glob takes all that exist.
     """
     files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
     if not files:
@@ -149,15 +150,12 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         one = os.path.join(source, "*") if not is_glob else os.path.join(os.path.dirname(source), "*")
         raise MediaError(
             f"{source}: pictures of several kinds, {suffixes}; name one kind, "
-            f"for example '{one}{min(kinds.values())}'"
+            f"for example '{one}{min(kinds.values())}', or add `photos` to restore each by itself"
         )
-    parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
-    names = {(part[1], part[3]) for part in parts if part}
-    if None in parts or len(names) > 1:
+    found = _numbering(files)
+    if found is None:
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
-    numbers = [int(part[2]) for part in parts if part]
-    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
-    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
+    pattern, numbers = found
     warnings: tuple[str, ...] = ()
     if is_glob:
         missing = numbers[-1] - numbers[0] + 1 - len(numbers)
@@ -169,8 +167,28 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
     return Pictures(source, tuple(files), pattern, numbers[0], warnings)
 
 
+def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
+    """Return the pattern and the numbers of names that are alike but for one number; else None."""
+    parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
+    names = {(part[1], part[3]) for part in parts if part}
+    if None in parts or len(names) > 1:
+        return None
+    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
+    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
+    return pattern, [int(part[2]) for part in parts if part]
+
+
+def pattern_of(paths: Iterable[str]) -> str | None:
+    """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
+    files = sorted(paths, key=_natural)
+    found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
+    if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
+        return None
+    return os.path.join(os.path.dirname(files[0]), found[0])
+
+
 def _natural(path: str) -> list[tuple[int, str]]:
-    """Numbers in a name by their value: 2.png before 10.png."""
+    """Return a key that sorts numbers in names by value: 2.png before 10.png."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
@@ -188,7 +206,8 @@ def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
     further = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
     anything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
     raise MediaError(
-        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'"
+        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'; "
+        "`photos` restores each by itself"
     )
 
 
@@ -213,7 +232,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
 
 
 class PictureDecoding:
-    """Decodes pictures one by one, as `Decoding` does the frames of a video."""
+    """Decode pictures one by one, as `Decoding` does the frames of a video."""
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
@@ -234,8 +253,10 @@ class PictureDecoding:
             if found != (video.width, video.height, video.pix_fmt):
                 raise MediaError(
                     f"{files[pts]}: {found[0]}x{found[1]} in {found[2]}, but the first picture is "
-                    f"{video.width}x{video.height} in {video.pix_fmt}; all must be alike"
+                    f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
+                    "`photos` restores each by itself"
                 )
+            _check_light(frame, files[pts])
             frame.pts, frame.duration, frame.time_base = pts, 1, video.time_base
             yield frame
 
@@ -259,6 +280,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
+    problems = [problem for problem in problems if "EXIF" not in problem]  # odd notes don't harm the pixels
     if problems:
         raise MediaError(f"{path}: the picture is damaged ({problems[0]}); replace it")
 
@@ -274,9 +296,19 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
     return _upright(container.streams.video[0], frame)
 
 
+def _check_light(frame: VideoFrame, path: str) -> None:
+    """Refuse NaN and infinity, which renderers leave in EXR, and which spread to all pixels around them."""
+    layout = layout_of(frame.format.name)
+    if layout.format.depth != 32:
+        return
+    wrong = sum(int((~(abs(plane) <= _BRIGHTEST)).sum()) for plane in planes_of(frame, layout))
+    if wrong:
+        count = "1 sample is" if wrong == 1 else f"{wrong} samples are"
+        raise MediaError(f"{path}: {count} NaN, infinite or beyond {_BRIGHTEST:g}; mend the picture first")
+
+
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
-    """A picture as it is to be shown: its pixels are moved, because few kinds of pictures and videos can hold
-    the mark.
+    """Return a picture upright: its pixels are moved, because few formats can store its orientation.
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
     """

@@ -31,6 +31,7 @@ _LOST = {
 }
 
 _PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
+_NAMING_PROFILES = frozenset({"png", "apng"})  # FFmpeg's decoders that say what a profile is called
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
 
 
@@ -65,7 +66,7 @@ def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]
     others, so such data is removed first.
     """
     unnamed: list[str] = []
-    named: dict[str, bytes] = {}
+    frame, named = _without_profile(frame, stream)
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
@@ -77,6 +78,24 @@ def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]
             unnamed.append(kind)
             named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
             frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
+
+
+def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
+    """A frame of PNG without its colour profile, and that the profile was there.
+
+    The name of such a profile is metadata of the side data, which PyAV 18 frees a second time if it looks at
+    the side data of the frame; the memory then belongs to others.
+    """
+    from av.sidedata.sidedata import Type
+
+    if stream.codec_context.name not in _NAMING_PROFILES:
+        return frame, {}
+    kind = Type.ICC_PROFILE.value
+    try:
+        found = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
+    except BlockingIOError:  # the filter let nothing through
+        return frame, {}
+    return filtered(stream, found, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
 
 
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:

@@ -148,7 +148,7 @@ def pipe_warning(source: SourceInfo) -> str | None:
 
 
 def other_kinds(source: SourceInfo) -> list[str]:
-    """Return the kinds of streams besides the video, sorted: "audio", "subtitles", "chapters" and so on."""
+    """Return the kinds of the other streams, sorted: "audio", "subtitles", "chapters" and so on."""
     return sorted(
         {DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set())
     )

@@ -99,8 +99,8 @@ class VideoWriter:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
         elif names_pictures(output):
             check_pictures(output, source.path, overwrite=overwrite)
-            pictures = JoinedPictures(output, source, overwrite=overwrite)
-            self._sink = PictureSink(pictures, encoder, source.video, scale)
+            pictures = JoinedPictures(output, source, encoder, {"exif"}, overwrite=overwrite)
+            self._sink = PictureSink(pictures, source.video, scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
             remove_partials(Path(output))

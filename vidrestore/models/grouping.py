@@ -119,3 +119,9 @@ def _in_groups(patches: Tensor) -> Tensor:
     return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
         groups, GROUP
     )
+
+
+def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:
+    """Return the patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
+    patches = windows(plane, side).index_select(0, groups.flatten())
+    return patches.view(*groups.shape, -1)

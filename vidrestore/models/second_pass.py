@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, on_tokens
-from vidrestore.models.grouping import coverage, windows
+from vidrestore.models.grouping import coverage, patches_at
 
 CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
 CURVE_GROUPS = 300  # groups sampled for the noise curve
@@ -78,11 +78,13 @@ def refine(
     transform: Transform,
     guide: Tensor,
     chunk: int = CHUNK,
+    spectrum: Tensor | None = None,
 ) -> Tensor:
     """Return the second estimate of a plane (T, H, W) with noise `sigma`, from the first one.
 
     tracks: (S, M, T) flat origins of patches; the M patches of a track are close to each other and share the
-    components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness.
+    components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness. spectrum: (side^2,), as
+    `noise_spectrum.relative_spectrum` gives it; None for white noise.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     side, width = transform.side, noisy.shape[2]
@@ -92,11 +94,11 @@ def refine(
     offsets = (line[:, None] * width + line).flatten()
     for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
-        first, source = (
-            _patches_at(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy)
-        )
-        brightness = first if guide is estimate else _patches_at(guide, groups, side).view_as(first)
+        first, source = (patches_at(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy))
+        brightness = first if guide is estimate else patches_at(guide, groups, side).view_as(first)
         variance = sigma**2 * curve.at(brightness.mean((2, 3), keepdim=True))
+        if spectrum is not None:
+            variance = variance * spectrum
         change = filtered_change(first, source.sub_(first), variance, transform)
         total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
     counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
@@ -130,18 +132,12 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
     if len(groups) < LEVELS * GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
-    residual = _patches_at(noisy, groups, side).sub_(_patches_at(estimate, groups, side))
+    residual = patches_at(noisy, groups, side).sub_(patches_at(estimate, groups, side))
     power = residual.square().mean((1, 2))
-    brightness, order = _patches_at(guide, groups, side).mean((1, 2)).sort()
+    brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = power[order].tensor_split(LEVELS)
     ratio = torch.stack([level.quantile(POWER_QUANTILE) for level in levels]) / power.quantile(
         POWER_QUANTILE
     ).clamp(min=1e-6)
     means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
     return NoiseCurve(means, ratio.clamp(*RATIO))
-
-
-def _patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:
-    """Return the patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
-    patches = windows(plane, side).index_select(0, groups.flatten())
-    return patches.view(*groups.shape, -1)

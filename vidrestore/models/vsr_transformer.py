@@ -81,6 +81,10 @@ class VsrConfig:
     flow: SpynetConfig = field(default_factory=SpynetConfig)
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.attention, bool) and isinstance(self.alignment, bool)):
+            raise ValueError(
+                f"attention and alignment must be true or false, got {self.attention} and {self.alignment}"
+            )
         counts = (self.frames, self.features, self.blocks, self.heads, self.patch)
         if (
             min(counts) < 1

@@ -1,19 +1,18 @@
 """Measure the strength of a plane's noise without a clean reference and without a model.
 
-Blocks are taken to the DCT domain. White noise is as strong in every coefficient, pictures in the low
-frequencies. So the flattest blocks are chosen by their *low* frequencies and the noise is read off their
-*high* ones. For white noise the two are independent, which is why choosing the flattest blocks brings no bias
-(choosing and measuring by the same variance would). What is left of texture only ever adds, hence a small
-share of the blocks and the upper half of the frequencies. Samples clipped at black or white are counted and
-corrected for.
+Blocks are transformed by the DCT. White noise is equally strong in every coefficient; pictures are strong in
+the low frequencies. So the flattest blocks are selected by their *low* frequencies, and the noise is measured
+in their *high* ones. For white noise the two are independent, so that the selection adds no bias (selecting
+and measuring by the same variance would). Texture only adds to the result, hence a small share of the blocks
+and the upper half of the frequencies. Clipping at black and white is corrected for.
 
-A codec that is not generous zeroes the weak coefficients and keeps the strong ones: the highest frequencies
-are then no longer Gaussian but sparse, and their mean square says too little: a denoiser has to deal with
-what survived. There the result is that of white noise with the same tail over the middle and high
-frequencies. How sparse the highest ones are decides between the two.
+A codec at low bit rates zeroes weak coefficients and keeps strong ones: the highest frequencies are then
+sparse instead of Gaussian, and their mean square underestimates the noise that a denoiser has to remove. For
+such noise the result is the sigma of white noise with the same tail over the middle and high frequencies. The
+sparsity of the highest frequencies decides between the two.
 
-Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the figure says how
-strong those are.
+Limits: noise that was blurred or upscaled stays Gaussian but has weak high frequencies; the result is the
+strength of those.
 """
 
 from __future__ import annotations
@@ -32,35 +31,33 @@ Array = NDArray[np.float64]
 
 BLOCK = 8  # pixels; planes thinner than that use 4 or 2
 BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
-FLAT_SHARE = 0.05  # the share with the weakest low frequencies: white noise is read there
-FLAT_LEAST = 40  # blocks: fewer have more than 2 % error
-CALM_SHARE = 0.15  # the share in which coded noise is read: a codec takes most noise from the very flattest
+FLAT_SHARE = 0.05  # the share with the weakest low frequencies, where white noise is measured
+FLAT_LEAST = 40  # blocks; fewer give more than 2 % error
+CALM_SHARE = 0.15  # the share where coded noise is measured: codecs remove most from the very flattest
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
 SPARSE, GAUSSIAN = (0.75, 0.95)
 TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
 # ... and sigma over it; 1.1 makes a denoiser for white noise lose least
 TAIL_GAIN = 1.1 / NormalDist().inv_cdf((1 + TAIL) / 2)
-# coded noise is at most this much stronger than its high frequencies: a stronger tail is texture
+# most of coded noise over its high frequencies; a stronger tail is texture
 TAIL_LIMIT = 2.0
-# codecs copy part of the noise from frame to frame: coded noise may be this much stronger than its
-# differences say
+# coded noise over that of its differences: codecs copy part of the noise from frame to frame
 COPIED = 1.6
 NOISIER = 0.8  # quantile over the frames
-# so many frames may (nearly) repeat others, as in 12 or 24 pictures per second at higher frame rates
+# quantile over the differences: most frames may repeat others, as 12 or 24 fps in higher frame rates
 REPEATED_SHARE = 0.9
-# measurements held per scene; above that every second is dropped, and from there on half as many frames are
-# measured
+# most measurements per scene; then every second is dropped, and half as many of the later frames are measured
 FRAMES_KEPT = 32
-# an extreme value held by more samples than this is a clipping bound; less clipping needs no correction
+# least share of samples with an extreme value for it to be a clipping bound
 CLIPPED_SHARE = 5e-4
 
 
 class NoiseEstimator:
-    """Noise of one plane of one scene. `unit`: steps of a stored sample per grey level of the 0-255 scale
-    (`PixelFormat.unit`).
+    """Estimate the noise of one plane of one scene. `unit`: steps of a stored sample per grey level of the
+    0-255 scale (`PixelFormat.unit`).
 
-    Give it the frames in order, all or some: it measures each of a short scene and ever fewer of a long one.
-    Cost and memory are bounded.
+    `add` the frames in order, all or some. Every frame of a short scene is measured and fewer of a long one,
+    so that time and memory are bounded.
     """
 
     def __init__(self, unit: float = 1.0) -> None:
@@ -69,11 +66,11 @@ class NoiseEstimator:
         self._seen = 0
         self._previous: Sample | None = None
         self._within: list[float] = []  # variances within every `stride`-th frame, stored samples squared
-        self._between: list[float] = []  # and between it and the one measured before
+        self._between: list[float] = []  # variances of the differences between measured frames
 
     def add(self, plane: NDArray[Any]) -> None:
-        """Take the next frame's plane: (height, width), any integer or float type. A sample of its blocks is
-        kept until the next.
+        """Measure the next frame's plane (height, width), of any integer or float type. Keeps a sample of its
+        blocks.
         """
         if self._seen % self._stride == 0:
             self._measure(sample_blocks(plane))
@@ -85,9 +82,8 @@ class NoiseEstimator:
     def sigma(self) -> float:
         """Return the standard deviation of the noise on the 0-255 scale; 0.0 before the first frame.
 
-
-        A noisier frame's than most, as codecs make every second or third frame smoother; fades and repeated
-        frames don't count.
+        It is a high quantile over the frames, since codecs smooth every second or third one; fades and
+        repeated frames don't count.
         """
         if not self._within:
             return 0.0
@@ -106,8 +102,8 @@ class NoiseEstimator:
 
 @dataclass(frozen=True)
 class Sample:
-    """Blocks of one plane: (blocks, size^2) pixels, the share of clipped ones in each (blocks,), and the
-    values they were clipped at.
+    """Blocks of one plane: pixels (blocks, size^2), the share of clipped pixels (blocks,), and the values
+    they were clipped at.
     """
 
     pixels: NDArray[np.float32]
@@ -117,9 +113,7 @@ class Sample:
 
 
 def sample_blocks(plane: NDArray[Any]) -> Sample:
-    """Blocks at an odd step, so that they lie in all ways on the grid of whatever codec the plane came
-    through.
-    """
+    """Return blocks at an odd step, so that they have every offset to the block grid of a codec."""
     low, high = clipping_bounds(plane)
     size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
     step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
@@ -130,15 +124,14 @@ def sample_blocks(plane: NDArray[Any]) -> Sample:
 
 
 def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
-    """Variance and whiteness of the noise in `blocks` (blocks, size^2): the pixels of `sample`, or scaled
-    differences of such.
+    """Return variance and whiteness of the noise in `blocks` (blocks, size^2), the pixels of `sample` or
+    scaled differences of pixels.
     """
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
         return 0.0, 1.0
-    coefficients = (blocks - blocks.mean(axis=1, keepdims=True)) @ dct_basis(
-        size
-    ).T  # exactly zero for a block of one colour
+    # without their mean: exactly zero for a block of one colour
+    coefficients = (blocks - blocks.mean(axis=1, keepdims=True)) @ dct_basis(size).T
     order = by_flatness(coefficients, sample.clipped, size)
     if not len(order):
         return 0.0, 1.0
@@ -153,8 +146,8 @@ def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, 
 
 
 def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
-    """Sigma and whiteness (0 coded, 1 white) from the DCT coefficients (blocks, size^2) of the flattest and
-    of the calm blocks.
+    """Return sigma and whiteness (0 coded, 1 white) by the DCT coefficients (blocks, size^2) of the flattest
+    blocks and of the calm ones.
     """
     index = frequencies(size)
     highest = index >= min(size * 5 // 4, 2 * size - 2)
@@ -176,7 +169,7 @@ def root_mean_square(values: NDArray[np.float32]) -> float:
 
 
 def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
-    """Smallest and largest sample where many pixels share it (they were clipped there), else -inf and inf."""
+    """Return the smallest and largest sample if many pixels have it (clipped ones), else -inf and inf."""
     low, high = plane.min(), plane.max()
     least = max(4, plane.size * CLIPPED_SHARE)
     return (
@@ -187,7 +180,7 @@ def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
 
 @cache
 def dct_basis(size: int) -> NDArray[np.float32]:
-    """(size^2, size^2): each row one orthonormal two-dimensional DCT-II function of a block in row order."""
+    """Return the orthonormal 2-D DCT-II (size^2, size^2), a function of a block in row order in each row."""
     k, n = np.mgrid[:size, :size]
     line = np.where(k == 0, 1 / size, 2 / size) ** 0.5 * np.cos(np.pi * (2 * n + 1) * k / (2 * size))
     return np.kron(line, line).astype(np.float32)
@@ -195,13 +188,13 @@ def dct_basis(size: int) -> NDArray[np.float32]:
 
 @cache
 def frequencies(size: int) -> NDArray[np.int64]:
-    """Horizontal plus vertical frequency index of each row of `dct_basis`: 0 is the mean."""
+    """Return the sum of both frequency indices for each row of `dct_basis`; 0 is the mean."""
     return np.add.outer(np.arange(size), np.arange(size)).reshape(-1)
 
 
 def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int) -> NDArray[np.intp]:
-    """Indices of blocks, the weakest low frequencies first; without those of one colour (borders) and, if
-    others do, clipped ones.
+    """Return the indices of blocks by rising power of their low frequencies, without blocks of one colour
+    (borders), and without clipped ones if enough others remain.
     """
     index = frequencies(size)
     low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
@@ -215,14 +208,14 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
 
 
 def unclipped_variance(variance: float, means: Array, low: float, high: float) -> float:
-    """Variance before clipping to [low, high] of noise that has `variance` after it, in blocks whose means
-    are `means` after it.
+    """Return the variance before clipping to [low, high] of noise whose clipped blocks have `variance` and
+    `means`.
     """
     if variance == 0:
         return 0.0
     observed = np.quantile(means, np.linspace(0.1, 0.9, 5))
     true_means, spread = observed, float(variance**0.5)
-    for _ in range(6):  # fixed point; a few rounds do where less than a third is clipped
+    for _ in range(6):  # fixed point; a few rounds are enough if less than a third is clipped
         mean, clipped_variance = clipped_moments(true_means, spread, low, high)
         true_means = np.clip(true_means + observed - mean, low, high)
         spread *= (variance / max(float(clipped_variance.mean()), 1e-12)) ** 0.5
@@ -231,7 +224,7 @@ def unclipped_variance(variance: float, means: Array, low: float, high: float) -
 
 
 def clipped_moments(mean: Array, sigma: float, low: float, high: float) -> tuple[Array, Array]:
-    """Mean and variance of N(mean, sigma^2) after clipping to [low, high]."""
+    """Return mean and variance of N(mean, sigma^2) clipped to [low, high]."""
     a, b = np.clip((low - mean) / sigma, -9, 9), np.clip((high - mean) / sigma, -9, 9)
     below, above = normal_cdf(a), 1 - normal_cdf(b)
     first = a * below + b * above + normal_pdf(a) - normal_pdf(b)

@@ -97,7 +97,7 @@ class ClipRestorer(ABC):
         """Return how many clips of frames like this one to restore at the same time."""
 
     def _sent(self, clips: Generator[EdgedClip]) -> Generator[EdgedClip]:
-        """The clips, each on its way to the device while earlier ones are restored."""
+        """Yield the clips, each on its way to the device while earlier ones are restored."""
         uploads = None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.pixels))
         with closing(clips):
             for edged in clips:
@@ -142,7 +142,7 @@ class ClipRestorer(ABC):
             self.retried += 1
 
     def _finished(self, item: Restored) -> Restored:
-        """With the samples of the source's format, and its alpha."""
+        """Return a frame with the samples of the source's format, and its alpha."""
         frame, planes = item
         if planes is None:
             return item
@@ -189,7 +189,7 @@ def all_finite(planes: tuple[Tensor, ...]) -> bool:
 
 
 def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
-    """Each clip with its neighbours' edges; reads one clip ahead."""
+    """Yield each clip with its neighbours' edges; reads one clip ahead."""
     before = 0
     held = next(clips, None)
     while held is not None:
@@ -200,7 +200,7 @@ def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
 
 
 def _chained(first: list[T], rest: Iterator[T]) -> Generator[T]:
-    """The first item, which is taken out of its list, and the rest."""
+    """Yield the first item, which is taken out of its list, and the rest."""
     yield first.pop()
     yield from rest
 

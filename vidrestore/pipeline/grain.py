@@ -1,6 +1,4 @@
-"""Even grain, as film has it: put over a restored picture that looks too smooth, or over one whose bands it
-should hide.
-"""
+"""Add even film grain to restored pictures that look too smooth, or to hide banding."""
 
 from __future__ import annotations
 
@@ -9,11 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 RADIUS = 0.6  # pixels, standard deviation of the blur
-LEAST = 0.35  # of the strength in mid tones is left at black and white
+LEAST = 0.35  # strength at black and white over that in mid tones
 
 
 def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: bool) -> tuple[Tensor, ...]:
-    """Planes (T, H, W) on the 0-255 scale with grain of `sigma` in mid tones; less at black and white.
+    """Return planes (T, H, W) on the 0-255 scale with grain of `sigma` in mid tones; less at black and white.
 
     The grain of a frame follows from its number alone, `first` for the first one. With `colour` the planes
     after the first are colour differences and stay as they are; otherwise all get the same grain.
@@ -27,7 +25,7 @@ def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: 
 
 
 def _frame(height: int, width: int, number: int) -> Tensor:
-    """(H, W) blurred noise of unit variance."""
+    """Return (H, W) blurred noise of unit variance."""
     white = torch.randn(1, 1, height + 4, width + 4, generator=torch.Generator().manual_seed(number))
     line = torch.exp(-0.5 * (torch.arange(-2.0, 3.0) / RADIUS) ** 2)
     line = line / line.norm()

@@ -17,7 +17,7 @@ PERIOD = 2.0
 
 
 def find_trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None if the C library has none (musl, macOS, Windows)."""
+    """Return glibc's `malloc_trim`; None if the C library has none (musl, macOS, Windows)."""
     if sys.platform != "linux":
         return None
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -39,7 +39,7 @@ class IdleMemory:
         self._last = clock()
 
     def give_back(self) -> None:
-        """To be called often, from one thread."""
+        """Return idle memory to the system now and then. Call it often, from one thread."""
         now = self.clock()
         if self.trim is not None and now - self._last >= self.period:
             self.trim(0)

@@ -75,7 +75,7 @@ class SourceIdentity:
 
     @classmethod
     def _of_pictures(cls, pictures: Pictures) -> SourceIdentity:
-        """Of all of them together: their names, sizes and times."""
+        """Return the identity of all pictures together: their names, sizes and times."""
         names, size, modified = hashlib.sha256(), 0, 0
         for path in pictures.files:
             try:
@@ -322,7 +322,7 @@ def _begins(detector: SceneDetector, timeline: Timeline, index: int) -> bool:
 
 
 def _luma(frame: Frame, pixels: PixelFormat) -> Any:
-    """The plane in which cuts are looked for: luma, grey, or green."""
+    """Return the plane in which cuts are detected: luma, grey, or green."""
     return frame.planes[1 if pixels.family == "rgb" else 0]
 
 
@@ -345,8 +345,8 @@ class _SceneNoise:
         return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family == "yuv")
 
     def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
-        """Noise of each colour plane at the end of the clip whose first frame has index `first`; `scene` is
-        where its scene begins.
+        """Return the noise of each colour plane at the end of the clip whose first frame has index `first`;
+        `scene` is where its scene begins.
         """
         if scene != self._scene:
             self._scene = self._measured = scene
@@ -357,6 +357,6 @@ class _SceneNoise:
         return self._meter.noise()
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
-        """The colour planes on the 0-255 scale."""
+        """Return the colour planes on the 0-255 scale."""
         planes = frame.planes[: colour_planes(self._pixels)]
         return tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)

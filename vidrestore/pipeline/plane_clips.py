@@ -81,7 +81,7 @@ class PlaneClipRestorer(ClipRestorer):
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
 
     def _brought_back(self, frames: list[Frame], planes: Planes, wanted: range) -> dict[int, Restored]:
-        """The frames of a device's planes that no other clip has, by their place: one copy per plane."""
+        """Return the frames of a device's planes that no other clip has, by place: one copy per plane."""
         places = range(max(0, wanted.start), min(len(frames), wanted.stop))
         if not places:
             return {}
@@ -125,7 +125,7 @@ def _mixed(before: Tensor, after: Tensor, strength: float) -> Tensor:
 
 
 def clip_planes(frames: list[Frame], pixels: PixelFormat) -> tuple[Tensor, ...]:
-    """Each colour plane of a clip as one tensor (T, H, W), float32 on the 0-255 scale."""
+    """Return each colour plane of a clip as one tensor (T, H, W), float32 on the 0-255 scale."""
     return tuple(
         _stacked([frame.planes[plane] for frame in frames], pixels.unit)
         for plane in range(colour_planes(pixels))

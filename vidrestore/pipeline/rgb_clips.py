@@ -72,7 +72,7 @@ class RgbClipRestorer(ClipRestorer):
         self.scale = restorer.facts.scale if scale is None else scale
 
     def clips_at_once(self, frame: Frame) -> int:
-        """As many as there is memory for, and teams of threads."""
+        """Return how many clips there is memory for, and teams of threads."""
         if self.facts.parallel:
             return self.facts.parallel
         height, width = frame.planes[0].shape
@@ -95,7 +95,9 @@ class RgbClipRestorer(ClipRestorer):
         return self.restorer.halve_batch()
 
     def too_large(self, clip: Clip) -> VidRestoreError:
-        """The error for a clip that a GPU has too little memory for, with smaller tiles as the way out."""
+        """Return the error for a clip that a GPU has too little memory for, with smaller tiles as the way
+        out.
+        """
         height, width = self.video.height, self.video.width
         rows, columns = self.restorer.tile_size(height, width)
         tile = max(rows, columns)
@@ -155,7 +157,9 @@ class RgbClipRestorer(ClipRestorer):
     def _brought_back(
         self, made: Iterator[tuple[Source, tuple[Tensor, ...], Tensor]]
     ) -> list[Restored] | None:
-        """As `_native`, from a device: one copy per plane for as many frames as `FETCHED` bytes hold."""
+        """Return frames as `_native` does, from a device: one copy per plane for as many frames as `FETCHED`
+        bytes hold.
+        """
         native: list[Restored] = []
         height, width = enlarged_size(self.video.height, self.video.width, self.scale)
         each = height * width * (1 if self.pixels.depth <= 8 else 2)
@@ -176,7 +180,7 @@ class RgbClipRestorer(ClipRestorer):
         return Restored(replace(frame, planes=(*planes, *alpha)))
 
     def _planes(self, source: Source, rgb: Tensor, picture: Tensor) -> tuple[Tensor, ...]:
-        """A restored picture as planes on the 0-255 scale, mixed with its source."""
+        """Return a restored picture as planes on the 0-255 scale, mixed with its source."""
         scale = self.scale
         if scale != self.facts.scale:
             picture = shrunk(picture, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
@@ -192,18 +196,18 @@ class RgbClipRestorer(ClipRestorer):
 
 
 def enlarged(picture: Tensor, scale: Scale) -> Tensor:
-    """(C, H, W) to (C, scale * H, scale * W), bicubic."""
+    """Enlarge (C, H, W) to (C, scale * H, scale * W), bicubic."""
     size = enlarged_size(picture.shape[-2], picture.shape[-1], scale)
     return F.interpolate(picture[None], size, mode="bicubic", align_corners=False)[0]
 
 
 def shrunk(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    """(C, H, W) to a smaller `size`, bicubic, antialiased."""
+    """Downscale (C, H, W) to a smaller `size`, bicubic, antialiased."""
     return F.interpolate(picture[None], size, mode="bicubic", align_corners=False, antialias=True)[0]
 
 
 def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
-    """A plane of stored samples, larger by bicubic interpolation; at scale 1 the plane itself."""
+    """Return a plane of stored samples enlarged by bicubic interpolation; at scale 1 the plane itself."""
     if scale == 1:
         return plane
     (grey,) = planes_to_grey([plane], pixels)
@@ -211,7 +215,7 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> 
 
 
 def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
-    """A frame with all its planes larger, as a picture to compare with; at scale 1 the frame itself."""
+    """Return a frame with all its planes enlarged, to compare with; at scale 1 the frame itself."""
     if scale == 1:
         return frame
     pixels, planes = video.format, list(frame.planes)
@@ -233,7 +237,7 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
 
 
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
-    """Y, U, V of the same colours by another matrix."""
+    """Return Y, U, V of the same colours by another matrix."""
     rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
     return grey_to_planes(
         rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format

@@ -72,7 +72,7 @@ def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
 
 
 def widened(stack: Tensor) -> Tensor:
-    """Stored samples as float32; always a copy."""
+    """Return stored samples as float32; always a copy."""
     whole = stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack
     return whole.to(torch.float32, copy=True)
 
@@ -87,7 +87,9 @@ def as_arrays(stored: Iterable[Tensor], depth: int) -> tuple[Any, ...]:
 
 
 def _fetched(stacks: list[Tensor]) -> list[Tensor]:
-    """Copies in pinned memory, which the bus writes to at its full speed; waits for all of them together."""
+    """Return copies in pinned memory, which the bus writes to at its full speed; waits for all of them
+    together.
+    """
     here = [
         torch.empty(stack.shape, dtype=stack.dtype, pin_memory=True).copy_(stack, non_blocking=True)
         for stack in stacks

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def denoiser(options: RestoreOptions) -> Restorer:
-    """The restorer of the task `denoise`. Raises OptionError for options that its family doesn't know."""
+    """Return the restorer of `denoise`. Raises OptionError for options that its family doesn't know."""
     if options.model is not None and family_of(options.model) == "mb-taylorformer":
         from vidrestore.restorers.mb_taylorformer_restorer import image_denoiser
 

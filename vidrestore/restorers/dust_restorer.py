@@ -19,6 +19,7 @@ from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
+from vidrestore.models.noise_spectrum import FRAMES, relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_pass import CHUNK as TRACKS
 from vidrestore.models.second_pass import Transform, in_pairs, refine
@@ -108,6 +109,7 @@ class DenoiseRestorer:
         self.network = _denoiser(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
+        self.white = not isinstance(options.sigma, str)  # noise given by its sigma alone
         self.precision = options.precision
         self.facts = Facts(
             model.card.name,
@@ -173,7 +175,10 @@ class DenoiseRestorer:
                 tracks, noise, chunk = origins.transpose(0, 1), max(level, SIGMA_RANGE[0]), self.tracks
                 if sampling.positions == "camera":  # all move alike
                     tracks, chunk = in_pairs(tracks), max(1, chunk // 2)
-                estimate = refine(plane, estimate, noise, tracks, transform, brightness, chunk)
+                spectrum = None
+                if not self.white and len(plane) >= FRAMES:
+                    spectrum = relative_spectrum(plane, estimate, noise, tracks.flatten(0, 1), transform)
+                estimate = refine(plane, estimate, noise, tracks, transform, brightness, chunk, spectrum)
             done.append(estimate)
         return done
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError
 
 COARSE_LINES = "coarse_lines"  # the parameter of weights that says so
+MOST_LINES = 1 << 15
 LEAST_RATIO = 1.5  # of a picture's shorter side to the small one's: below, the frame itself is restored
 RADIUS = 2  # of windows of the small picture, in its pixels
 # variance that windows are taken to have besides their own: in flat ones the gain stays near 1
@@ -27,11 +28,13 @@ FLAT = 1e-5
 def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
     """Lines of the small picture, as the weights called `name` want them; None if they want none.
 
-    Raises CheckpointError for anything but a whole number above 0.
+    Raises CheckpointError for anything but a whole number in a picture's range.
     """
     lines = parameters.get(COARSE_LINES)
-    if lines is not None and (type(lines) is not int or lines < 1):
-        raise CheckpointError(f"{name}: {COARSE_LINES} must be a whole number above 0, found {lines!r}")
+    if lines is not None and (type(lines) is not int or not 1 <= lines <= MOST_LINES):
+        raise CheckpointError(
+            f"{name}: {COARSE_LINES} must be a whole number from 1 to {MOST_LINES}, found {lines!s:.40}"
+        )
     return lines
 
 

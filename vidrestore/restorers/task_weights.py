@@ -11,10 +11,10 @@ ALL_TASKS = "all"  # trained for several tasks: those that the config of the net
 
 
 def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
-    """The weights named `model`, else those called `preferred`, else the first of the manifest for this task
-    and family.
+    """Return the weights named `model`, else those called `preferred`, else the first of the manifest for
+    this task and family.
 
-    Raises CheckpointError if there are none, or where those named are of another family or for another
+    Raises CheckpointError if there are none, or if those named are of another family or for another
     task. Weights for all tasks are for those that their network's config names.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)

@@ -21,8 +21,8 @@ BOX = 9  # pixels along the side of the surroundings
 
 
 def steadied(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
-    """A restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1]. Without
-    neighbours it is itself.
+    """Return a restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1].
+    Without neighbours it is itself.
     """
     total, weights = frame.clone(), torch.ones_like(frame[:1])
     for other in neighbours:
@@ -33,7 +33,7 @@ def steadied(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
 
 
 def _agreement(frame: Tensor, other: Tensor) -> Tensor:
-    """Weight (1, H, W) of a neighbour in (0, 1]."""
+    """Return the weight (1, H, W) of a neighbour in (0, 1]."""
     apart = (frame - other).abs_().mean(0, keepdim=True)
     around = F.avg_pool2d(apart[None], BOX, stride=1, padding=BOX // 2, count_include_pad=False)[0]
     return around.div_(SPREAD).square_().mul_(-0.5).exp_()

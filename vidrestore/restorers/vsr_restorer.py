@@ -1,5 +1,5 @@
-"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles where the network or
-memory asks.
+"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles if the network or
+memory requires it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TASK, FAMILY = "sr", "vsr-transformer"
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
-KEPT = 32  # frames that a clip gives, where memory allows: its neighbours' features are computed besides
+KEPT = 32  # frames that a clip gives if memory allows; features of their neighbours are computed as well
 # of the memory, for the frames that wait until all of their tiles are there: one part in so many
 WAITING_SHARE = 4
 TILE_SHARE = 3  # of the memory, for what the network holds of one clip
@@ -48,7 +48,7 @@ class VsrRestorer:
     """Restorer of the task `sr`; see `restorers.base.RgbRestorer`.
 
     Released networks get tiles of 64 pixels that share 32, of which the centres are kept: that is part of the
-    network. Others see whole frames, or blended tiles where memory or the user asks for them. Raises
+    network. Others see whole frames, or blended tiles if memory or the user asks for them. Raises
     CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
@@ -173,7 +173,7 @@ class VsrRestorer:
         return self.most_tiles < before
 
     def _network(self, precision: str) -> VsrTransformer:
-        """The network in the number format asked for, made once."""
+        """Return the network in the number format asked for, made once."""
         dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
         if self.config.local and uses_bf16(precision, self.device):
             dtype = torch.bfloat16
@@ -184,8 +184,8 @@ class VsrRestorer:
 
 
 def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterator[Tensor]:
-    """Frames [first, stop) of clips (T, B, 3, H, W) by a compact network that sees all of them: each (B, 3,
-    4H, 4W), float32.
+    """Yield frames [first, stop) of clips (T, B, 3, H, W) by a compact network that sees all of them: each
+    (B, 3, 4H, 4W), float32.
     """
     restorer = VsrClip(network, clips)
     for at in range(*keep):
@@ -200,8 +200,8 @@ def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tens
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
-    """Frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window around it:
-    (B, T', 3, 256, 256).
+    """Return frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window
+    around it: (B, T', 3, 256, 256).
     """
     restorer = VsrClip(network, tiles.transpose(0, 1))
     windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in range(*keep))
@@ -212,7 +212,7 @@ def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Te
 
 
 def frame_window(at: int, count: int, frames: int) -> list[int]:
-    """The `frames` frames around frame `at` of a scene with `count`.
+    """Return the `frames` frames around frame `at` of a scene with `count`.
 
     Beyond the ends the paper's tests go on from the other side of the window: 0 of 100 is [4, 3, 0, 1, 2], 99
     is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too short for that are reflected at their
@@ -230,7 +230,8 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
 
 
 def pixel_memory(config: VsrConfig) -> int:
-    """Bytes per pixel of the input that a compact network takes at its peak, mostly states of near frames.
+    """Return the bytes per pixel of the input that a compact network takes at its peak, mostly states of near
+    frames.
 
     Measured in float32: 6.3 kB for C, 4.0 for T, 28.5 for S; this gives 6.7, 5.8 and 28.4.
     """

@@ -32,7 +32,8 @@ from vidrestore.jobs.finished import (
 )
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.request import Request, RestorerLoader, check_request, open_job
+from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count

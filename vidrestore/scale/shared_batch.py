@@ -30,8 +30,9 @@ class ShardedBatch(Batch):
         shard: Shard,
         *,
         recursive: bool = False,
+        photos: bool = False,
     ) -> None:
-        super().__init__(sources, output, task, options, recursive=recursive)
+        super().__init__(sources, output, task, options, recursive=recursive, photos=photos)
         self.shard = shard
         check_options(options)
         for source in self.sources:
@@ -97,8 +98,9 @@ class WorkersBatch(Batch):
         workers: Workers,
         *,
         recursive: bool = False,
+        photos: bool = False,
     ) -> None:
-        super().__init__(sources, output, task, options, recursive=recursive)
+        super().__init__(sources, output, task, options, recursive=recursive, photos=photos)
         self.workers = workers
         for source in self.sources:
             check_shared(self.request(source))

@@ -19,7 +19,8 @@ from vidrestore.events import Warned
 from vidrestore.files.claims import Claims, bury, counts
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import ignore
-from vidrestore.jobs.request import Request, open_job
+from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.restorers.base import Restorer, load_restorer
@@ -190,6 +191,6 @@ class _Turn:
         self.work.on_event(Warned(source, f"a worker died {reason}; another does what it was at"))
 
     def _done(self) -> int:
-        """Frames that are restored, those of unfinished segments too."""
+        """Return the number of restored frames, those of unfinished segments too."""
         left, noted = self._left(), counts(self.work.folder.path)
         return self.total - frame_count(left) + sum(noted.get(claim_name(segment), 0) for segment in left)

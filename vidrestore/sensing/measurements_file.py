@@ -20,7 +20,7 @@ and metadata, each value a JSON text but for `format` and `version`:
     measurements  M
     sigma, seed   standard deviation and seed of the Gaussian noise added to the measurements; sigma 0: none
     source        the name of the file that was measured
-    left_out      kinds of streams that the source had besides ("audio", ...)
+    left_out      kinds of other streams in the source ("audio", ...)
     video         size, pixel format, codec, time base, rates, aspect, rotation, colour,
                   as in `media.probe.VideoInfo`; fractions are texts
 """
@@ -194,7 +194,7 @@ def _video_from_json(values: dict[str, Any]) -> VideoInfo:
 
 def _fraction(text: str) -> Fraction:
     if not _FRACTION.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no fraction")
+        raise ValueError(f"{text[:40]!r} is not a fraction")
     return Fraction(text)
 
 
@@ -208,7 +208,7 @@ class MeasurementWriter:
     """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
     an error nothing is left.
 
-    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError where
+    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if
     another one took its name.
     """
 
@@ -267,8 +267,8 @@ class MeasurementWriter:
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
-        """Eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks to a
-        multiple of 8.
+        """Return eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks
+        to a multiple of 8.
         """
         shapes = {
             "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
@@ -319,7 +319,8 @@ class MeasurementReader:
         return len(self.pts)
 
     def clip(self, first: int, stop: int) -> NDArray[np.floating[Any]]:
-        """The measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are stored.
+        """Return the measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are
+        stored.
 
         They are read, not mapped: what has gone by takes no memory.
         """
@@ -351,7 +352,7 @@ class MeasurementReader:
         self._check_times()
 
     def _read_header(self) -> tuple[dict[str, Any], int]:
-        """The JSON at the file's beginning and the place where the data begins."""
+        """Return the JSON at the file's beginning and the position of the data."""
         length = int.from_bytes(self._file.read(8), "little")
         if not 2 <= length <= _LARGEST_HEADER:
             raise self._foreign("it does not begin like one")

@@ -73,7 +73,7 @@ def recover(
 
 
 def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
-    """The very weights that measured: by the name in the file, or those that were `asked` for.
+    """Return the weights that measured: by the name in the file, or those that were `asked` for.
     CheckpointError if they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
@@ -95,7 +95,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None, device:
 
 
 def recovered_info(measured: Measured) -> SourceInfo:
-    """The measured video as a source that has nothing but the video, and no file behind it."""
+    """Return the measured video as a source that has nothing but the video, and no file behind it."""
     return SourceInfo(path=PIPE, container="", video=measured.video, streams=())
 
 
@@ -141,8 +141,8 @@ def _recover(
 
 
 def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
-    """(start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first, stop)
-    are its own.
+    """Return (start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first,
+    stop) are its own.
     """
     stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
     return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
@@ -186,8 +186,8 @@ class Recoverer:
 
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
-        """The frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its frames,
-        those that are wanted.
+        """Return the frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its
+        frames, those that are wanted.
         """
         stored, times = clip
         if self.device.type == "cuda":
@@ -210,7 +210,7 @@ class Recoverer:
         ]
 
     def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
-        """The last frames of all planes, one per entry of `times`, as they are stored."""
+        """Return the last frames of all planes, one per entry of `times`, as they are stored."""
         grids, pixels = self.measured.grids, self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
         planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
@@ -219,7 +219,9 @@ class Recoverer:
         return [as_arrays(grey_to_stored([plane], pixels), pixels.depth)[0] for plane in planes]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """(T, count, M) measurements of one plane -> its last frames (T', H, W), one per entry of `times`."""
+        """Recover (T, count, M) measurements of one plane: return its last frames (T', H, W), one per entry
+        of `times`.
+        """
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
         for first in range(0, grid.count, self.chunk):
             # a group is a patch's place in all frames

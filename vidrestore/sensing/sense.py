@@ -27,7 +27,7 @@ from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.request import check_picture
+from vidrestore.jobs.opening import check_picture
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
@@ -101,8 +101,8 @@ def _check_measurements_name(output: str) -> None:
 
 
 def sensing_cards() -> dict[str, Card]:
-    """The listed weights that have a sensing matrix, by their rate as a text such as "0.2"; the first one
-    where several have the same.
+    """Return the listed weights with a sensing matrix, by their rate as a text such as "0.2"; the first if
+    several have the same.
     """
     cards: dict[str, Card] = {}
     for card in read_manifest().values():
@@ -112,7 +112,7 @@ def sensing_cards() -> dict[str, Card]:
 
 
 def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
-    """The weights that an option names or whose rate it asks for. Raises OptionError for a rate that none
+    """Return the weights that the options name, or those of the rate. Raises OptionError for a rate that none
     has, CheckpointError.
     """
     if options.model is None:
@@ -215,7 +215,7 @@ class Sensor:
 
     @torch.inference_mode()
     def measure(self, frame: Frame) -> Tensor:
-        """(P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
+        """Return (P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
         if self.uploads:
             grey = floats(self.uploads.send(self.measured, [frame]).arrived(), self.pixels.unit)
             self.measured += 1

@@ -119,8 +119,3 @@ def processes(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
         group.barrier()  # gloo may abort a process that leaves while another still talks to it
     finally:
         distributed.destroy_process_group()
-
-
-def is_first() -> bool:
-    """Return True if this is the process that prints."""
-    return os.environ.get("RANK", "0") == "0"

@@ -26,7 +26,9 @@ class Began:
 
 @dataclass(frozen=True)
 class Reached:
-    """A stage of a run begins: `read` data, make the first `batches`, `train`, `validate` or `save`."""
+    """A stage of a run begins: `load` the program, `read` data, make the first `batches`, `train`, `validate`
+    or `save`.
+    """
 
     stage: str
 

@@ -1,15 +1,15 @@
 """A `.safetensors` file with the configuration of its network, written atomically and loaded strictly.
 
 Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of
-the card (JSON). The same tensors and metadata give the same bytes. Weights may be stored in half precision;
-the network computes in its own.
+the card (JSON). The same tensors and metadata give the same bytes. Weights may be stored in half precision,
+large ones in 8 bits; the network computes in its own.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from itertools import count
@@ -20,6 +20,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json, parse_object
 from vidrestore.files.regular import MEGABYTE, check_regular
+from vidrestore.weights import eight_bit
 from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
@@ -105,12 +106,13 @@ def save_model(
     parameters: Mapping[str, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
     half: bool = False,
+    eight_bit_from: int | None = None,
 ) -> Card:
     """Write the parameters and buffers of `network` to `path` atomically; return the card of the file.
 
     `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
-    `training`, `measured`). `half` stores float32 as float16. Raises CheckpointError if a stored value would
-    not be finite.
+    `training`, `measured`). `half` stores float32 as float16, and with `eight_bit_from` arrays of at least so
+    many values are stored in 8 bits. Raises CheckpointError if a stored value would not be finite.
     """
     path = Path(path)
     values = {
@@ -120,7 +122,7 @@ def save_model(
     metadata = {"family": family, "task": task} | {
         key: json.dumps(value, sort_keys=True) for key, value in values.items()
     }
-    _write_atomically(path, _serialise(_stored_tensors(network, path, half), metadata))
+    _write_atomically(path, _serialise(_stored_tensors(network, path, half, eight_bit_from), metadata))
     return read_card(path)
 
 
@@ -162,7 +164,8 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
 def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
     """Return the network of `card` with the tensors of `path`. Raises CheckpointError.
 
-    Every name, shape and dtype must be the network's own (half precision is widened), every value finite.
+    Every name, shape and dtype must be the network's own (half precision and 8 bits are widened), every value
+    finite.
     With `outline` they are compared before memory is allocated for the network, since a config may ask for
     any size; that takes 1.5 s and can be skipped for files with a known checksum.
     """
@@ -173,7 +176,7 @@ def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Mo
         network = build_network(card.family, card.config)
         expected = network.state_dict()
         _check_layout(path, stream, expected)
-        tensors = {name: stream.get_tensor(name) for name in expected}
+        tensors = {name: _read_tensor(stream, name, expected) for name in expected}
         for name, tensor in tensors.items():
             check_finite(f"{path}, {name}", tensor)
         network.load_state_dict(
@@ -204,10 +207,40 @@ def _outline(card: Card, most: int) -> dict[str, Tensor]:
 
 
 def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> None:
-    check_names(path, set(stream.keys()), set(expected))
+    names = set(stream.keys())
+    scaled = {name: scales for name in expected if (scales := _scales_of(name, names, expected))}
+    check_names(path, names, {*expected, *scaled.values()})
     for name, tensor in expected.items():
         stored = stream.get_slice(name)
-        check_tensor(f"{path}, {name}", list(stored.get_shape()), stored.get_dtype(), tensor)
+        shape, dtype = list(stored.get_shape()), stored.get_dtype()
+        if name in scaled:
+            stored = stream.get_slice(scaled[name])
+            found = (shape, dtype, list(stored.get_shape()), stored.get_dtype())
+            _check_eight_bits(f"{path}, {name}", found, tensor)
+        else:
+            check_tensor(f"{path}, {name}", shape, dtype, tensor)
+
+
+def _check_eight_bits(where: str, found: tuple[list[int], str, list[int], str], expected: Tensor) -> None:
+    """Raise CheckpointError unless integers and scales, by shape and dtype, are the network's tensor."""
+    integers, scales = eight_bit.DTYPES
+    blocks = [expected.numel() // eight_bit.BLOCK]
+    if found != (wanted := (list(expected.shape), integers, blocks, scales)):
+        raise CheckpointError(f"{where}: stored in 8 bits as {found}, but the config asks for {wanted}")
+    if not eight_bit.fits(expected, 0):
+        raise CheckpointError(f"{where}: stored in 8 bits, but the network holds {dtype_name(expected)}")
+
+
+def _scales_of(name: str, names: Collection[str], expected: Collection[str]) -> str | None:
+    """Return the name of the scales of a tensor, None if it isn't stored in 8 bits."""
+    scales = name + eight_bit.SCALES
+    return scales if scales in names and scales not in expected else None
+
+
+def _read_tensor(stream: Any, name: str, expected: Mapping[str, Tensor]) -> Tensor:
+    tensor: Tensor = stream.get_tensor(name)
+    scales = _scales_of(name, stream.keys(), expected)
+    return eight_bit.from_eight_bits(tensor, stream.get_tensor(scales)) if scales else tensor
 
 
 def check_finite(where: str, tensor: Tensor) -> None:
@@ -268,24 +301,30 @@ def dtype_name(tensor: Tensor) -> str:
     return _DTYPES.get(name, name)
 
 
-def _some(names: set[str], most: int = 4) -> str:
+def _some(names: set[str]) -> str:
     listed = sorted(names)
-    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+    return ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
 
 
-def _stored_tensors(network: nn.Module, path: Path, half: bool) -> dict[str, Tensor]:
+def _stored_tensors(
+    network: nn.Module, path: Path, half: bool, eight_bit_from: int | None
+) -> dict[str, Tensor]:
     import torch
 
     tensors = {}
     for name, tensor in network.state_dict().items():
         narrow = half and tensor.dtype == torch.float32
-        stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype).contiguous().clone()
-        if not torch.isfinite(stored).all():
+        if eight_bit_from is not None and eight_bit.fits(tensor, eight_bit_from):
+            tensors[name], tensors[name + eight_bit.SCALES] = eight_bit.to_eight_bits(tensor.detach().cpu())
+        else:
+            stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype)
+            tensors[name] = stored.contiguous().clone()
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
             raise CheckpointError(
-                f"{path}, {name}: has values that are not finite{' in half precision' if narrow else ''}; "
+                f"{path}, {name}: has values that are not finite{' in half precision' if half else ''}; "
                 "nothing was written"
             )
-        tensors[name] = stored
     return tensors
 
 

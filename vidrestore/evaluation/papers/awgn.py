@@ -100,7 +100,7 @@ def _measure_frames(
 
 
 def denoiser(system: System) -> Denoiser:
-    """Yield the frames of a noisy video restored by a system."""
+    """Return a function that yields the frames of a noisy video as a system restores them."""
     if system.name == GIVEN:
         return lambda noisy, sigma: iter(noisy)
     options = RestoreOptions(
@@ -115,7 +115,7 @@ def denoiser(system: System) -> Denoiser:
 
 
 def denoise_by_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> Iterator[Tensor]:
-    """Frames of a video (T, 3, H, W) in [0, 1], restored as planes of the opponent transform."""
+    """Yield the frames of a video (T, 3, H, W) in [0, 1], restored as planes of the opponent transform."""
     opponent = torch.tensor(OPPONENT)
     offsets = torch.tensor(OFFSETS)[:, None, None]
     planes = torch.einsum("pc,tchw->tphw", opponent, noisy * 255) + offsets

@@ -1,0 +1,99 @@
+"""The spectrum of noise beside a first estimate: powers by band, noise of known spectra, and its use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.grouping import origins_of
+from vidrestore.models.matching import Grid, fixed_positions
+from vidrestore.models.noise_spectrum import BANDS, LEAST, powers, relative_spectrum
+from vidrestore.models.second_pass import Transform
+
+SIDE, FRAMES, HEIGHT, WIDTH = 16, 5, 128, 160
+
+
+@pytest.fixture(scope="module")
+def transform() -> Transform:
+    return Transform(SIDE, torch.float32, PackedLinear, torch.device("cpu"))
+
+
+def groups(height: int = HEIGHT, width: int = WIDTH) -> Tensor:
+    return origins_of(fixed_positions(FRAMES, Grid(height, width, SIDE, SIDE)), height, width)
+
+
+def noise(seed: int = 0, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
+    return torch.randn(FRAMES, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def slope() -> Tensor:
+    """A picture that stands still and has little detail."""
+    return torch.linspace(60, 180, WIDTH).expand(FRAMES, HEIGHT, WIDTH).contiguous()
+
+
+def coarse(plane: Tensor) -> Tensor:
+    """Means of two neighbours down and across: the squared response is cos^2 of half of either frequency."""
+    down = (plane + plane.roll(1, 1)) / 2
+    return (down + down.roll(1, 2)) / 2
+
+
+def dct_power(patches: Tensor) -> np.ndarray:
+    """(BANDS, BANDS): mean squares of the orthonormal DCT-II, by its definition, and of 2 x 2 neighbours."""
+    k, n = np.arange(SIDE)[:, None], np.arange(SIDE)
+    basis = np.cos(np.pi * (2 * n + 1) * k / (2 * SIDE)) * np.where(k, np.sqrt(2), 1) / np.sqrt(SIDE)
+    squares = np.array([(basis @ patch @ basis.T) ** 2 for patch in patches.double().numpy()]).mean(0)
+    return squares.reshape(BANDS, 2, BANDS, 2).mean((1, 3))
+
+
+def test_powers_of_one_group_are_those_of_its_changes_its_residual_and_the_estimates_changes(transform):
+    noisy, estimate = 9 * noise(1, SIDE, SIDE), 4 * noise(2, SIDE, SIDE)
+    found = powers(noisy, estimate, groups(SIDE, SIDE), transform)
+    changes, left = (FRAMES / (FRAMES - 1) * dct_power(plane - plane.mean(0)) for plane in (noisy, estimate))
+    residual = dct_power(noisy - estimate)
+    # of a single group every quantile and the mean of the flat ones are its own
+    expected = [changes, changes, residual, residual, residual, changes, left, left, left]
+    wanted = np.log(np.stack([each.flatten() for each in expected], 1) + LEAST)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("sigma", [5.0, 20.0])
+def test_white_noise_is_found_white(transform, sigma):
+    found = relative_spectrum(slope() + sigma * noise(), slope(), sigma, groups(), transform)
+    assert found.shape == (SIDE**2,)
+    assert found.log().abs().mean() < 0.3
+
+
+@pytest.mark.parametrize("told", [0.5, 1.0, 1.6])
+def test_the_spectrum_is_right_whatever_the_sigma_that_was_measured(transform, told):
+    sigma = 12.0
+    found = (told * sigma) ** 2 * relative_spectrum(
+        slope() + sigma * noise(), slope(), told * sigma, groups(), transform
+    )
+    assert found.log().mean().exp().sqrt().item() == pytest.approx(sigma, rel=0.2)
+
+
+def test_coarse_noise_is_found_strong_at_low_and_weak_at_high_frequencies(transform):
+    sigma = 24.0
+    found = relative_spectrum(slope() + coarse(sigma * noise()), slope(), sigma, groups(), transform)
+    square = found.view(SIDE, SIDE)
+    centres = (torch.arange(SIDE) + 0.5) * math.pi / (2 * SIDE)
+    response = centres.cos() ** 2
+    expected = response[:, None] * response
+    inside = slice(1, 11)  # beyond, little is left and rounding decides
+    off = (square / expected).log()[inside, inside]
+    assert off.abs().mean() < 0.4
+    assert square[1:4, 1:4].mean() > 8 * square[11:, 11:].mean()
+
+
+def test_texture_where_the_motion_is_wrong_is_not_taken_for_noise(transform):
+    """A picture of detail that changes in every frame, all of it in the estimate."""
+    sigma, detail = 4.0, 40 * coarse(noise(3))
+    found = relative_spectrum(
+        slope() + detail + sigma * noise(), slope() + detail, sigma, groups(), transform
+    )
+    assert found.max() < 3

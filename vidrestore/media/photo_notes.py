@@ -1,0 +1,167 @@
+"""The notes of the camera (EXIF) and the colour profile (ICC) of a photo, put into the restored one.
+
+PyAV hands neither to an encoder, so both are read from the file here and written into the encoded picture.
+After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third edition.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from vidrestore.media.encoder_table import EncoderChoice
+
+EXIF, PROFILE = "EXIF", "ICC_PROFILE"  # as side data is called
+_LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
+_MOST_BLOCKS = 100_000
+_APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
+_PART = 65_519  # of a profile, in a block of JPEG
+_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
+_SHORT, _LONG = 3, 4
+
+
+@dataclass(frozen=True)
+class PhotoNotes:
+    """EXIF (from its byte order on) and ICC profile, as in the file; empty if there is none."""
+
+    exif: bytes = b""
+    profile: bytes = b""
+
+    def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
+        """Return what such a picture can hold, upright and without what is dropped."""
+        if choice.encoder not in ("mjpeg", "png"):
+            return PhotoNotes()
+        colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
+        exif = b"" if "exif" in drop else upright(self.exif)
+        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset([EXIF] * bool(self.exif) + [PROFILE] * bool(self.profile))
+
+
+def read_notes(path: str) -> PhotoNotes:
+    """Return the notes of a JPEG or PNG; none if it has none that can be read. Raises OSError."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+        if start.startswith(b"\xff\xd8"):
+            file.seek(2)
+            return _of_jpeg(file)
+        return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
+
+
+def _of_jpeg(file: BinaryIO) -> PhotoNotes:
+    exif, parts, count = b"", dict[int, bytes](), 0
+    for marker, data in _segments(file):
+        if marker == _APP1 and data.startswith(b"Exif\0\0"):
+            exif = exif or data[6:]
+        elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
+            parts[data[12]], count = data[14:], data[13]
+    whole = sorted(parts) == list(range(1, count + 1))
+    return PhotoNotes(exif, b"".join(parts[number] for number in sorted(parts)) if whole else b"")
+
+
+def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The marker segments of a JPEG before its scans."""
+    for head in islice(iter(lambda: file.read(4), b""), _MOST_BLOCKS):
+        marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
+        if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
+            return
+        yield marker, file.read(length - 2)
+
+
+def _of_png(file: BinaryIO) -> PhotoNotes:
+    found = {b"eXIf": b"", b"iCCP": b""}
+    for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
+        size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
+        if kind in found and size <= _LARGEST_PROFILE:
+            found[kind], size = file.read(size), 0
+        file.seek(size + 4, io.SEEK_CUR)
+    return PhotoNotes(found[b"eXIf"], _unpacked(found[b"iCCP"]))
+
+
+def _unpacked(chunk: bytes) -> bytes:
+    """The profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
+    stream = zlib.decompressobj()
+    try:
+        profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
+    except zlib.error:
+        return b""
+    return profile if stream.eof else b""
+
+
+def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
+    """Return EXIF of a picture that is not turned and has no thumbnail, `size` (height, width) if given; b""
+    if it can't be read.
+    """
+    order = _ORDERS.get(exif[:4])
+    if order is None or len(exif) > _LARGEST_EXIF:
+        return b""
+    data = bytearray(exif)
+    height, width = size or (0, 0)
+    sizes = {0x100: width, 0x101: height, 0xA002: width, 0xA003: height} if size else {}
+    try:
+        (place,) = struct.unpack_from(f"{order}I", data, 4)
+        first, after = _entries(data, order, place)
+        inner = [struct.unpack_from(f"{order}I", data, first[0x8769] + 8)[0]] if 0x8769 in first else []
+        for found in [first, *(_entries(data, order, each)[0] for each in inner)]:
+            for tag in sizes.keys() & found.keys():
+                struct.pack_into(f"{order}HHII", data, found[tag], tag, _LONG, 1, sizes[tag])
+        if 0x112 in first:
+            struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
+        (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
+        struct.pack_into(f"{order}I", data, after, 0)
+        if thumbnail:
+            _blank_thumbnail(data, order, _entries(data, order, thumbnail)[0])
+    except struct.error:  # a place beyond the end
+        return b""
+    return bytes(data)
+
+
+def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], int]:
+    """Return the places of a directory's entries by their tags, and the place after them."""
+    (count,) = struct.unpack_from(f"{order}H", data, place)
+    places = range(place + 2, place + 2 + 12 * count, 12)
+    return {struct.unpack_from(f"{order}H", data, each)[0]: each for each in places}, places.stop
+
+
+def _blank_thumbnail(data: bytearray, order: str, entries: dict[int, int]) -> None:
+    if 0x201 in entries and 0x202 in entries:
+        begin, length = (struct.unpack_from(f"{order}I", data, entries[tag] + 8)[0] for tag in (0x201, 0x202))
+        stop = min(len(data), begin + length)
+        data[begin:stop] = bytes(max(0, stop - begin))
+
+
+def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
+    """Return an encoded JPEG or PNG with the notes in it."""
+    if not notes.kinds:
+        return picture
+    if not picture.startswith(b"\xff\xd8"):
+        width, height = struct.unpack_from(">II", picture, 16)
+        exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
+        added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
+        added += _chunk(b"eXIf", exif) if exif else b""
+        return picture[:33] + added + picture[33:]  # behind IHDR
+    found = dict(_segments(io.BytesIO(picture[2:])))
+    (frame,) = (found[marker] for marker in _SIZE_MARKERS if marker in found)
+    exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
+    added = _segment(_APP1, b"Exif\0\0" + exif) if exif else b""
+    parts = [notes.profile[place : place + _PART] for place in range(0, len(notes.profile), _PART)]
+    for number, part in enumerate(parts, 1):
+        added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
+    place = 2 + (4 + len(found[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
+    return picture[:place] + added + picture[place:]
+
+
+def _segment(marker: int, data: bytes) -> bytes:
+    return struct.pack(">HH", marker, len(data) + 2) + data
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,0 +1,141 @@
+"""The spectrum of a plane's noise, once there is a first estimate of the plane: its variance in every
+coefficient of a patch's DCT.
+
+Noise that was blurred, coded or copied from frame to frame is not equally strong at all frequencies. Three
+powers tell of it, each wrong in its own way: that of the residual of the first estimate lacks noise that is
+still in the estimate; that of changes along the motion of the source lacks noise that a codec copied, and has
+texture where the motion is wrong; the same of the estimate shows how much. A small regression, fitted to
+training clips with noise of many kinds (examples/experiments/fit_spectrum.py), weighs them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models.grouping import patches_at
+
+if TYPE_CHECKING:
+    from vidrestore.models.second_pass import Transform
+
+BANDS = 8  # of frequencies down, and as many across
+GROUPS = 400  # sampled from a clip, at most
+FRAMES = 5  # of them that are looked at, in the middle: few, so that motion is followed well
+QUANTILES = (0.15, 0.5)  # of the groups' powers; texture is in the upper ones
+FLAT_SHARE, FLAT_LEAST = 0.25, 20  # of groups whose estimate varies least, and the least number of them
+LEAST = 0.05  # squared grey levels, added to powers before their logarithm is taken
+HIGH, LOW = 1.0, 0.35  # sums of the two frequencies, of 2, above and below which they count as high and low
+MOST = 2.0  # times the residual's power in flat groups; what is above is texture
+LIMITS = (-4.0, 3.0)  # of the logarithm of a variance over sigma squared
+RESIDUAL_OF_FLAT = 4  # place among `powers`
+
+
+@dataclass(frozen=True)
+class SpectrumRegression:
+    """Mean and spread of the inputs, then weight and bias of every layer."""
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map (BANDS^2, inputs) to (BANDS^2,): logarithms of the variance over sigma squared."""
+        (mean, spread), *hidden, (weight, bias) = self.layers
+        values = (inputs - mean) / spread
+        for each, offset in hidden:
+            values = F.relu(values @ each.mT + offset)
+        return (values @ weight.mT + bias)[:, 0]
+
+
+@cache
+def regression(device: torch.device) -> SpectrumRegression:
+    """Return the fitted regression on a device."""
+    stored = json.loads(files("vidrestore.models").joinpath("noise_spectrum.json").read_text())
+    pairs = [[torch.tensor(values, device=device) for values in pair] for pair in stored["layers"]]
+    return SpectrumRegression(tuple((first, second) for first, second in pairs))
+
+
+def relative_spectrum(
+    noisy: Tensor, estimate: Tensor, sigma: float, groups: Tensor, transform: Transform
+) -> Tensor:
+    """Return (side^2,): the noise's variance in every coefficient over `sigma` squared, 1 for white noise.
+
+    noisy, estimate: (T, H, W), a plane and its first estimate, on the 0-255 scale. groups: (S, T) flat
+    origins of patches that follow the motion; T is FRAMES at least.
+    """
+    found = powers(noisy, estimate, groups, transform)
+    level = 2 * math.log(sigma)
+    logarithms = regression(noisy.device)(inputs_of(found, level))
+    most = found[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
+    bands = torch.minimum(logarithms, most).clamp(*LIMITS).view(1, 1, BANDS, BANDS)
+    side = transform.side
+    return F.interpolate(bands, (side, side), mode="bilinear", align_corners=False).flatten().exp()
+
+
+def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:
+    """Return (BANDS^2, 9): logarithms of powers by band of frequencies.
+
+    Quantiles over groups of the changes along time, quantiles of the residual, then both in flat groups,
+    the residual first, and the three of the changes of the estimate.
+    """
+    start = (groups.shape[1] - FRAMES) // 2
+    groups = groups[:: math.ceil(len(groups) / GROUPS), start : start + FRAMES]
+    source, first = (patches_at(plane.contiguous(), groups, transform.side) for plane in (noisy, estimate))
+    changes = _bands(source - source.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
+    residual = _bands(source - first, transform).mean(1)
+    left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
+    count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
+    flat = first.var(2).mean(1).argsort()[:count]
+    shares = torch.tensor(QUANTILES, device=noisy.device)
+    found = [
+        *changes.quantile(shares, 0),
+        *residual.quantile(shares, 0),
+        residual[flat].mean(0),
+        changes[flat].mean(0),
+        *left.quantile(shares, 0),
+        left[flat].mean(0),
+    ]
+    return torch.stack(found, 1).add(LEAST).log()
+
+
+def inputs_of(found: Tensor, level: float) -> Tensor:
+    """Return (BANDS^2, 32): `powers` over sigma squared, whose logarithm is `level`, what they are at high
+    and low frequencies, the place of the band, and the level.
+    """
+    relative, frequencies = found - level, _frequencies(found.device)
+    high = relative[frequencies.high].median(0).values.expand_as(relative)
+    low = relative[frequencies.low].mean(0).expand_as(relative)
+    levels = torch.full_like(relative[:, :1], level / 4)
+    return torch.cat((relative, high, low, frequencies.places, levels), 1)
+
+
+class _Frequencies(NamedTuple):
+    """Of the bands: the lower frequency, the higher one, that down and that across (BANDS^2, 4), each from 0
+    to 1, and the numbers of the bands that are high and low.
+    """
+
+    places: Tensor
+    high: Tensor
+    low: Tensor
+
+
+@cache
+def _frequencies(device: torch.device) -> _Frequencies:
+    line = torch.linspace(0, 1, BANDS)
+    down, across = (each.flatten() for each in torch.meshgrid(line, line, indexing="ij"))
+    places = torch.stack((torch.minimum(down, across), torch.maximum(down, across), down, across), 1)
+    both = down + across
+    found = (places, (both > HIGH).nonzero()[:, 0], (both < LOW).nonzero()[:, 0])
+    return _Frequencies(*(each.to(device) for each in found))
+
+
+def _bands(patches: Tensor, transform: Transform) -> Tensor:
+    """Return (S, T, BANDS^2): mean powers by band of patches (S, T, N)."""
+    power = transform.forward(patches).square().unflatten(-1, (transform.side, transform.side))
+    return F.adaptive_avg_pool2d(power, (BANDS, BANDS)).flatten(-2)
