@@ -495,7 +495,7 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(
 def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(
     repository: Path, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = repository / "examples" / "train" / "mb-taylorformer-t-deblur.toml"
+    config = repository / "examples" / "train" / "mb-taylorformer-t-derain.toml"
     with pytest.raises(SystemExit) as end:
         main(["train", "--config", str(config), "--print-config", "--set", f"model.offset_limit={value}"])
     assert end.value.code == 1 and "offset_limit" in capsys.readouterr().err

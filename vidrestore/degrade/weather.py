@@ -42,6 +42,8 @@ THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
 SPLASH_SHARE = 0.15  # of clips with rain, those with splashes
 STRENGTH = (0.06, 0.8)  # of streaks, from single faint ones
 OPACITY = (0.1, 1.5)  # optical depth of flakes
+SNOW_SPEED = (0.4, 4.0)  # of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
+STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
 LARGE_SHARE = 0.5  # of clips with snow, those with flakes too near to be in focus
 LARGE = (4.0, 14.0)  # their radius in pixels
 VEIL_SHARE = 0.8  # of clips with rain or snow, those with a veil of distant particles
@@ -162,20 +164,20 @@ def random_snow(clip: Tensor, rng: np.random.Generator) -> Tensor:
 
 def _flakes(frames: int, canvas: Canvas, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of flakes of one size each, with the spectra of their shapes."""
-    wind, exposure, depth = rng.normal(0, 0.6), log_uniform(rng, (0.03, 0.6)), log_uniform(rng, OPACITY)
+    wind, exposure, depth = rng.normal(0, 0.8), log_uniform(rng, (0.03, 0.6)), log_uniform(rng, OPACITY)
     down = np.array([math.cos(wind), math.sin(wind)])
     radii = [log_uniform(rng, (0.3, 4)) for _ in range(rng.integers(2, 6))]
     if rng.random() < LARGE_SHARE:
         radii += [log_uniform(rng, LARGE) for _ in range(rng.integers(1, 3))]
     for radius in radii:
-        fall = (4 + 8 * radius) * rng.uniform(0.4, 1.2) * down
+        fall = (4 + 8 * radius) * log_uniform(rng, SNOW_SPEED) * down
         density = log_uniform(rng, FLAKES) / radius**1.7
-        swarm = random_swarm(
-            canvas, density, fall, min(exposure, 3 * radius / np.hypot(*fall)) * fall, rng, 0.25
-        )
+        speed = float(np.hypot(*fall))
+        streak = min(speed * exposure, radius * log_uniform(rng, STREAK))
+        swarm = random_swarm(canvas, density, fall, streak / speed * fall, rng, 0.25)
         # the light that a flake absorbs is spread over its disc, so larger flakes are fainter
         opacity = depth * rng.uniform(0.5, 1.5) * min(1.0, (3 / radius) ** 0.5)
-        passed = max(1.0, math.hypot(*fall) * exposure / (2 * radius + 1))
+        passed = max(1.0, streak / (2 * radius + 1))
         yield opacity / passed * swarm.traces(frames, canvas), shape_spectrum(_flake(radius, rng), canvas)
 
 

@@ -133,7 +133,7 @@ IMAGE_NETWORKS = {
     "dehaze": "mb-taylorformer-t-dehaze",
     "derain": "mb-taylorformer-h-derain",
     "desnow": "mb-taylorformer-h-desnow",
-    "deblur": "mb-taylorformer-t-deblur",
+    "deblur": "mb-taylorformer-h-deblur",
 }
 ENLARGERS: dict[Input, str] = {
     "compressed": "vsr-transformer-c-practical-x4",
