@@ -1,4 +1,4 @@
-"""Patches are found and gathered on a device as on the CPU."""
+"""Patches are found and gathered on a device as on the CPU, and so is the spectrum of their noise."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import torch
 from stand_in import DEVICE, OnDevice, Rehearsal
 from torch import Tensor
 
+from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.matching import Grid, fixed_positions, gather
+from vidrestore.models.noise_spectrum import relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
+from vidrestore.models.second_pass import Transform
 
 
 def moving(frames: int = 6, height: int = 40, width: int = 56) -> Tensor:
@@ -39,3 +42,19 @@ def test_patches_are_gathered_where_the_plane_is() -> None:
     with Rehearsal():
         found = gather(luma.to(DEVICE), fixed_positions(6, grid, DEVICE), 8)
         assert isinstance(found, OnDevice) and torch.equal(found.cpu(), expected)
+
+
+def test_the_spectrum_of_noise_is_that_of_the_cpu() -> None:
+    luma = moving()
+    estimate = luma.mean(0, keepdim=True).expand_as(luma).contiguous()
+
+    def spectrum(noisy: Tensor, first: Tensor) -> Tensor:
+        groups = ClipPositions(noisy, 16, follow=True).origins(noisy.shape, 8, "matched")
+        transform = Transform(16, torch.float32, PackedLinear, noisy.device)
+        return relative_spectrum(noisy, first, 5.0, groups, transform)
+
+    expected = spectrum(luma, estimate)
+    with Rehearsal():
+        found = spectrum(luma.to(DEVICE), estimate.to(DEVICE))
+        assert isinstance(found, OnDevice)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)

@@ -75,7 +75,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
     paths = {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
     coarse = write_weights(folder, networks["h"][0], "derain", coarse_lines=16)
-    return paths | {"dust": str(folder / "dust.safetensors"), "h, coarse": coarse}
+    haze = {"coarse_lines": 16, "haze_levels": [-3, -2, -1], "dark_channel": 0.4}  # all is haze
+    hazy = write_weights(folder, networks["t"][0], "dehaze", **haze)
+    return paths | {"dust": str(folder / "dust.safetensors"), "h, coarse": coarse, "t, haze": hazy}
 
 
 def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **options: Any) -> list[Frame]:
@@ -106,6 +108,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "denoise, fast": ("denoise", "dust", {"quality": "fast"}),
     "denoise, with grain": ("denoise", "dust", {"quality": "fast", "strength": 0.7, "grain": 2.0}),
     "dehaze": ("dehaze", "t", {}),
+    "dehaze, with the prior": ("dehaze", "t, haze", {}),
     "derain, by three frames": ("derain", "h", {}),
     "derain, in tiles": ("derain", "h", {"tile": 64, "tile_overlap": 16}),
     "derain, coarse apart": ("derain", "h, coarse", {"strength": 0.5}),
@@ -119,7 +122,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_device_gives_the_frames_of_the_cpu(weights: dict[str, str], name: str) -> None:
     task, model, options = CASES[name]
-    size = (40, 80) if "tile" in options else (16, 24) if model == "t" else ()
+    size = (40, 80) if "tile" in options else {"t": (16, 24), "t, haze": (32, 48)}.get(model, ())
     expected = restored(task, "cpu", EIGHT, size, model=weights[model], **options)
     with Rehearsal():
         assert_same(restored(task, "cuda", EIGHT, size, model=weights[model], **options), expected)
