@@ -32,7 +32,8 @@ from vidrestore.training.data.super_resolution import (
 )
 from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import charbonnier, flow_distance, initialise_flow_level
+from vidrestore.training.losses import charbonnier
+from vidrestore.training.objective import flow_distance, initialise_flow_level
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")

@@ -30,7 +30,7 @@ from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.batches import WorkerError
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
+from vidrestore.training.losses import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.schedule import learning_rate
 from vidrestore.training.training_events import Began, Interrupted, Validated

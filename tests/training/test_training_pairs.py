@@ -31,7 +31,7 @@ from vidrestore.training.data.mixed import Shares, degrade_clip
 from vidrestore.training.data.pairs import PairSource, held_out_pairs, random_clips, random_pair, turned
 from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
+from vidrestore.training.losses import mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Validated
 from vidrestore.weights import load_model, read_card
 

@@ -20,7 +20,8 @@ from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
 from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import MOST_PSNR, PairObjective
+from vidrestore.training.losses import MOST_PSNR
+from vidrestore.training.objective import PairObjective
 from vidrestore.weights import load_model, read_card
 
 TASKS = ["deblur", "derain", "desnow"]

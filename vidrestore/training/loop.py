@@ -23,6 +23,7 @@ from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.identity import check_same, identity_of
+from vidrestore.training.losses import GroupNetwork
 from vidrestore.training.memory_watch import memory_errors
 from vidrestore.training.networks import (
     check_sizes,
@@ -31,7 +32,7 @@ from vidrestore.training.networks import (
     new_network,
     sources_of,
 )
-from vidrestore.training.objective import GroupNetwork, objective_of
+from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
 from vidrestore.training.schedule import Plateau, learning_rate

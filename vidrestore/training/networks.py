@@ -18,7 +18,7 @@ from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.pairs import task_indices
 from vidrestore.training.data_config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig
-from vidrestore.training.objective import GroupNetwork
+from vidrestore.training.losses import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network
