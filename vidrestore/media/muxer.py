@@ -74,32 +74,17 @@ class Muxer:
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.before_naming = before_naming
-        self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = (
-            output,
-            source,
-            choice,
-            copy,
-            overwrite,
-            scale,
-        )
-        self.video = source.video
-        self.time_base = self.video.time_base
-        self.warnings = (
-            [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
-        )
-        self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
+        self.output, self.overwrite = output, overwrite
+        self.source, self.choice, self.copy, self.scale = source, choice, copy, scale
+        self.video, self.time_base = source.video, source.video.time_base
+        warning = hdr_warning(choice.encoder, source.video)
+        self.warnings = [f"{output}: {warning}"] if warning else []
+        self.cut = Cut(span, self.time_base) if span != WHOLE else None
         alone = source.path == PIPE or source.container == PICTURES
         self.copier = None if alone else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
+        self._start_times(first)
         self.container: OutputContainer | None = None
-        self.times = Times()
-        # Ticks added to all times: where only a part is written, or a source begins before 0.
-        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
-        self.held: Packet[Any] | None = None
-        self.first_dts = 0
-        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
-        if first is not None and first + self.shift < 0:
-            self._shift_to_zero(first)
         self.partial: Partial | None = None
         try:
             self.partial = Partial(Path(output))
@@ -107,6 +92,16 @@ class Muxer:
         except BaseException as error:
             self.abort()
             raise explained(output, error) from error
+
+    def _start_times(self, first: int | None) -> None:
+        self.times = Times()
+        self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
+        self.first_dts = 0
+        # ticks added to all times if only a part is written, or if a source begins before 0
+        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
+        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
+        if first is not None and first + self.shift < 0:
+            self._shift_to_zero(first)
 
     def _open(self, url: str) -> None:
         import av
