@@ -101,6 +101,6 @@ def _check_suite(
         raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
-            "`data` is for the other suites; name videos for `suite=quick`: "
-            "`vidrestore eval --suite quick video.mp4`"
+            "`data` is for the other suites; name videos for `suite=quick`: `vidrestore eval --suite quick "
+            "video.mp4`"
         )

@@ -303,8 +303,8 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
     if output is not None and not into_folder:
         if several:
             raise OptionError(
-                f"several inputs can't be written to one file, {output}; give "
-                "`output` a folder (with a slash at its end if it doesn't exist yet)"
+                f"several inputs can't be written to one file, {output}; give `output` a folder (with a "
+                "slash at its end if it doesn't exist yet)"
             )
         return output
     if source == PIPE:

@@ -297,8 +297,8 @@ class Muxer:
         ):
             raise MediaError(
                 f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
-                "but the file reads as "
-                f"{found.count} frames from {found.first} to {found.last}; it was discarded"
+                f"but the file reads as {found.count} frames from {found.first} to {found.last}; it was "
+                "discarded"
             )
         if found.end < wanted.end - 1:
             raise MediaError(

@@ -255,8 +255,7 @@ def check_size(source: str, stream: VideoStream) -> None:
     if width * height > MOST_PIXELS:
         raise MediaError(
             f"{source}: pictures of {width}x{height}, more than the {MOST_PIXELS} pixels that are taken for "
-            "possible; if it is true, "
-            "make it smaller first"
+            "possible; if it is true, make it smaller first"
         )
 
 

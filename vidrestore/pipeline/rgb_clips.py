@@ -121,8 +121,7 @@ class RgbClipRestorer(ClipRestorer):
         way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else "use `device=cpu`"
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "
-            f"{self.facts.device} for tiles of "
-            f"{tile} pixels; {way_out}"
+            f"{self.facts.device} for tiles of {tile} pixels; {way_out}"
         )
 
     def _restored_frames(

@@ -88,8 +88,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None, device:
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
             f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
-            "that measured can recover: "
-            "name their file with `model`"
+            "that measured can recover: name their file with `model`"
         )
     return model
 

@@ -106,16 +106,14 @@ def _train_run(
         if has_checkpoint and not resume:
             raise ConfigError(
                 f"{run.checkpoint}: belongs to an earlier run; continue it with `resume`, choose another "
-                "`output`, or "
-                "remove it"
+                "`output`, or remove it"
             )
         if has_checkpoint:
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(
                 f"{run.weights_path}: already exists, without the checkpoint of its run; choose another "
-                "`output`, "
-                "or move the file"
+                "`output`, or move the file"
             )
         else:
             for source in init:
@@ -307,8 +305,8 @@ class Run:
         best = f", {self.best_path} the best weights, of step {self.best.step}" if self.best else ""
         raise ConfigError(
             f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient "
-            f"{self.gradient_norm:.4g}); try a lower"
-            f" training.learning_rate, or training.precision=fp32; {remaining}{best}"
+            f"{self.gradient_norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
+            f"{remaining}{best}"
         )
 
     def _average(self) -> None:
