@@ -1,7 +1,7 @@
-"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer: whole frames while they fit, else
-tiles.
+"""Remove haze, rain, snow, blur and camera noise by MB-TaylorFormer, from whole frames if memory allows, else
+in tiles.
 
-The released networks see single frames; those for CPUs see a frame between its neighbours.
+The released networks take single frames; those for CPUs take a frame and its neighbours.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
-from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, made_small
+from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, downscale
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
+from vidrestore.restorers.temporal_smoothing import RADIUS, smooth
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"
-DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # of camera noise, if it is named
-OVERLAP = 32  # pixels that tiles share unless told
-# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
-# Without it nothing is restored twice, and on a CPU clips are as short as can be: slow work is lost by the
-# clip. On a GPU a clip gives so many frames, which are restored together.
+DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
+OVERLAP = 32  # default of pixels that tiles share
+# Frames of a clip with temporal smoothing. Longer clips restore fewer frames twice, but hold more in memory.
+# Without smoothing no frame is restored twice, and on a CPU clips are as short as possible, because an
+# interrupted run loses the clips in progress. On a GPU each clip gives this many frames, restored together.
 CLIP = 12
-ESTIMATES = 48  # of haze that are kept for neighbouring clips
-STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
+ESTIMATES = 48  # of haze, kept for neighbouring clips
+STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
 
 
 class Given(NamedTuple):
@@ -67,10 +67,10 @@ class Given(NamedTuple):
 class ImageRestorer:
     """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
 
-    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them,
-    or the user. Weights may ask for frames to be restored as small pictures, which tiles are cut from then;
-    see `restorers.small_picture`. Raises CheckpointError for weights of another family or task, OptionError
-    for tiles that the network can't take.
+    Attention is over a whole tile, and a frame in tiles comes out a little worse, so tiles are used only if
+    memory is short or the user sets their size. The parameters of some weights choose small pictures (see
+    `restorers.small_picture`), from which tiles are then cut. Raises CheckpointError for weights of another
+    family or task, OptionError for tiles that the network can't take.
     """
 
     sees: Literal["rgb"] = "rgb"
@@ -82,15 +82,17 @@ class ImageRestorer:
         self.network = cast("MBTaylorFormer", model.network)
         self.compiled = Compiled(self.network, self.device) if options.compile else None
         tasks = self.network.config.tasks
-        # of the one picture
+        # the index of the task, if the network has several
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
         self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
-        self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
-        self.averaged = HAZE_RADIUS if self.haze else 0  # neighbours that haze is averaged over, either side
+        self.seen = self.network.config.frames // 2  # neighbours on either side that the network takes
+        self.averaged = (
+            HAZE_RADIUS if self.haze else 0
+        )  # neighbours on either side that haze is averaged over
         self.smoothed = RADIUS if options.steady else 0
         radius = self.seen + self.averaged + self.smoothed
         self.on_gpu = self.device.type != "cpu"
@@ -133,12 +135,12 @@ class ImageRestorer:
         return self._beside(height, width) + pixel_memory(self.network.config) * rows * columns
 
     def _beside(self, height: int, width: int) -> int:
-        """Bytes besides the network's maps: frames in RGB (the clip, and those on their way), and strips."""
-        away = self.facts.clip if self.on_gpu else 1
-        return 4 * 3 * height * width * (self.facts.clip + away + 3 + 2 * self.facts.radius) + STRIPS
+        """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
+        restored = self.facts.clip if self.on_gpu else 1
+        return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
+        """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
         multiple = self.network.config.multiple
         return tile_sides(
@@ -161,7 +163,7 @@ class ImageRestorer:
                 near |= zip(part, self._restored(given, part), strict=True)
             for at in kept:
                 beside = [near[other] for other in around if 0 < abs(other - at) <= self.smoothed]
-                yield steadied(near[at], beside) if self.smoothed else near[at]
+                yield smooth(near[at], beside) if self.smoothed else near[at]
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
@@ -170,7 +172,7 @@ class ImageRestorer:
     def _given(self, clip: Tensor, precision: str | None) -> Given:
         height, width = clip.shape[-2:]
         size = coarse_size(height, width, self.coarse_lines, self.network.config.multiple)
-        source = made_small(clip.to(self.device), size) if size else clip
+        source = downscale(clip.to(self.device), size) if size else clip
         tile = self.tile_size(*source.shape[-2:])
         tiles = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
@@ -192,11 +194,11 @@ class ImageRestorer:
                 return self._without_haze(given, places)
             restored = self._by_network(given, places)
             if source is not clip:
-                restored = changed_as(chosen(source, places), restored, chosen(clip, places).to(self.device))
+                restored = changed_as(pick(source, places), restored, pick(clip, places).to(self.device))
         return list(restored.to(clip.device))
 
     def _without_haze(self, given: Given, places: Sequence[int]) -> list[Tensor]:
-        """Return frames with as little haze as their neighbours have."""
+        """Return frames without haze, as much of it removed as from their neighbours."""
         assert self.haze is not None
         clip, averaged = given.clip, self.averaged
         near = {
@@ -216,7 +218,7 @@ class ImageRestorer:
         return restored
 
     def _estimates(self, given: Given, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
-        """Return the estimates of those of `places` whose positions are `wanted`."""
+        """Estimate the haze of those of `places` whose positions are `wanted`."""
         own = [places[position] for position in wanted]
         estimates = []
         for at, network in zip(own, self._by_network(given, own).clamp(0, 1).split(1), strict=True):
@@ -226,8 +228,8 @@ class ImageRestorer:
         return estimates
 
     def _seen(self, at: int, count: int) -> list[int]:
-        """Return the frames that the network sees of a clip of `count` to restore one; beyond the ends of the
-        scene it is reflected.
+        """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
+        scene is reflected.
         """
         return [reflected(index, count) for index in range(at - self.seen, at + self.seen + 1)]
 
@@ -242,13 +244,13 @@ class ImageRestorer:
                 restored: Tensor = network(pictures, *tasks)[:, None].float()
             return restored
 
-        windows = torch.stack([chosen(source, self._seen(at, len(source))) for at in places])
+        windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
         sized = padded(windows.to(self.device), self.network.config.multiple)
         whole = apply_tiled(work, sized, given.tile, self.tile_overlap, batch=given.tiles)
         return whole[:, 0, :, : source.shape[-2], : source.shape[-1]]
 
 
-def chosen(pictures: Tensor, places: Sequence[int]) -> Tensor:
+def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
     """Return some of (T, 3, H, W) pictures; unlike an index, the places aren't copied to a device."""
     return torch.stack([pictures[at] for at in places])
 
@@ -259,8 +261,8 @@ def groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:
-    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for
-    queries and values, two in passing.
+    """Return the bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two
+    for queries and values, two temporary ones.
 
     Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
     """

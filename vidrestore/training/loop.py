@@ -70,10 +70,10 @@ def train(
     "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
     few minutes and when the run is interrupted, `<name>.log.jsonl` has a line per step, `<name>.svg` shows
     the loss and the held-out metrics, and with `tensorboard` so does the folder `<name>.tensorboard`. With
-    `resume` the run continues from the checkpoint, or starts if there is none. Batches and noise depend only
-    on the seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next
-    reported loss is a mean over fewer steps. It first makes the windows of its step again, which takes about
-    a minute.
+    `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
+    and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
+    is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
+    minute.
 
     `reading` says how to read data. In several processes started by torchrun, each computes its share of
     every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
@@ -217,7 +217,7 @@ class Run:
             try:
                 with worker_errors():
                     self._steps(batches, held_out, on_event)
-            # none of these is raised within a step, so the last step is complete
+            # these are never raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
