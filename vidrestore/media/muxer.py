@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.files.matroska import write_aspect
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
-from vidrestore.media.matroska import write_aspect
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
