@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from device_runs import EIGHT, assert_same, restored
 from stand_in import Rehearsal
-from test_videos_on_device import EIGHT, assert_same, restored, weights
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.models.dust_sigma import LevelDust
@@ -17,8 +17,6 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
-
-__all__ = ["weights"]  # the fixture
 
 
 def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:
