@@ -30,6 +30,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
+from vidrestore.restorers.least_change import detail_levels, if_detail_changed
 from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, made_small
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
@@ -71,6 +72,7 @@ class ImageRestorer:
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
+        self.detail = detail_levels(model.card.parameters, model.card.name)
         self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
         self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
@@ -159,8 +161,12 @@ class ImageRestorer:
                 restored = self._without_haze(clip, source, at, half)
                 return clip[at] if restored is None else restored[0].to(clip.device)
             restored = self._restored(source, at, half)
+            if source is not clip or self.detail:
+                frame = clip[at : at + 1].to(self.device)
             if source is not clip:
-                restored = changed_as(source[at : at + 1], restored, clip[at : at + 1].to(self.device))
+                restored = changed_as(source[at : at + 1], restored, frame)
+            if self.detail:
+                restored = if_detail_changed(frame, restored, self.detail)
         return restored[0].to(clip.device)
 
     def _without_haze(self, clip: Tensor, source: Tensor, at: int, half: torch.dtype | None) -> Tensor | None:
