@@ -30,6 +30,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
+from vidrestore.restorers.least_change import detail_levels, if_detail_changed
 from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, downscale
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, smooth
@@ -87,12 +88,12 @@ class ImageRestorer:
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
+        self.detail = detail_levels(model.card.parameters, model.card.name)
         self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
         self.seen = self.network.config.frames // 2  # neighbours on either side that the network takes
-        self.averaged = (
-            HAZE_RADIUS if self.haze else 0
-        )  # neighbours on either side that haze is averaged over
+        # neighbours on either side that haze is averaged over
+        self.averaged = HAZE_RADIUS if self.haze else 0
         self.smoothed = RADIUS if options.steady else 0
         radius = self.seen + self.averaged + self.smoothed
         self.on_gpu = self.device.type != "cpu"
@@ -193,8 +194,12 @@ class ImageRestorer:
             if self.haze:
                 return self._without_haze(given, places)
             restored = self._by_network(given, places)
+            if source is not clip or self.detail:
+                frames = pick(clip, places).to(self.device)
             if source is not clip:
-                restored = changed_as(pick(source, places), restored, pick(clip, places).to(self.device))
+                restored = changed_as(pick(source, places), restored, frames)
+            if self.detail:
+                restored = if_detail_changed(frames, restored, self.detail)
         return list(restored.to(clip.device))
 
     def _without_haze(self, given: Given, places: Sequence[int]) -> list[Tensor]:
