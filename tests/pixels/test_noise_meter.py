@@ -129,6 +129,13 @@ def test_the_odds_of_noise_decide_and_where_they_are_even_a_cautious_regression(
     assert estimated(with_strength(8.0), colour=True) == pytest.approx(expected)
 
 
+def test_less_suffices_for_colour_beside_noisy_luma(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, 8.0, odds=0.5, cautious=0.5)
+    plane = Measured(with_strength(8.0), 5.0, True)
+    found = [meter.estimate(plane, plane, likely).sigma for likely in (meter.LIKELY, meter.BESIDE_NOISY)]
+    assert found == pytest.approx([0, 8])
+
+
 def test_the_odds_alone_do_not_suffice_without_differences_between_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

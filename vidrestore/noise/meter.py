@@ -43,6 +43,7 @@ SAME = 0.15
 TEXTURE, CODED = (1.025, 1.065), 1.2
 WEAK = 15.0  # sigma above which noise is never taken for texture
 UNLIKELY, LIKELY = -0.5, 1.5  # log odds of noise below and above which nothing else counts
+BESIDE_NOISY = 0.0  # the latter for colour differences beside noisy luma
 MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
 # Chroma noise beside noisy luma: below the first share of the strength in differences it is replaced by the
 # second, because codecs thin it out.
@@ -101,7 +102,12 @@ class NoiseMeter:
     def noise(self) -> tuple[PlaneNoise, ...]:
         """Return the noise measured so far, plane by plane."""
         measured = [self._measured(index) for index in range(len(self._white))]
-        planes = [estimate(each, measured[0]) for each in measured]
+        first = estimate(measured[0], measured[0])
+        likely = BESIDE_NOISY if first.sigma else LIKELY
+        planes = [
+            first,
+            *(estimate(each, measured[0], likely if each.colour else LIKELY) for each in measured[1:]),
+        ]
         return tuple(
             beside_luma(plane, each.features) if each.colour and planes[0].sigma else plane
             for plane, each in zip(planes, measured, strict=True)
@@ -136,8 +142,9 @@ class Measured:
         return sigma, rms
 
 
-def estimate(plane: Measured, luma: Measured) -> PlaneNoise:
-    """Return the noise of a plane; `luma` is the first plane of the same frames.
+def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNoise:
+    """Return the noise of a plane; `luma` is the first plane of the same frames, `likely` the log odds that
+    suffice.
 
     Where the odds of noise leave it open, a cautious regression and the look of texture decide.
     """
@@ -146,7 +153,7 @@ def estimate(plane: Measured, luma: Measured) -> PlaneNoise:
     sigma, rms = plane.regressed("regression")
     inputs = odds_input(plane, luma if luma.features is not None else plane)
     odds = _output("odds", inputs)[0]
-    sure = odds > LIKELY and _has_differences(plane.features)
+    sure = odds > likely and _has_differences(plane.features)
     if sigma < NONE_BELOW or odds < UNLIKELY or (not sure and _looks_clean(plane, sigma)):
         return PlaneNoise(0.0, 0.0)
     if not plane.colour:
