@@ -136,17 +136,23 @@ def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
     return Sample(known, formula.sigma(), sigma, min(rms, sigma), plane > 0, errors)
 
 
-def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float, dict[float, float]]:
-    """Sigma, root mean square, and the errors that were tried."""
+def strengths(noisy: Noisy, plane: int) -> tuple[float, float]:
+    """Sigma, that of the power where most of the noise is, and root mean square."""
     if noisy.sigma:
-        return noisy.sigma[plane], noisy.sigma[plane], {}
+        return noisy.sigma[plane], noisy.sigma[plane]
     noise = noisy.seen[plane] - noisy.clean[plane]
     height, width = noise.shape[1:]
     blocks = noise[:, : height // 8 * 8, : width // 8 * 8].unfold(1, 8, 8).unfold(2, 8, 8).reshape(-1, 64)
     power = (blocks @ torch.from_numpy(dct_basis(8)).T).square().mean(0)
     rms = float(power.mean().sqrt())
     sigma = float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt())
-    if not noisy.coded:
+    return sigma, rms
+
+
+def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float, dict[float, float]]:
+    """Sigma, root mean square, and the errors that were tried."""
+    sigma, rms = strengths(noisy, plane)
+    if noisy.sigma or not noisy.coded:
         return sigma, rms, {}
     errors = tried(noisy, plane, max(sigma, 1.2), restorer)
     least = min(errors, key=errors.__getitem__)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vidrestore.noise import meter
 from vidrestore.noise.features import COUNT, FLOOR, PART, band_index, plane_features, strength_between
-from vidrestore.noise.meter import NoiseMeter, PlaneNoise, beside_luma, noise_in_words
+from vidrestore.noise.meter import Measured, NoiseMeter, PlaneNoise, beside_luma, noise_in_words
 from vidrestore.noise.motion import motion_of
 
 Picture = NDArray[np.float32]
@@ -99,13 +99,60 @@ def test_noise_is_put_into_words(sigma: tuple[float, ...], rms: tuple[float, ...
     assert noise_in_words(sigma, rms) == words
 
 
-@pytest.mark.parametrize("doubted, expected", [(0.5, 0.0), (1.0, 8.0)])
-def test_both_regressions_must_find_noise(
-    doubted: float, expected: float, monkeypatch: pytest.MonkeyPatch
+def answers(
+    monkeypatch: pytest.MonkeyPatch,
+    sigma: float,
+    odds: float = 9.0,
+    stronger: float = 0.0,
+    cautious: float = 9.0,
 ) -> None:
-    found = {"doubt": (doubted, doubted), "regression": (8.0, 6.0)}
-    monkeypatch.setattr(meter, "_regressed", lambda name, given: found[name])
-    assert meter.estimate(np.zeros(COUNT), 8.0, colour=False).sigma == expected
+    """Make the regressions say `sigma`, for a formula that says 5, log odds, and how much to raise colour."""
+    change = np.log((sigma + meter.OFFSET) / (5 + meter.OFFSET))
+    doubt = np.log((cautious + meter.OFFSET) / (5 + meter.OFFSET))
+    said = {"regression": [change] * 2, "doubt": [doubt] * 2, "odds": [odds], "colour": [stronger]}
+    monkeypatch.setattr(meter, "_output", lambda name, given: np.array(said[name]))
+
+
+def estimated(features: NDArray[np.float64], *, colour: bool = False) -> float:
+    plane = Measured(features, 5.0, colour)
+    return meter.estimate(plane, Measured(features, 5.0, False)).sigma
+
+
+@pytest.mark.parametrize(
+    "odds, cautious, expected", [(-0.6, 9, 0), (1.4, 0.5, 0), (1.4, 2, 8), (1.6, 0.5, 8)]
+)
+def test_the_odds_of_noise_decide_and_where_they_are_even_a_cautious_regression(
+    odds: float, cautious: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, 8.0, odds, cautious=cautious)
+    assert estimated(with_strength(8.0)) == pytest.approx(expected)
+    assert estimated(with_strength(8.0), colour=True) == pytest.approx(expected)
+
+
+def test_less_suffices_for_colour_beside_noisy_luma(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, 8.0, odds=0.5, cautious=0.5)
+    plane = Measured(with_strength(8.0), 5.0, True)
+    found = [meter.estimate(plane, plane, likely).sigma for likely in (meter.LIKELY, meter.BESIDE_NOISY)]
+    assert found == pytest.approx([0, 8])
+
+
+def test_the_odds_alone_do_not_suffice_without_differences_between_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers(monkeypatch, 8.0, odds=9.0, cautious=0.5)
+    features = with_strength(8.0).reshape(-1, PART)
+    features[:] = features[1]
+    assert estimated(features.reshape(-1)) == 0
+
+
+def test_colour_that_a_codec_altered_is_taken_for_stronger(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, 8.0, stronger=0.5)
+    assert estimated(with_strength(8.0), colour=True) == pytest.approx(8 * np.exp(0.5))
+    assert estimated(with_strength(8.0)) == pytest.approx(8)
+    answers(monkeypatch, 8.0, stronger=9.0)
+    assert estimated(with_strength(8.0), colour=True) == pytest.approx(8 * np.exp(0.8))
+    answers(monkeypatch, 5.0, stronger=0.5)  # the formula says the same: white noise
+    assert estimated(with_strength(5.0), colour=True) == pytest.approx(5)
 
 
 def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
@@ -123,30 +170,32 @@ def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "coarse, fine, between, expected",
+    "coarse, fine, between, odds, expected",
     [
-        (1.06, 1.1, 1.0, 0.0),
-        (1.0, 1.1, 1.0, 6.0),
-        (1.06, 1.0, 1.0, 6.0),
-        (1.06, 1.1, 1.3, 6.0),
+        (1.06, 1.1, 1.0, 1.0, 0.0),
+        (1.0, 1.1, 1.0, 1.0, 8.0),
+        (1.06, 1.0, 1.0, 1.0, 8.0),
+        (1.06, 1.1, 1.3, 1.0, 8.0),
+        (1.06, 1.1, 1.0, 2.0, 8.0),
     ],
 )
-def test_weak_noise_that_is_concentrated_as_texture_counts_as_none(
-    coarse: float, fine: float, between: float, expected: float, monkeypatch: pytest.MonkeyPatch
+def test_weak_noise_that_is_concentrated_as_texture_counts_as_none_unless_it_is_likely(
+    coarse: float, fine: float, between: float, odds: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meter, "_regressed", lambda name, given: (6.0, 6.0))
-    features = with_strength(6.0)
+    answers(monkeypatch, 8.0, odds)
+    features = with_strength(8.0)
     features.reshape(-1, PART)[0, -2:] = coarse, fine
     features.reshape(-1, PART)[1, -1] = between
-    assert meter.estimate(features, 2.0, colour=False).sigma == expected
-    assert meter.estimate(features, 6.0, colour=False).sigma == 6.0  # the formula says it, too
+    assert estimated(features) == pytest.approx(expected)
+    answers(monkeypatch, 5.0, odds)
+    assert estimated(features) == pytest.approx(5)  # the formula says it, too
 
 
 def test_luma_has_hardly_more_noise_than_differences_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "_regressed", lambda name, given: (30.0, 20.0))
-    found = [meter.estimate(with_strength(10.0), white, colour=False).sigma for white in (5.0, 25.0)]
-    assert found == pytest.approx([meter.MOST * 10, 25], rel=1e-3)
-    assert meter.estimate(with_strength(10.0), 5.0, colour=True).sigma == 30
+    answers(monkeypatch, 30.0)
+    assert estimated(with_strength(10.0)) == pytest.approx(meter.MOST * 10, rel=1e-3)
+    assert estimated(with_strength(10.0), colour=True) == pytest.approx(30)
+    assert estimated(with_strength(1.0)) == pytest.approx(5)  # the formula's
 
 
 @pytest.mark.parametrize("seen, before, after", [(4.0, 0.0, 6.8), (4.0, 3.9, 3.9), (0.4, 0.0, 0.0)])

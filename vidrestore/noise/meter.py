@@ -4,7 +4,8 @@ White noise is equally strong at every frequency, and a formula estimates it fro
 Other noise is coarse, smeared along lines, thinned out by a codec or copied by it from frame to frame. For
 that a small regression, fitted to training clips with many kinds of noise
 (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the sigma that denoises
-best: that of the power where most of the noise is.
+best: that of the power where most of the noise is. Two more say how likely it is that there is noise at all,
+and how much stronger the noise of colour differences has to be taken after a codec.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from vidrestore.noise.features import (
     DISTANCES,
+    PART,
+    QUANTILES,
     Array,
     Planes,
     bands_alone,
@@ -39,10 +42,14 @@ SAME = 0.15
 # fine frequencies of differences above which it is noise altered by a codec.
 TEXTURE, CODED = (1.025, 1.065), 1.2
 WEAK = 15.0  # sigma above which noise is never taken for texture
+UNLIKELY, LIKELY = -0.5, 1.5  # log odds of noise below and above which nothing else counts
+BESIDE_NOISY = 0.0  # the latter for colour differences beside noisy luma
 MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
 # Chroma noise beside noisy luma: below the first share of the strength in differences it is replaced by the
 # second, because codecs thin it out.
 THINNED, RESTORED = 0.85, 1.7
+STRONGER = (0.0, 0.8)  # limits on the logarithm by which sigma of colour differences is raised
+COMMON = 12  # first inputs of the odds, from which that is found
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 
 
@@ -94,17 +101,20 @@ class NoiseMeter:
 
     def noise(self) -> tuple[PlaneNoise, ...]:
         """Return the noise measured so far, plane by plane."""
-        planes = [self._plane(index) for index in range(len(self._white))]
+        measured = [self._measured(index) for index in range(len(self._white))]
+        first = estimate(measured[0], measured[0])
+        likely = BESIDE_NOISY if first.sigma else LIKELY
+        planes = [
+            first,
+            *(estimate(each, measured[0], likely if each.colour else LIKELY) for each in measured[1:]),
+        ]
         return tuple(
-            beside_luma(plane, self._features(index)) if self._colour[index] and planes[0].sigma else plane
-            for index, plane in enumerate(planes)
+            beside_luma(plane, each.features) if each.colour and planes[0].sigma else plane
+            for plane, each in zip(planes, measured, strict=True)
         )
 
-    def _plane(self, index: int) -> PlaneNoise:
-        white, features = self._white[index].sigma(), self._features(index)
-        if features is None:
-            return PlaneNoise(white, white)
-        return estimate(features, white, colour=self._colour[index])
+    def _measured(self, index: int) -> Measured:
+        return Measured(self._features(index), self._white[index].sigma(), self._colour[index])
 
     def _features(self, index: int) -> Array | None:
         """Return the medians of a plane's features over the looks."""
@@ -112,28 +122,90 @@ class NoiseMeter:
         return np.median(np.array(known), axis=0) if known else None
 
 
-def estimate(features: Array, white: float, *, colour: bool) -> PlaneNoise:
-    """Return the noise of a plane from the medians of its features and the sigma of the formula for white
-    noise.
-
-    A second regression, fitted to leave clean videos unchanged, decides if there is noise at all.
+@dataclass(frozen=True)
+class Measured:
+    """Of a plane: the medians of its features over the looks, None if there are none, sigma by the formula
+    for white noise, and whether it is a colour difference.
     """
-    inputs = regression_input(features, white, colour=colour)
-    cautious, _ = _regressed("doubt", inputs)
-    sigma, rms = _regressed("regression", inputs)
-    if min(sigma, cautious) < NONE_BELOW:
+
+    features: Array | None
+    white: float
+    colour: bool
+
+    def regressed(self, name: str) -> tuple[float, float]:
+        """Return sigma and root mean square by the regression `name`."""
+        assert self.features is not None
+        inputs = regression_input(self.features, self.white, colour=self.colour)
+        change = _output(name, inputs)
+        change = change * np.clip((np.abs(change[0]) - SAME) / SAME, 0, 1)
+        sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in inputs[-2] + change)
+        return sigma, rms
+
+
+def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNoise:
+    """Return the noise of a plane; `luma` is the first plane of the same frames, `likely` the log odds that
+    suffice.
+
+    Where the odds of noise leave it open, a cautious regression and the look of texture decide.
+    """
+    if plane.features is None:
+        return PlaneNoise(plane.white, plane.white)
+    sigma, rms = plane.regressed("regression")
+    inputs = odds_input(plane, luma if luma.features is not None else plane)
+    odds = _output("odds", inputs)[0]
+    sure = odds > likely and _has_differences(plane.features)
+    if sigma < NONE_BELOW or odds < UNLIKELY or (not sure and _looks_clean(plane, sigma)):
         return PlaneNoise(0.0, 0.0)
-    if not colour:
-        if sigma < WEAK and abs(np.log((sigma + OFFSET) / (white + OFFSET))) > SAME and is_texture(features):
-            return PlaneNoise(0.0, 0.0)
-        sigma = min(sigma, max(MOST * strength_between(features), white))
+    if not plane.colour:
+        sigma = min(sigma, max(MOST * strength_between(plane.features), plane.white))
+    elif not np.isclose(sigma, plane.white, rtol=1e-6):
+        sigma *= float(np.exp(np.clip(_output("colour", inputs[:COMMON])[0], *STRONGER)))
     return PlaneNoise(sigma, min(rms, sigma))
+
+
+def _looks_clean(plane: Measured, sigma: float) -> bool:
+    assert plane.features is not None
+    if plane.regressed("doubt")[0] < NONE_BELOW:
+        return True
+    differs = abs(np.log((sigma + OFFSET) / (plane.white + OFFSET))) > SAME
+    return bool(not plane.colour and sigma < WEAK and differs and is_texture(plane.features))
+
+
+def _has_differences(features: Array) -> bool:
+    """Return False for a single frame or a repeated one, whose features serve as those of differences."""
+    within, between, *_ = features.reshape(-1, PART)
+    return not np.array_equal(within, between)
 
 
 def is_texture(features: Array) -> bool:
     """Return True if power is concentrated as in texture, and not as in noise altered by a codec."""
     (coarse, fine), (_, fine_between) = concentration(features)[:2]
     return bool(coarse > TEXTURE[0] and fine > TEXTURE[1] and fine_between < CODED)
+
+
+def odds_input(plane: Measured, luma: Measured) -> Array:
+    """Return the logarithms of sigma as the regression, differences and the formula have it, of the plane and
+    of luma, the plane's concentrations, its bands relative to sigma, and the concentrations of luma.
+    """
+    assert plane.features is not None and luma.features is not None
+    strengths = []
+    for each in (plane, luma):
+        assert each.features is not None
+        strengths += [each.regressed("regression")[0], strength_between(each.features), each.white]
+    logarithms = np.log(np.array(strengths) + OFFSET)
+    bands = bands_alone(plane.features).reshape(-1, len(QUANTILES) * 9 + 1)[:, :-1]
+    shares = bands.reshape(len(bands), len(QUANTILES), 9) / 2 - logarithms[0]
+    weak = QUANTILES.index(0.1)
+    return np.concatenate(
+        [
+            logarithms,
+            concentration(plane.features).ravel(),
+            shares[:, weak].ravel(),
+            np.delete(shares, weak, 1).ravel(),
+            concentration(luma.features).ravel(),
+            [float(plane.colour)],
+        ]
+    )
 
 
 def beside_luma(found: PlaneNoise, features: Array | None) -> PlaneNoise:
@@ -144,16 +216,13 @@ def beside_luma(found: PlaneNoise, features: Array | None) -> PlaneNoise:
     return PlaneNoise(RESTORED * between, max(found.rms, between))
 
 
-def _regressed(name: str, inputs: Array) -> tuple[float, float]:
-    """Return sigma and root mean square by the regression `name`."""
+def _output(name: str, inputs: Array) -> Array:
+    """Return what the regression `name` says of inputs."""
     layers = regression(name)
     values = (inputs - layers[0][0]) / layers[0][1]
     for weight, bias in layers[1:-1]:
         values = np.maximum(weight @ values + bias, 0)
-    change = layers[-1][0] @ values + layers[-1][1]
-    change = change * np.clip((np.abs(change[0]) - SAME) / SAME, 0, 1)
-    sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in inputs[-2] + change)
-    return sigma, rms
+    return np.asarray(layers[-1][0] @ values + layers[-1][1])
 
 
 def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[np.float64]:
@@ -164,7 +233,8 @@ def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[
 def regression(name: str) -> list[tuple[Array, Array]]:
     """Return the mean and spread of the input, then weight and bias of every layer.
 
-    The output is added to the logarithm of the formula's sigma.
+    The outputs of "regression" and "doubt" are added to the logarithm of the formula's sigma, that of
+    "colour" to the logarithm of sigma; "odds" gives log odds.
     """
     stored = json.loads(files("vidrestore.noise").joinpath(f"{name}.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]
