@@ -194,8 +194,7 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
         raise MediaError(
             f"colour matrix {tags.matrix} (ITU-T H.273) can't be turned into RGB; the matrices known are "
             f"{sorted((IDENTITY, YCGCO, *LUMA_WEIGHTS))}. If the tag is wrong, correct it in the source, "
-            "for H.264 with ffmpeg's "
-            "-bsf:v h264_metadata=matrix_coefficients=1"
+            "for H.264 with ffmpeg's -bsf:v h264_metadata=matrix_coefficients=1"
         )
     return tags.matrix
 

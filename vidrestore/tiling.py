@@ -181,7 +181,6 @@ def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor
     if restored.shape[-2:] != expected:
         raise ValueError(
             f"the model returned {tuple(restored.shape[-2:])} pixels for a tile of "
-            f"{tuple(piece.shape[-2:])}; "
-            f"expected {expected}"
+            f"{tuple(piece.shape[-2:])}; expected {expected}"
         )
     return restored.to(torch.promote_types(restored.dtype, torch.float32))

@@ -24,7 +24,7 @@ TIMES = 10
 SIZES = {"identity": (320, 180), "denoise": (854, 480)}
 IDENTITY = """
 import sys, vidrestore
-from vidrestore.media.encoders import EncoderOptions
+from vidrestore.options import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="veryfast", crf=16)
 vidrestore.restore(
     sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder, segment_frames=int(sys.argv[3])

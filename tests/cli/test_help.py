@@ -18,8 +18,8 @@ from vidrestore.cli import restore_commands
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
 from vidrestore.errors import OptionError
+from vidrestore.jobs.encoder_choice import GREATEST_CRF, LEAST_CRF
 from vidrestore.media.encoder_table import ENCODERS
-from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.options import PANELS, EncoderOptions, RestoreOptions, option
 from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import read_manifest

@@ -74,7 +74,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "sr, released": (without(released_form(), "tail"), "sr"),
     }
     paths = {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
-    coarse = write_weights(folder, networks["h"][0], "derain", coarse_lines=16)
+    coarse = write_weights(folder, networks["h"][0], "derain", coarse_lines=16, detail_levels=[0.0, 20.0])
     haze = {"coarse_lines": 16, "haze_levels": [-3, -2, -1], "dark_channel": 0.4}  # all is haze
     hazy = write_weights(folder, networks["t"][0], "dehaze", **haze)
     return paths | {"dust": str(folder / "dust.safetensors"), "h, coarse": coarse, "t, haze": hazy}
@@ -152,7 +152,13 @@ SMALL = 4096  # bytes per frame beside its samples: sizes, the weights of a nois
 @pytest.mark.parametrize("pixels", [EIGHT, TEN], ids=lambda pixels: pixels.name)
 @pytest.mark.parametrize(
     "task, model, larger",
-    [("denoise", "dust", 1), ("derain", "h", 1), ("sr", "sr", 16), ("sr", "sr, released", 16)],
+    [
+        ("denoise", "dust", 1),
+        ("derain", "h", 1),
+        ("dehaze", "t, haze", 1),
+        ("sr", "sr", 16),
+        ("sr", "sr, released", 16),
+    ],
 )
 def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
     weights: dict[str, str], task: str, model: str, larger: int, pixels: PixelFormat
@@ -268,6 +274,8 @@ WAITS = {
     "derain, by three frames": ONE_LOOK,
     "derain, in tiles": ONE_LOOK,
     "derain, steady": ONE_LOOK,
+    # the keys of each clip's pictures, and each frame's level of haze
+    "dehaze, with the prior": {"values read": 2 + 2 + FRAMES, "sized by values": 0},
     "sr": ONE_LOOK,
     "sr, released form": ONE_LOOK | {"to device": 31},
 }
@@ -281,3 +289,25 @@ def test_the_host_seldom_waits_for_the_device(weights: dict[str, str], name: str
         for what, most in WAITS[name].items():
             assert device.counts[what] <= most, dict(device.counts)
         assert device.counts["to host"] <= 3 * 2 + 3 * 2, "one copy per plane and clip, and for shared frames"
+
+
+def launches(task: str, model: str, frames: list[Frame]) -> int:
+    with Rehearsal() as device:
+        restorer = load_restorer(task, RestoreOptions(device="cuda", model=model, precision="fp32"))
+        clips = clip_restorer(restorer, video_of(EIGHT), RestoreOptions(), threads=1)
+        device.counts.clear()
+        device.launches = 0
+        assert len(list(clips.frames(iter([(Clip(0, len(frames), (8.0,) * 3), frames)])))) == len(frames)
+        assert device.counts["memory asked for"] <= 1
+        return device.launches
+
+
+@pytest.mark.parametrize(
+    "task, model, more", [("derain", "h", 1.1), ("derain", "h, coarse", 1.1), ("dehaze", "t, haze", 2)]
+)
+def test_frames_of_a_clip_are_restored_by_the_same_launches(
+    weights: dict[str, str], task: str, model: str, more: float
+) -> None:
+    """On a GPU each operation takes the time of its launch, however little it computes."""
+    frames = frames_of(EIGHT)
+    assert launches(task, weights[model], 2 * frames) <= more * launches(task, weights[model], frames[:2])

@@ -24,6 +24,7 @@ NOT_REHEARSED = {
     "models/deform_conv.py _torchvision_kernel": "a kernel that is not installed here",
     "restorers/base.py": "declares",
     "pipeline/rgb_clips.py RgbClipRestorer.too_large": "names the device in a message",
+    "pipeline/rgb_clips.py RgbClipRestorer._at_once": "counts frames on the host",
     "training/parallel.py": "several processes, each with a device of its own",
     "training/rehearsal.py": "the steps of a run, which are rehearsed one by one",
     "restorers/vsr_restorer.py VsrRestorer._tiles_at_once": "asks what the device holds",

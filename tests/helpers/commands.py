@@ -25,7 +25,7 @@ import torch._dynamo, vidrestore.training.loop  # which a first training step lo
 from vidrestore.cli import main
 from vidrestore.files import lease
 from vidrestore.jobs import batch, frame_journal, segmented, work_folder
-from vidrestore.media import encoders, joining, reader
+from vidrestore.media import joining, reader
 from vidrestore.restorers import base, no_change
 from vidrestore.files import claims
 from vidrestore.scale import shards, shared_batch

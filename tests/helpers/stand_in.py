@@ -2,7 +2,8 @@
 
 Inside `Rehearsal()` a call that asks for a cuda device gives such tensors, in every thread that starts there.
 Mixing them with CPU tensors of one dimension or more is refused, as are `.numpy()` and CPU indices. Counted
-are copies over the bus, and what waits for the device: values that are read, and shapes that depend on them.
+are launches, which are all operations but views, copies over the bus, questions about memory, and what waits
+for the device: values that are read, and shapes that depend on them.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class OnDevice(Tensor):
             Rehearsal.count("sized by values")
         if func is aten.copy_.default and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
             Rehearsal.count_copy(args[1], "to device" if isinstance(args[0], OnDevice) else "to host")
+        if not func.is_view:
+            Rehearsal.count_launch()
         result = func(*map(_held, args), **{name: _held(each) for name, each in kwargs.items()})
         if isinstance(result, bool | int | float):
             Rehearsal.count("values read")
@@ -229,7 +232,7 @@ class _Generator(torch.Generator):
 
 
 class Rehearsal:
-    """The stand-in while it is entered: `counts` of copies and of waits, `moved` in bytes.
+    """The stand-in while it is entered: `launches`, `counts` of copies, waits and questions, bytes `moved`.
 
     Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes.
     """
@@ -240,6 +243,7 @@ class Rehearsal:
         self.free, self.bf16, self.kept = free, bf16, kept
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
+        self.launches = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> Rehearsal:
@@ -258,7 +262,7 @@ class Rehearsal:
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "get_device_capability", lambda device: (9, 0) if self.bf16 else (7, 5)),
-            (torch.cuda, "mem_get_info", lambda device=None: (self.free, 2 * self.free)),
+            (torch.cuda, "mem_get_info", self._memory),
             (torch.cuda, "memory_reserved", lambda device=None: self.kept),
             (torch.cuda, "memory_allocated", lambda device=None: 0),
             (
@@ -282,6 +286,10 @@ class Rehearsal:
         Rehearsal.current = self
         return self
 
+    def _memory(self, device: Any = None) -> tuple[int, int]:
+        self.count("memory asked for")
+        return self.free, 2 * self.free
+
     def __exit__(self, *error: object) -> None:
         Rehearsal.current = None
         self._stack.close()
@@ -291,6 +299,12 @@ class Rehearsal:
         if cls.current:
             with cls.current._lock:
                 cls.current.counts[what] += 1
+
+    @classmethod
+    def count_launch(cls) -> None:
+        if cls.current:
+            with cls.current._lock:
+                cls.current.launches += 1
 
     @classmethod
     def count_copy(cls, given: Tensor, way: str, result: Any = None) -> Any:

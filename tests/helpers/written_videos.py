@@ -15,8 +15,8 @@ import numpy as np
 from av.stream import Disposition
 
 from vidrestore.frames import Frame
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, VideoInfo, probe
 from vidrestore.media.writer import VideoWriter

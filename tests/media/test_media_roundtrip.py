@@ -12,9 +12,9 @@ import pytest
 from written_videos import CONSTANT, VARYING, described, made_frames, read, write
 
 from vidrestore.frames import ColourTags
+from vidrestore.jobs.encoder_choice import obstacle
 from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ENCODERS, TABLE
-from vidrestore.media.encoders import obstacle
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions
 

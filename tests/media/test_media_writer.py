@@ -30,11 +30,11 @@ from written_videos import (
 )
 
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.matroska import display_size
 from vidrestore.frames import Frame
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media import muxer
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import full_duration, repair_dts
-from vidrestore.media.matroska import display_size
 from vidrestore.media.probe import probe
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter

@@ -17,7 +17,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dark_channel import prior_haze
 from vidrestore.restorers.haze_shares import HazeShares
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
-from vidrestore.restorers.small_picture import made_small
+from vidrestore.restorers.small_picture import downscale
 
 ALWAYS = [-2.0, -1.0, 0.0]  # levels of haze that every picture is above
 
@@ -64,7 +64,7 @@ def test_the_prior_inverts_the_scattering_model_but_for_a_twentieth_of_the_haze(
 def test_the_prior_sees_dark_pixels_that_a_small_picture_has_lost() -> None:
     frame = 0.2 + 0.8 * noise(1, 3, 64, 96)
     frame[:, :, ::4, ::4] = 0
-    clear = prior_haze(made_small(frame, (16, 24)), frame).removed_from(frame)
+    clear = prior_haze(downscale(frame, (16, 24)), frame).removed_from(frame)
     torch.testing.assert_close(clear, frame, atol=1e-3, rtol=0)
 
 
@@ -87,7 +87,7 @@ def test_a_share_of_the_prior_is_mixed_with_the_network(tmp_path: Path) -> None:
     """Of a network that changes nothing and of the prior, which has three tenths."""
     clip = 0.3 + 0.6 * noise(1, 3, 48, 64)
     mixed = restorer(tmp_path, keeping(), dark_channel=0.3).picture(clip)
-    prior = prior_haze(made_small(clip, (16, 24)), clip).removed_from(clip)
+    prior = prior_haze(downscale(clip, (16, 24)), clip).removed_from(clip)
     torch.testing.assert_close(mixed, (0.7 * clip + 0.3 * prior)[0], atol=2e-3, rtol=0)
 
 
@@ -95,7 +95,7 @@ def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path: Path)
     count, pattern = 9, noise(3, 48, 64) ** 2
     made = restorer(tmp_path, keeping())
     made.network = Dimmer()  # type: ignore[assignment]
-    small_peak = made_small(pattern[None], (16, 24)).max()
+    small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
     factors = [0.5 if (1 + at) % 2 else 0.8 for at in range(count)]

@@ -17,7 +17,7 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
-from vidrestore.restorers.temporal_smoothing import steadied
+from vidrestore.restorers.temporal_smoothing import smooth
 
 GB = 1e9
 
@@ -205,20 +205,20 @@ class Flickering(nn.Module):
         return images + next(self.levels) / 255
 
 
-def smooth(frames: int, height: int, width: int) -> Tensor:
+def still(frames: int, height: int, width: int) -> Tensor:
     """A still picture with structure, (T, 3, H, W)."""
     coarse = torch.rand(1, 3, 6, 8, generator=torch.Generator().manual_seed(1))
     return F.interpolate(coarse, (height, width), mode="bicubic").clamp(0.1, 0.9).expand(frames, -1, -1, -1)
 
 
-def test_a_still_scene_flickers_less_when_steadied(tmp_path: Path) -> None:
+def test_a_still_scene_flickers_less_when_smoothed(tmp_path: Path) -> None:
     levels = [0.0, 3, -2, 2, -3, 1, 3, -1]
     means = {}
     for steady in (False, True):
         restorer = image_restorer(tmp_path, keeping(), steady=steady)
         restorer.network = Flickering(levels)  # type: ignore[assignment]
-        frames = torch.stack(list(restorer.frames(smooth(8, 40, 48), (0, 8))))
-        means[steady] = 255 * (frames - smooth(8, 40, 48)).mean((1, 2, 3))
+        frames = torch.stack(list(restorer.frames(still(8, 40, 48), (0, 8))))
+        means[steady] = 255 * (frames - still(8, 40, 48)).mean((1, 2, 3))
     torch.testing.assert_close(means[False], torch.tensor(levels), atol=1e-3, rtol=0)
     assert means[True].diff().abs().mean() < 0.55 * means[False].diff().abs().mean()
 
@@ -227,15 +227,15 @@ def test_what_moves_is_not_mixed() -> None:
     before, frame, after = (torch.zeros(3, 32, 64) for _ in range(3))
     for picture, at in ((before, 8), (frame, 28), (after, 48)):
         picture[:, 10:22, at : at + 8] = 0.8
-    mixed = steadied(frame, [before, after])
+    mixed = smooth(frame, [before, after])
     torch.testing.assert_close(mixed, frame, atol=1 / 255, rtol=0)
 
 
 def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike() -> None:
     (frame,) = clip(1)
-    assert torch.equal(steadied(frame, []), frame)
-    torch.testing.assert_close(steadied(frame, [frame, frame]), frame)
-    near = steadied(frame, [frame + 0.6 / 255])
+    assert torch.equal(smooth(frame, []), frame)
+    torch.testing.assert_close(smooth(frame, [frame, frame]), frame)
+    near = smooth(frame, [frame + 0.6 / 255])
     assert 0.29 / 255 < float((near - frame).mean()) < 0.3001 / 255
 
 

@@ -14,7 +14,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
-from vidrestore.restorers.small_picture import changed_as, coarse_size, made_small
+from vidrestore.restorers.small_picture import changed_as, coarse_size, downscale
 
 
 class Levels(nn.Module):
@@ -50,7 +50,7 @@ def picture(height: int, width: int) -> Tensor:
 
 def test_a_gain_and_an_offset_that_hold_everywhere_are_found_and_reach_the_finest_pixels() -> None:
     frame = picture(64, 96)[None]
-    small = made_small(frame, (16, 24))
+    small = downscale(frame, (16, 24))
     gain, offset = torch.tensor([1.5, 0.8, 1.2])[:, None, None], torch.tensor([-0.2, 0.1, 0.0])[:, None, None]
     changed = changed_as(small, gain * small + offset, frame)
     torch.testing.assert_close(changed, gain * frame + offset, atol=5e-3, rtol=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,15 +100,14 @@ def evaluate(
     import torch
 
     from vidrestore.evaluation import evaluate
-    from vidrestore.evaluation.page import page
     from vidrestore.options import check_threads
 
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
-    for kind, path in (("json", json), ("csv", csv), ("html", html)):
-        if path is not None:
-            _check_place(path, kind)
+    files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
+    for kind, path in files.items():
+        _check_place(path, kind)
     chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
     progress = ProgressLine()
     try:
@@ -128,10 +128,7 @@ def evaluate(
     finally:
         progress.done()
     _print(found)
-    texts = ((json, found.to_json), (csv, found.to_csv), (html, lambda: page(found)))
-    failed = [why for path, text in texts if path is not None and (why := _written(path, text()))]
-    if failed:
-        raise VidRestoreError("; ".join(failed))
+    _write(found, files)
     if found.differing:
         raise VidRestoreError(
             f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
@@ -179,16 +176,26 @@ def _check_place(path: Path, kind: str) -> None:
         raise VidRestoreError(f"{path}: no permission to write it; name a file in another folder")
 
 
-def _written(path: Path, text: str) -> str | None:
-    """Write a file; return the reason if that fails, else None.
+def _write(found: Result, files: Mapping[str, Path]) -> None:
+    """Write a result into a file of each kind. Raises VidRestoreError with all files that can't be written.
 
     Names of videos that are not text are written as the terminal shows them.
     """
-    try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        return f"{path}: can't be written ({error.strerror})"
-    return None
+    from vidrestore.evaluation.page import page
+
+    texts: dict[str, Callable[[], str]] = {
+        "json": found.to_json,
+        "csv": found.to_csv,
+        "html": lambda: page(found),
+    }
+    failed = []
+    for kind, path in files.items():
+        try:
+            path.write_text(texts[kind](), encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            failed.append(f"{path}: can't be written ({error.strerror})")
+    if failed:
+        raise VidRestoreError("; ".join(failed))
 
 
 def _print(found: Result) -> None:

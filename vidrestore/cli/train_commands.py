@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from vidrestore.training.data.sources import Reading
 
 
+def _finite(gigabytes: float | None) -> float | None:
+    if gigabytes is not None and not math.isfinite(gigabytes):
+        raise typer.BadParameter(f"must be a number of GB, got {gigabytes}")
+    return gigabytes
+
+
 def train(
     config: Annotated[
         Path,
@@ -75,6 +81,7 @@ def train(
             metavar="GB",
             show_default="20",
             help="Maximum size of that folder; 0: decode in memory.",
+            callback=_finite,
         ),
     ] = None,
     skip_bad: Annotated[
@@ -96,26 +103,19 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
-    if cache_gb is not None and not math.isfinite(cache_gb):
-        raise typer.BadParameter(f"--cache-gb must be a number of GB, got {cache_gb}")
     with stops_cleanly(), listening() as on_event:
         if is_first() and dry_run:
             say(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
-        from vidrestore.training.config import config_toml, read_config
-        from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
-        from vidrestore.training.data.sources import Reading
+        from vidrestore.training.config import read_config
         from vidrestore.training.loop import train as run
-        from vidrestore.training.networks import with_full_model
 
         _use_threads(threads)
         recipe = read_config(config, settings or ())
-        cache_bytes = CACHE_BYTES if cache_gb is None else int(1e9 * cache_gb)
-        folder = (cache or user_cache_folder()) if cache_bytes else None
-        reading = Reading(folder, cache_bytes, skip_bad, workers)
+        reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
-            show(*config_toml(with_full_model(recipe)).splitlines())
+            _print_config(recipe)
             return
         if dry_run:
             _rehearse(recipe, init, device, reading)
@@ -142,6 +142,21 @@ def _use_threads(threads: int) -> None:
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
+
+
+def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
+    from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
+    from vidrestore.training.data.sources import Reading
+
+    limit = CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
+    return Reading((cache or user_cache_folder()) if limit else None, limit, skip_bad, workers)
+
+
+def _print_config(recipe: RunConfig) -> None:
+    from vidrestore.training.config import config_toml
+    from vidrestore.training.networks import with_full_model
+
+    show(*config_toml(with_full_model(recipe)).splitlines())
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:

@@ -69,11 +69,8 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
             return DatasetError(f"{files[0]}: {advice}; expected of {name}: {dataset.layout}")
     return DatasetError(
         f"{root}: no {dataset.title}, split {split}: looked for {_template_text(dataset.splits[split])}, "
-        "there "
-        f"and in {', '.join(f'{folder}/' for folder in dataset.folders)}; found "
-        f"{_joined_names(listing(root))}; expected "
-        f"{dataset.layout};"
-        f" {dataset.advice}"
+        f"there and in {', '.join(f'{folder}/' for folder in dataset.folders)}; found "
+        f"{_joined_names(listing(root))}; expected {dataset.layout}; {dataset.advice}"
     )
 
 

@@ -198,9 +198,9 @@ DATASETS = {
     "test2800": rain_test("Test2800"),
     "snow100k": Dataset(
         "Snow100K",
-        "all/synthetic and all/gt for training; Snow100K-S/synthetic and Snow100K-S/gt, and so for M and L, "
-        "for tests; pictures of equal"
-        " names; train2500 and test2000 of MB-TaylorFormer V2 as train2500/Snow and train2500/Gt",
+        "all/synthetic and all/gt for training; Snow100K-S/synthetic and Snow100K-S/gt, and so for M and "
+        "L, for tests; pictures of equal names; train2500 and test2000 of MB-TaylorFormer V2 as "
+        "train2500/Snow and train2500/Gt",
         {
             "train": Split(beside(("synthetic",), ("gt",), within=("all/", "train/", "train/all/"))),
             **{
@@ -233,8 +233,7 @@ DATASETS = {
     "gopro": Dataset(
         "GoPro (GOPRO_Large, blur without gamma)",
         "train/GOPR0372_07_00/blur/000047.png and train/GOPR0372_07_00/sharp/000047.png, and the same in "
-        "test; or train/GoPro/input and"
-        " train/GoPro/target, or input_crops and target_crops",
+        "test; or train/GoPro/input and train/GoPro/target, or input_crops and target_crops",
         {
             split: Split(
                 (
@@ -266,10 +265,9 @@ DATASETS = {
     ),
     "sidd": Dataset(
         "SIDD (sRGB)",
-        "Data/0001_001_S6_00100_00060_3200_L/0001_NOISY_SRGB_010.PNG and 0001_GT_SRGB_010.PNG beside it for "
-        "training (SIDD-Medium), or"
-        " train/SIDD/input_crops and target_crops; val/SIDD/input_crops and target_crops for validation, "
-        "pictures of equal names",
+        "Data/0001_001_S6_00100_00060_3200_L/0001_NOISY_SRGB_010.PNG and 0001_GT_SRGB_010.PNG beside it "
+        "for training (SIDD-Medium), or train/SIDD/input_crops and target_crops; val/SIDD/input_crops and "
+        "target_crops for validation, pictures of equal names",
         {
             "train": Split(
                 (

@@ -51,8 +51,7 @@ class _CleanPictures:
         if stem not in stems:
             raise DatasetError(
                 f"{self.root / degraded}: has no clean picture; expected {self.root / place / stem} with "
-                f"one of {', '.join(SUFFIXES)};"
-                " fetch it, or remove the degraded picture from the folder"
+                f"one of {', '.join(SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
             )
         return place + stems[stem]
 
@@ -81,6 +80,5 @@ def _refuse_others(root: Path, pairs: list[File], layout: PairLayout) -> None:
             if name.lower().endswith(SUFFIXES) and name not in ignored and file not in known:
                 raise DatasetError(
                     f"{root / file}: belongs to no pair; pictures are expected as {layout.degraded} and "
-                    f"{layout.clean};"
-                    " remove it from the folder"
+                    f"{layout.clean}; remove it from the folder"
                 )

@@ -58,9 +58,8 @@ DATASETS = {
     "reds": Dataset(
         "REDS",
         "train_sharp/000/00000000.png, with val_sharp beside it or its clips in train_sharp as 240 to 269; "
-        "the small frames, where they are"
-        " not to be made, in train_sharp_bicubic/X4 and val_sharp_bicubic/X4. REDS4, the test split, may "
-        "lie in GT and sharp_bicubic",
+        "the small frames, where they are not to be made, in train_sharp_bicubic/X4 and "
+        "val_sharp_bicubic/X4. REDS4, the test split, may lie in GT and sharp_bicubic",
         {
             "train": Split(
                 clips=(reds_train("", ""), reds_train("train/", "val/"), (reds("train", "", without=REDS4),))
@@ -78,8 +77,8 @@ DATASETS = {
     "vimeo-90k": Dataset(
         "Vimeo-90K septuplets",
         "vimeo_septuplet/sequences/00001/0001/im1.png to im7.png, vimeo_septuplet/sep_trainlist.txt and "
-        "sep_testlist.txt; the small frames,"
-        " where they are not to be made, in vimeo_septuplet_matlabLRx4/sequences",
+        "sep_testlist.txt; the small frames, where they are not to be made, in "
+        "vimeo_septuplet_matlabLRx4/sequences",
         {"train": vimeo("train"), "test": vimeo("test", (SEPTUPLET_MEASURED,))},
         ("vimeo90k", "vimeo_septuplet"),
     ),

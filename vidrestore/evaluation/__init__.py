@@ -60,26 +60,19 @@ def evaluate(
             raise OptionError(
                 "`reference` compares the named videos with it; remove suites, weights and data"
             )
-        return compare_videos([Path(video) for video in videos], Path(reference), on_progress)
-    device = str(torch_device(device))
-    folder = None if data is None else Path(data)
+        return compare_videos(list(map(Path, videos)), Path(reference), on_progress)
     if (suite is None) == (config is None):
         raise OptionError(
             "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
             f"of {', '.join(suite_names())}"
         )
+    device, folder = str(torch_device(device)), None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), metrics, bool(videos), seconds, folder)
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, device, on_progress)
     if suite == "quick":
-        return evaluate_videos(
-            [Path(video) for video in videos],
-            weights,
-            SECONDS if seconds is None else seconds,
-            device,
-            on_progress,
-            threads,
-        )
+        length = SECONDS if seconds is None else seconds
+        return evaluate_videos(list(map(Path, videos)), weights, length, device, on_progress, threads)
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, device, on_progress)
     return evaluate_table(suite, folder, weights, systems, sets, metrics, device, on_progress)
@@ -108,6 +101,6 @@ def _check_suite(
         raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
     if folder is not None and suite == "quick":
         raise OptionError(
-            "`data` is for the other suites; name videos for `suite=quick`: "
-            "`vidrestore eval --suite quick video.mp4`"
+            "`data` is for the other suites; name videos for `suite=quick`: `vidrestore eval --suite quick "
+            "video.mp4`"
         )

@@ -146,37 +146,40 @@ def evaluate_table(
     check_metrics(metrics)
     parts = _select_sets(table, sets)
     _check_metrics_fit(table, protocol.pictures, metrics)
-    found = {part.name: _find_set(table, part, data) for part in parts if part.dataset}
+    measured = [part for part in parts if part.dataset]
+    found = {part.name: _find_set(table, part, data) for part in measured}
     _check_distinct(found)
-    _check_metrics_fit(
-        table, any(getattr(sequences, "measured_frames", ()) for sequences in found.values()), metrics
-    )
-    systems = find_systems(
-        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
-    )
-    systems = [variant for system in systems for variant in protocol.variants(system)]
-    systems = select_systems(systems, table, system_names)
+    single_frames = any(getattr(sequences, "measured_frames", ()) for sequences in found.values())
+    _check_metrics_fit(table, single_frames, metrics)
+    systems = _find_variants(table, protocol, weights, system_names, device)
     if weights:
-        _check_all_fit(systems, table, protocol, [part for part in parts if part.dataset])
+        _check_all_fit(systems, table, protocol, measured)
     clips: list[ClipMetrics] = []
-    for part in parts:
-        if part.dataset:
-            clips += _measured(table, part, found[part.name], systems, protocol, metrics, on_progress)
-    rows = tuple(_rows(table, parts, clips, system_names, protocol.pooled))
-    names = {clip.system: _name(table, clip.system) for clip in clips}
-    lines = protocol.lines(table, found.values()) + protocol_lines(metrics)
+    for part in measured:
+        clips += _measured(table, part, found[part.name], systems, protocol, metrics, on_progress)
     return Result(
         name,
         table.title,
         "published",
-        rows,
-        lines,
+        tuple(_rows(table, parts, clips, system_names, protocol.pooled)),
+        protocol.lines(table, found.values()) + protocol_lines(metrics),
         tuple(weights_notes(systems)),
         table.source,
         tuple(clips),
-        names,
+        {clip.system: _name(table, clip.system) for clip in clips},
         table.column,
     )
+
+
+def _find_variants(
+    table: Table, protocol: Protocol, weights: Sequence[str], system_names: Sequence[str], device: str
+) -> list[System]:
+    """Return the systems to measure, in all variants of the protocol."""
+    systems = find_systems(
+        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
+    )
+    variants = [variant for system in systems for variant in protocol.variants(system)]
+    return select_systems(variants, table, system_names)
 
 
 def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:

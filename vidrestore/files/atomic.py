@@ -41,8 +41,8 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
         )
     if same_file(target, Path(source)):
         raise MediaError(
-            f"{output}: the output is the input {source}; give `output` another name "
-            "(`overwrite` does not change this)"
+            f"{output}: the output is the input {source}; give `output` another name (`overwrite` does not "
+            "change this)"
         )
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give `output` a name in it")

@@ -1,1 +1,1 @@
-"""A restoration as a job: its request, its segments, its work folder and its result."""
+"""A restoration as a job: its request, its encoder, its segments, its work folder and its result."""

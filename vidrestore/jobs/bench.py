@@ -21,12 +21,12 @@ from torch import Tensor
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job, available_cores
 from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.streams import DROP_WORDS

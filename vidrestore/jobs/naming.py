@@ -1,4 +1,4 @@
-"""Which files are meant: inputs from folders and patterns, outputs from inputs."""
+"""Find the inputs that folders, patterns and lists name, and name the outputs after them."""
 
 from __future__ import annotations
 
@@ -22,46 +22,12 @@ from vidrestore.media.sequences import (
 )
 from vidrestore.options import RestoreOptions
 
-VIDEO_SUFFIXES = frozenset(
-    {
-        ".mp4",
-        ".m4v",
-        ".mov",
-        ".mkv",
-        ".webm",
-        ".avi",
-        ".ts",
-        ".m2ts",
-        ".mts",
-        ".mpg",
-        ".mpeg",
-        ".vob",
-        ".wmv",
-        ".asf",
-        ".flv",
-        ".ogv",
-    }
-    | {
-        ".mxf",
-        ".nut",
-        ".3gp",
-        ".y4m",
-        ".ivf",
-        ".h264",
-        ".264",
-        ".hevc",
-        ".265",
-        ".gif",
-        ".dv",
-        ".rm",
-        ".m2t",
-        ".m2v",
-        ".m1v",
-        ".mpv",
-    }
-    | {".3g2", ".f4v", ".qt", ".h265", ".rmvb", ".ogm", ".divx", ".trp", ".obu"}
+_VIDEOS = (
+    "mp4 m4v mov mkv webm avi ts m2ts mts mpg mpeg vob wmv asf flv ogv mxf nut 3gp y4m ivf h264 264 hevc 265 "
+    "gif dv rm m2t m2v m1v mpv 3g2 f4v qt h265 rmvb ogm divx trp obu"
 )
-# What a task's outputs are called: in.mp4 -> in.denoised.mp4
+VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEOS.split())
+# suffixes of the tasks' outputs: in.mp4 -> in.denoised.mp4
 SUFFIXES = {
     "denoise": "denoised",
     "dehaze": "dehazed",
@@ -69,7 +35,7 @@ SUFFIXES = {
     "desnow": "desnowed",
     "deblur": "deblurred",
     "sr": "x4",
-    "<identity>": "vidrestore",  # a word that no video's name ends with
+    "<identity>": "vidrestore",  # not likely in names of other videos
 }
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
@@ -79,7 +45,7 @@ ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
-    """Return what the outputs of a task are called: in.mp4 -> in.SUFFIX.mp4."""
+    """Return the suffix of a task's outputs: in.mp4 -> in.SUFFIX.mp4."""
     if task == "sr":
         return "sr" if options.height else f"x{options.scale}"
     return SUFFIXES.get(task, task)
@@ -88,15 +54,15 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 def expand_sources(
     sources: Sequence[str], *, recursive: bool = False, photos: bool = False
 ) -> dict[str, str]:
-    """Return the files that `sources` name, each with its folder below the one given. A source is a file, a
-    folder (all videos in it) or a pattern such as "*.mp4".
+    """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
+    a folder (all videos in it) or a pattern such as "*.mp4".
 
-    Pictures that are named are photos, each by itself; those of a folder or pattern without videos are the
-    frames of one video, unless `photos`. `recursive` includes folders below, and lets ** in patterns stand
-    for any folders. Our own outputs, work folders and hidden files are skipped in folders and patterns. A
-    named output of ours is skipped if the video that it was made from is named, too (`made_of_others`): the
-    shell may have named both. Raises OptionError for an empty name, MediaError for a folder or pattern
-    without a video.
+    A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
+    video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
+    matches any folders. Outputs of vidrestore, work folders and hidden files are skipped in folders and
+    patterns. A named output is skipped if its source is named as well (`made_of_others`), since a pattern of
+    the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern without
+    a video.
     """
     if not all(sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -117,7 +83,7 @@ def expand_sources(
 
 
 def _is_new(name: str) -> bool:
-    """Return True for the name of a file that could be written, and isn't there."""
+    """Return True for the name of a file that doesn't exist and that vidrestore could write."""
     suffix = Path(name).suffix.lower()
     return (
         (suffix in MUXERS or suffix in PICTURE_ENCODERS)
@@ -127,8 +93,8 @@ def _is_new(name: str) -> bool:
 
 
 def notes_on_pictures(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
-    """Inputs with pictures that may be meant otherwise, each with a sentence: pictures beside videos or below
-    other pictures, which are left out; frames that were named one by one; photos in a folder, which become
+    """Return a sentence for each input whose pictures may be meant differently: pictures beside videos or in
+    folders below, which are left out; frames that were named one by one; photos in a folder, which become
     frames.
     """
     notes = {}
@@ -169,8 +135,8 @@ def _count(number: int, word: str) -> str:
 
 
 def made_of_others(sources: Sequence[str]) -> dict[str, str]:
-    """Return the named videos whose names are those of outputs made from another named one, each with that
-    one: a.denoised.mp4 beside a.mp4.
+    """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
+    if a.mp4 is named, too.
     """
     named = [source for source in sources if source != PIPE and not _is_many(source)]
     videos = {str(Path(source).with_suffix("")): source for source in named}
@@ -183,8 +149,8 @@ def made_of_others(sources: Sequence[str]) -> dict[str, str]:
 
 
 def listed_sources(path: str) -> list[str]:
-    """Return the inputs that a file lists, one in each line, or each ended by a zero byte as `find -print0`
-    does; "-" is standard input. Empty lines, and those that begin with #, are skipped.
+    """Return the inputs that a file lists, one per line, or separated by zero bytes as by `find -print0`; "-"
+    is standard input. Empty lines, and those that begin with #, are skipped.
 
     Raises MediaError if it can't be read or lists nothing.
     """
@@ -209,7 +175,7 @@ def listed_sources(path: str) -> list[str]:
 
 
 def are_many(sources: Sequence[str]) -> bool:
-    """Return True if sources stand for any number of videos, not for one that is named."""
+    """Return True unless the only source is a single named file."""
     return len(sources) != 1 or _is_many(sources[0])
 
 
@@ -249,8 +215,8 @@ def _nothing_there(source: str, pictures_below: bool) -> MediaError:
 
 
 def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
-    """The files in a folder and, with `recursive`, below it; each with the folder it is in, as seen from the
-    first one.
+    """Yield the files in a folder and, with `recursive`, below it, each with its own folder relative to
+    `folder`.
     """
 
     def unreadable(error: OSError) -> None:
@@ -303,8 +269,8 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
     if output is not None and not into_folder:
         if several:
             raise OptionError(
-                f"several inputs can't be written to one file, {output}; give "
-                "`output` a folder (with a slash at its end if it doesn't exist yet)"
+                f"several inputs can't be written to one file, {output}; give `output` a folder (with a "
+                "slash at its end if it doesn't exist yet)"
             )
         return output
     if source == PIPE:
@@ -317,8 +283,8 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:
-    """Pictures become pictures of the same names, in the folder `output` or one beside their own; their
-    preview is a video. A photo becomes one beside it, as videos do.
+    """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
+    names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
     source = Path(pictures.source)
     if source.is_file():

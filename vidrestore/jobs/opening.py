@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from vidrestore.errors import PlanError
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo

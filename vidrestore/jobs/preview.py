@@ -18,12 +18,12 @@ from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.finished import left_alone
 from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
 from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, check_request
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned, Progressed, Started, Warned
 from vidrestore.frames import Frame, Scale, enlarged_size
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import (
@@ -27,7 +28,6 @@ from vidrestore.jobs.job import (
 from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.work_folder import digest
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter

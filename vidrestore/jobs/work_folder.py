@@ -180,8 +180,8 @@ class WorkFolder:
         if differences := list(_differences(before["identity"], _plain(identity))):
             raise DifferentJobError(
                 f"{self.path}: the job that was begun there differs from this one: "
-                f"{'; '.join(differences)}. Repeat the command as it "
-                "was to resume it, or add `restart` to start over"
+                f"{'; '.join(differences)}. Repeat the command as it was to resume it, or add `restart` to "
+                "start over"
             )
         return {key: before[key] for key in facts}
 

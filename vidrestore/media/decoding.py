@@ -203,8 +203,8 @@ class Decoding:
         if picture.pts is None:
             raise MediaError(
                 f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it "
-                "in the wrong place; "
-                "remux the file first, for example: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv"
+                "in the wrong place; remux the file first, for example: ffmpeg -fflags +genpts -i IN -c "
+                "copy OUT.mkv"
             )
         self._count.received(picture.pts, picture.interlaced_frame)
 
@@ -230,8 +230,8 @@ class Decoding:
                 else:
                     raise MediaError(
                         f"{self.source}, frame {self._number}: its time (pts {pts}) is not after the one "
-                        f"before it ({self._last}); "
-                        "the file was joined from several or its times are wrong: remux or split it first"
+                        f"before it ({self._last}); the file was joined from several or its times are "
+                        "wrong: remux or split it first"
                     )
 
     def _complain(self, message: str) -> None:

@@ -59,8 +59,8 @@ class Deinterlacer:
         if layout_of(made.format.name).format != self.video.format:
             raise MediaError(
                 f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "
-                "for example: "
-                "ffmpeg -i IN -vf format=yuv444p16le,bwdif=send_frame -c:v ffv1 -c:a copy OUT.mkv"
+                "for example: ffmpeg -i IN -vf format=yuv444p16le,bwdif=send_frame -c:v ffv1 -c:a copy "
+                "OUT.mkv"
             )
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[VideoFrame]:

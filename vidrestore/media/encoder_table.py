@@ -4,6 +4,7 @@ settings.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,25 @@ class EncoderChoice:
     codec_tag: str | None = None
     threads: int = THREADS
     lossless: bool = False
+
+
+def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
+    """Return the settings that make an encoder's output repeatable, for a number of threads."""
+    if encoder in ("libx264", "libx264rgb"):
+        return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
+    if encoder == "libx265":
+        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={min(threads, 2)}"}
+    if encoder == "libsvtav1":
+        return {"svtav1-params": f"lp={threads}"}
+    return {}
+
+
+def _has_avx2() -> bool:
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    from vidrestore.models.fast.processor import processor_has  # which imports torch
+
+    return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 
 
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.files.matroska import write_aspect
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
-from vidrestore.media.matroska import write_aspect
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequences import PICTURES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
@@ -74,32 +74,17 @@ class Muxer:
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.before_naming = before_naming
-        self.output, self.source, self.choice, self.copy, self.overwrite, self.scale = (
-            output,
-            source,
-            choice,
-            copy,
-            overwrite,
-            scale,
-        )
-        self.video = source.video
-        self.time_base = self.video.time_base
-        self.warnings = (
-            [f"{output}: {warning}"] if (warning := hdr_warning(choice.encoder, source.video)) else []
-        )
-        self.cut = Cut(span, self.video.time_base) if span != WHOLE else None
+        self.output, self.overwrite = output, overwrite
+        self.source, self.choice, self.copy, self.scale = source, choice, copy, scale
+        self.video, self.time_base = source.video, source.video.time_base
+        warning = hdr_warning(choice.encoder, source.video)
+        self.warnings = [f"{output}: {warning}"] if warning else []
+        self.cut = Cut(span, self.time_base) if span != WHOLE else None
         alone = source.path == PIPE or source.container == PICTURES
         self.copier = None if alone else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
+        self._start_times(first)
         self.container: OutputContainer | None = None
-        self.times = Times()
-        # Ticks added to all times: where only a part is written, or a source begins before 0.
-        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
-        self.held: Packet[Any] | None = None
-        self.first_dts = 0
-        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
-        if first is not None and first + self.shift < 0:
-            self._shift_to_zero(first)
         self.partial: Partial | None = None
         try:
             self.partial = Partial(Path(output))
@@ -107,6 +92,16 @@ class Muxer:
         except BaseException as error:
             self.abort()
             raise explained(output, error) from error
+
+    def _start_times(self, first: int | None) -> None:
+        self.times = Times()
+        self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
+        self.first_dts = 0
+        # ticks added to all times if only a part is written, or if a source begins before 0
+        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
+        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
+        if first is not None and first + self.shift < 0:
+            self._shift_to_zero(first)
 
     def _open(self, url: str) -> None:
         import av
@@ -302,8 +297,8 @@ class Muxer:
         ):
             raise MediaError(
                 f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
-                "but the file reads as "
-                f"{found.count} frames from {found.first} to {found.last}; it was discarded"
+                f"but the file reads as {found.count} frames from {found.first} to {found.last}; it was "
+                "discarded"
             )
         if found.end < wanted.end - 1:
             raise MediaError(

@@ -255,8 +255,7 @@ def check_size(source: str, stream: VideoStream) -> None:
     if width * height > MOST_PIXELS:
         raise MediaError(
             f"{source}: pictures of {width}x{height}, more than the {MOST_PIXELS} pixels that are taken for "
-            "possible; if it is true, "
-            "make it smaller first"
+            "possible; if it is true, make it smaller first"
         )
 
 
@@ -317,7 +316,10 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
-    others = [name for frame in frames[1:] for name in read_side_data(frame, stream)]
+    names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
+    if stream.metadata.get("alpha_mode") == "1":
+        names.add("ALPHA_LAYER")
+    light = side_data.get("CONTENT_LIGHT_LEVEL")
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -339,12 +341,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         bit_rate=stream.bit_rate,
         profile=stream.profile,
         mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
-        content_light=struct.unpack_from("=2I", side_data["CONTENT_LIGHT_LEVEL"])
-        if "CONTENT_LIGHT_LEVEL" in side_data
-        else None,
-        side_data=frozenset(
-            [*side_data, *others, *(["ALPHA_LAYER"] if stream.metadata.get("alpha_mode") == "1" else [])]
-        ),
+        content_light=None if light is None else struct.unpack_from("=2I", light),
+        side_data=frozenset(names),
         reordered=bool(context.has_b_frames),
         unmarked_order=None if marked else order,
     )

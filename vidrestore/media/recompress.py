@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.media.encoders import fixed_threads
+from vidrestore.media.encoder_table import fixed_threads
 from vidrestore.media.formats import layout_of, planes_of
 
 Planes = tuple[NDArray[np.uint8], ...]

@@ -149,8 +149,8 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         suffixes = " and ".join(sorted(kinds.values()))
         one = os.path.join(source, "*") if not is_glob else os.path.join(os.path.dirname(source), "*")
         raise MediaError(
-            f"{source}: pictures of several kinds, {suffixes}; name one kind, "
-            f"for example '{one}{min(kinds.values())}', or add `photos` to restore each by itself"
+            f"{source}: pictures of several kinds, {suffixes}; name one kind, for example "
+            f"'{one}{min(kinds.values())}', or add `photos` to restore each by itself"
         )
     found = _numbering(files)
     if found is None:

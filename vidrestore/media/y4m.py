@@ -107,13 +107,7 @@ class Y4mInput:
                 f"{self.name}: the y4m header has no frame rate (F), so its frames have no times; write "
                 "one, such as F25:1"
             )
-        chroma = tags.get("C", "420jpeg")
-        width, height = self._size(tags, "W"), self._size(tags, "H")
-        if (width + 128) * (height + 128) >= _MOST_SAMPLES:
-            raise MediaError(
-                f"{self.name}: the y4m header says W{width} H{height}, which is more than FFmpeg can take; "
-                "cut it up"
-            )
+        chroma, (width, height) = tags.get("C", "420jpeg"), self._sides(tags)
         video = VideoInfo(
             index=0,
             codec="rawvideo",
@@ -133,6 +127,15 @@ class Y4mInput:
             start=0,
         )
         return SourceInfo(self.name, "yuv4mpegpipe", video, (StreamInfo(0, "video", "rawvideo"),))
+
+    def _sides(self, tags: dict[str, str]) -> tuple[int, int]:
+        width, height = self._size(tags, "W"), self._size(tags, "H")
+        if (width + 128) * (height + 128) >= _MOST_SAMPLES:
+            raise MediaError(
+                f"{self.name}: the y4m header says W{width} H{height}, which is more than FFmpeg can take; "
+                "cut it up"
+            )
+        return width, height
 
     def _format(self, chroma: str) -> PixelFormat:
         if chroma not in _FORMATS:

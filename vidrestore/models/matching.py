@@ -56,8 +56,7 @@ class Grid:
         if min(self.height, self.width) < self.patch:
             raise ValueError(
                 f"a plane of {self.height}x{self.width} is smaller than a patch of "
-                f"{self.patch}x{self.patch}; pad it "
-                "first"
+                f"{self.patch}x{self.patch}; pad it first"
             )
         if not 0 < self.stride <= self.patch:
             raise ValueError(f"stride must be in [1, {self.patch}], got {self.stride}")

@@ -1,11 +1,12 @@
-"""The spectrum of a plane's noise, once there is a first estimate of the plane: its variance in every
-coefficient of a patch's DCT.
+"""Estimate the spectrum of a plane's noise, given a first estimate of the plane: the variance of the noise in
+every coefficient of a patch's DCT.
 
 Noise that was blurred, coded or copied from frame to frame is not equally strong at all frequencies. Three
-powers tell of it, each wrong in its own way: that of the residual of the first estimate lacks noise that is
-still in the estimate; that of changes along the motion of the source lacks noise that a codec copied, and has
-texture where the motion is wrong; the same of the estimate shows how much. A small regression, fitted to
-training clips with noise of many kinds (examples/experiments/fit_spectrum.py), weighs them.
+measurements contain it, each with an error of its own. The residual of the first estimate lacks the noise
+that is still in the estimate. The changes of the source along the motion lack noise that a codec copied, and
+contain texture if the motion is wrong. The changes of the estimate show how much texture that is. A small
+regression, fitted to training clips with many kinds of noise (examples/experiments/fit_spectrum.py), combines
+the three.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 BANDS = 8  # of frequencies down, and as many across
 GROUPS = 400  # sampled from a clip, at most
-FRAMES = 5  # of them that are looked at, in the middle: few, so that motion is followed well
-QUANTILES = (0.15, 0.5)  # of the groups' powers; texture is in the upper ones
-FLAT_SHARE, FLAT_LEAST = 0.25, 20  # of groups whose estimate varies least, and the least number of them
-LEAST = 0.05  # squared grey levels, added to powers before their logarithm is taken
-HIGH, LOW = 1.0, 0.35  # sums of the two frequencies, of 2, above and below which they count as high and low
-MOST = 2.0  # times the residual's power in flat groups; what is above is texture
+FRAMES = 5  # in the middle of a group, which are measured: few, so that patches follow the motion well
+QUANTILES = (0.15, 0.5)  # of the groups' powers; groups with more power contain texture
+FLAT_SHARE, FLAT_LEAST = 0.25, 20  # share of groups, those that vary least, and their least number
+LEAST = 0.05  # squared grey levels, added to powers before taking their logarithm
+HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
+MOST = 2.0  # largest variance, over the residual's power in flat groups; more is texture
 LIMITS = (-4.0, 3.0)  # of the logarithm of a variance over sigma squared
-RESIDUAL_OF_FLAT = 4  # place among `powers`
+RESIDUAL_OF_FLAT = 4  # its column in `powers`
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,11 @@ def relative_spectrum(
 
 
 def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:
-    """Return (BANDS^2, 9): logarithms of powers by band of frequencies.
+    """Return (BANDS^2, 9): logarithms of powers in each band of frequencies.
 
-    Quantiles over groups of the changes along time, quantiles of the residual, then both in flat groups,
-    the residual first, and the three of the changes of the estimate.
+    The columns are quantiles over the groups of the source's changes along time (2) and of the residual (2),
+    means over flat groups of the residual and of those changes (2), and quantiles and mean over flat groups
+    of the estimate's changes (3).
     """
     start = (groups.shape[1] - FRAMES) // 2
     groups = groups[:: math.ceil(len(groups) / GROUPS), start : start + FRAMES]
@@ -105,8 +107,8 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
 
 
 def inputs_of(found: Tensor, level: float) -> Tensor:
-    """Return (BANDS^2, 32): `powers` over sigma squared, whose logarithm is `level`, what they are at high
-    and low frequencies, the place of the band, and the level.
+    """Return (BANDS^2, 32), the inputs of the regression: `powers` over sigma squared, whose logarithm is
+    `level`; the same at high and at low frequencies; the frequencies of the band; and the level.
     """
     relative, frequencies = found - level, _frequencies(found.device)
     high = relative[frequencies.high].median(0).values.expand_as(relative)
@@ -116,13 +118,11 @@ def inputs_of(found: Tensor, level: float) -> Tensor:
 
 
 class _Frequencies(NamedTuple):
-    """Of the bands: the lower frequency, the higher one, that down and that across (BANDS^2, 4), each from 0
-    to 1, and the numbers of the bands that are high and low.
-    """
+    """The frequencies of the bands."""
 
-    places: Tensor
-    high: Tensor
-    low: Tensor
+    places: Tensor  # (BANDS^2, 4): the lower and the higher of both, that down and that across, from 0 to 1
+    high: Tensor  # the numbers of high bands
+    low: Tensor  # the numbers of low bands
 
 
 @cache
@@ -136,6 +136,6 @@ def _frequencies(device: torch.device) -> _Frequencies:
 
 
 def _bands(patches: Tensor, transform: Transform) -> Tensor:
-    """Return (S, T, BANDS^2): mean powers by band of patches (S, T, N)."""
+    """Return the mean power of patches (S, T, N) in each band: (S, T, BANDS^2)."""
     power = transform.forward(patches).square().unflatten(-1, (transform.side, transform.side))
     return F.adaptive_avg_pool2d(power, (BANDS, BANDS)).flatten(-2)

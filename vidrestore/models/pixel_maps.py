@@ -16,8 +16,8 @@ NORM_EPS = 1e-5
 
 
 def weight(*shape: int, fan_in: int) -> nn.Parameter:
-    """Return a parameter with PyTorch's default initialisation of convolutions: uniform depthwise_rows 1 /
-    sqrt(fan_in).
+    """Return a parameter with PyTorch's default initialisation of convolutions: uniform within 1 /
+    sqrt(fan_in) of 0.
     """
     return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
 

@@ -38,13 +38,28 @@ from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 
 FETCHED = 64 << 20  # bytes of a plane's samples that wait on a device to be brought back together
+CONVERTED = 64 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
 
 
-class Source(NamedTuple):
-    """A frame, and its planes' stored samples on the device, if that is not the CPU."""
+class Sources(NamedTuple):
+    """Frames, and their planes' stored samples on the device, if that is not the CPU."""
 
-    frame: Frame
-    there: list[Tensor] | None
+    frames: list[Frame]
+    there: Stacks | None
+
+    def part(self, places: slice) -> Sources:
+        there = None if self.there is None else tuple(stack[places] for stack in self.there)
+        return Sources(self.frames[places], there)
+
+
+class Converted(NamedTuple):
+    """Restored frames as planes (T, h, w), and the sum of their samples, which is NaN or infinite if one of
+    them is.
+    """
+
+    sources: Sources
+    planes: tuple[Tensor, ...]
+    total: Tensor
 
 
 class RgbClipRestorer(ClipRestorer):
@@ -106,104 +121,121 @@ class RgbClipRestorer(ClipRestorer):
         way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else "use `device=cpu`"
         return VidRestoreError(
             f"frames {clip.first} to {clip.stop - 1}: {self.facts.name} finds too little memory on "
-            f"{self.facts.device} for tiles of "
-            f"{tile} pixels; {way_out}"
+            f"{self.facts.device} for tiles of {tile} pixels; {way_out}"
         )
 
     def _restored_frames(
         self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
     ) -> list[Restored]:
         """Restore the frames `keep`; again in fp32 if half precision can't hold them."""
-        sources = [
-            Source(frame, None if stacks is None else [stack[at] for stack in stacks])
-            for at, frame in enumerate(frames)
-        ]
-        rgb = torch.stack([self._rgb(source) for source in sources])
-        restored = self._native(sources, rgb, keep, None)
+        sources, size = Sources(frames, stacks), (self.video.height, self.video.width)
+        parts = [slice(at, at + self._at_once(size)) for at in range(0, len(frames), self._at_once(size))]
+        rgb = torch.cat([self._rgb(sources.part(part)) for part in parts])
+        native = self._native if self.device.type == "cpu" else self._brought_back
+        restored = native(sources, rgb, keep, None)
         if restored is None:
             self.count_retry()
-            restored = self._native(sources, rgb, keep, "fp32")
+            restored = native(sources, rgb, keep, "fp32")
         if restored is None:
             raise not_finite(clip, self.facts.name)
         return restored
 
-    def _rgb(self, source: Source) -> Tensor:
-        """Return (3, H, W) on the network's device: all colour is converted there."""
-        return yuv_to_rgb(self._own_planes(source), self.pixels, self.video.colour, self.video.height)
+    def _at_once(self, size: tuple[int, int]) -> int:
+        """Return how many frames of a size to convert together: one on a CPU, whose caches are small."""
+        return 1 if self.device.type == "cpu" else max(1, CONVERTED // (4 * 3 * math.prod(size)))
 
-    def _own_planes(self, source: Source) -> tuple[Tensor, ...]:
-        if source.there is not None:
-            return floats(source.there, self.pixels.unit)
-        return planes_to_grey(source.frame.planes[: colour_planes(self.pixels)], self.pixels)
+    def _rgb(self, sources: Sources) -> Tensor:
+        """Return (T, 3, H, W) on the network's device: all colour is converted there."""
+        return yuv_to_rgb(self._own_planes(sources), self.pixels, self.video.colour, self.video.height)
+
+    def _own_planes(self, sources: Sources) -> tuple[Tensor, ...]:
+        """Return planes (T, h, w) on the 0-255 scale."""
+        if sources.there is not None:
+            return floats(sources.there, self.pixels.unit)
+        [frame] = sources.frames
+        planes = planes_to_grey(frame.planes[: colour_planes(self.pixels)], self.pixels)
+        return tuple(plane[None] for plane in planes)
 
     def _native(
-        self, sources: list[Source], rgb: Tensor, keep: Bounds, precision: str | None
+        self, sources: Sources, rgb: Tensor, keep: Bounds, precision: str | None
     ) -> list[Restored] | None:
         """Return restored frames with samples of their own; None as soon as one holds NaN or infinity."""
-        pictures = self.restorer.frames(rgb, keep, precision=precision)
-        made = (
-            (sources[at], self._planes(sources[at], rgb[at], picture), picture.sum())
-            for at, picture in zip(range(*keep), pictures, strict=True)
-        )
-        if self.device.type != "cpu":
-            return self._brought_back(made)
         native = []
-        for source, planes, total in made:
+        for own, planes, total in self._converted(sources, rgb, keep, precision):
             if not torch.isfinite(total):
                 return None
-            native.append(self._with_alpha(source.frame, grey_to_planes(planes, self.pixels)))
+            [frame] = own.frames
+            native.append(
+                self._with_alpha(frame, grey_to_planes([plane[0] for plane in planes], self.pixels))
+            )
         return native
 
     def _brought_back(
-        self, made: Iterator[tuple[Source, tuple[Tensor, ...], Tensor]]
+        self, sources: Sources, rgb: Tensor, keep: Bounds, precision: str | None
     ) -> list[Restored] | None:
         """Return frames as `_native` does, from a device: one copy per plane for as many frames as `FETCHED`
         bytes hold.
         """
         native: list[Restored] = []
-        height, width = enlarged_size(self.video.height, self.video.width, self.scale)
-        each = height * width * (1 if self.pixels.depth <= 8 else 2)
-        while several := list(islice(made, max(1, FETCHED // each))):
-            stored = [grey_to_stored(planes, self.pixels) for _, planes, _ in several]
-            if not torch.isfinite(torch.stack([total for _, _, total in several])).all():
+        stored = (
+            Converted(own, grey_to_stored(planes, self.pixels), total)
+            for own, planes, total in self._converted(sources, rgb, keep, precision)
+        )
+        size = enlarged_size(self.video.height, self.video.width, self.scale)
+        each = math.prod(size) * (1 if self.pixels.depth <= 8 else 2) * self._at_once(size)
+        while several := list(islice(stored, max(1, FETCHED // each))):
+            if not torch.isfinite(torch.stack([part.total for part in several])).all():
                 return None
-            stacks = as_arrays(
-                tuple(torch.stack(planes) for planes in zip(*stored, strict=True)), self.pixels.depth
-            )
-            for (given, _, _), *planes in zip(several, *stacks, strict=True):
-                native.append(self._with_alpha(given.frame, planes))
+            planes = zip(*(part.planes for part in several), strict=True)
+            stacks = as_arrays(tuple(torch.cat(parts) for parts in planes), self.pixels.depth)
+            frames = [frame for part in several for frame in part.sources.frames]
+            for frame, *samples in zip(frames, *stacks, strict=True):
+                native.append(self._with_alpha(frame, samples))
         return native
+
+    def _converted(
+        self, sources: Sources, rgb: Tensor, keep: Bounds, precision: str | None
+    ) -> Iterator[Converted]:
+        """Yield restored frames, several at once on a device, as planes on the 0-255 scale."""
+        pictures = self.restorer.frames(rgb, keep, precision=precision)
+        at, size = keep[0], enlarged_size(self.video.height, self.video.width, self.scale)
+        while several := list(islice(pictures, self._at_once(size))):
+            own, restored = slice(at, at + len(several)), torch.stack(several)
+            given = sources.part(own)
+            yield Converted(given, self._planes(given, rgb[own], restored), restored.sum())
+            at = own.stop
+        assert at == keep[1], "as many frames as asked for"
 
     def _with_alpha(self, frame: Frame, planes: Sequence[NDArray[Any]]) -> Restored:
         more = frame.planes[colour_planes(self.pixels) :]
         alpha = [enlarged_samples(plane, self.pixels, self.scale) for plane in more]
         return Restored(replace(frame, planes=(*planes, *alpha)))
 
-    def _planes(self, source: Source, rgb: Tensor, picture: Tensor) -> tuple[Tensor, ...]:
-        """Return a restored picture as planes on the 0-255 scale, mixed with its source."""
+    def _planes(self, sources: Sources, rgb: Tensor, pictures: Tensor) -> tuple[Tensor, ...]:
+        """Return restored pictures as planes on the 0-255 scale, mixed with their sources."""
         scale = self.scale
         if scale != self.facts.scale:
-            picture = shrunk(picture, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
+            pictures = shrunk(pictures, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
         if self.strength < 1 and scale > 1:
-            picture = enlarged(rgb, scale).lerp(picture, self.strength)
+            pictures = enlarged(rgb, scale).lerp(pictures, self.strength)
         # without a tagged matrix players guess by the height: the output's
-        height = picture.shape[-2]
-        planes = rgb_to_yuv(picture, self.pixels, self.video.colour, height)
+        height = pictures.shape[-2]
+        planes = rgb_to_yuv(pictures, self.pixels, self.video.colour, height)
         if self.strength < 1 and scale == 1:
-            pairs = zip(self._own_planes(source), planes, strict=True)
+            pairs = zip(self._own_planes(sources), planes, strict=True)
             planes = tuple(before.lerp(after, self.strength) for before, after in pairs)
         return planes
 
 
-def enlarged(picture: Tensor, scale: Scale) -> Tensor:
-    """Enlarge (C, H, W) to (C, scale * H, scale * W), bicubic."""
-    size = enlarged_size(picture.shape[-2], picture.shape[-1], scale)
-    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False)[0]
+def enlarged(pictures: Tensor, scale: Scale) -> Tensor:
+    """Enlarge (N, C, H, W) to (N, C, scale * H, scale * W), bicubic."""
+    size = enlarged_size(pictures.shape[-2], pictures.shape[-1], scale)
+    return F.interpolate(pictures, size, mode="bicubic", align_corners=False)
 
 
-def shrunk(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    """Downscale (C, H, W) to a smaller `size`, bicubic, antialiased."""
-    return F.interpolate(picture[None], size, mode="bicubic", align_corners=False, antialias=True)[0]
+def shrunk(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    """Downscale (N, C, H, W) to a smaller `size`, bicubic, antialiased."""
+    return F.interpolate(pictures, size, mode="bicubic", align_corners=False, antialias=True)
 
 
 def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
@@ -211,7 +243,7 @@ def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> 
     if scale == 1:
         return plane
     (grey,) = planes_to_grey([plane], pixels)
-    return grey_to_planes(list(enlarged(grey[None], scale)), pixels)[0]
+    return grey_to_planes(list(enlarged(grey[None, None], scale)[0]), pixels)[0]
 
 
 def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:

@@ -31,13 +31,13 @@ class Facts:
     overlap: int = 0  # frames that neighbouring clips share
     radius: int = 0  # neighbouring frames that a restored frame depends on, either side; 0: single images
     scale: int = 1  # size of the output over that of the source
-    needs_sigma: bool = False  # the noise is to be measured unless it is given
-    parallel: int = 0  # clips restored at once, each in a thread of its own; 0: as cores and memory allow
+    needs_sigma: bool = False  # noise must be given or measured
+    parallel: int = 0  # clips restored at once, one per thread; 0: as many as cores and memory allow
     doubts: tuple[str, ...] = ()  # warnings for the user, before work begins
 
 
 class Sample(NamedTuple):
-    """A call of a network as restorations make it, over and over: the network alone."""
+    """A call of the network alone, as a restoration makes it again and again."""
 
     work: Callable[[], object]
     operations: float  # of its products; a multiply and an add are two
@@ -55,7 +55,7 @@ class AnyRestorer(Protocol):
         ...
 
     def sample(self) -> Sample | None:
-        """Return a call to hold against the machine's peak in `vidrestore bench`; None if there is none.
+        """Return a call to compare with the machine's peak in `vidrestore bench`, or None.
 
         It may be called from several threads at once, each with one thread of its own for the products.
         """
@@ -76,8 +76,8 @@ class PlaneRestorer(AnyRestorer, Protocol):
     ) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`.
 
-        Return planes of the same shape; the clip itself is not altered. `precision` "fp32" asks for full
-        precision whatever the options say.
+        Return planes of the same shape; the clip itself is not altered. `precision` "fp32" overrides that of
+        the options.
         """
         ...
 
@@ -87,9 +87,9 @@ class RgbRestorer(AnyRestorer, Protocol):
     with the transfer of the file.
 
     A frame depends on `facts.radius` frames on either side, and `facts.overlap` is twice that: a clip gives
-    only the frames that it sees all neighbours of, or that are at an end of their scene. So frames are the
-    same however long the clips are. Clips have three times `radius` frames at least: then, where a range of
-    clips ends, the clip after it has all that its last frames need.
+    only frames whose neighbours it holds, or that are near an end of their scene. So frames are the same for
+    any length of clips. Clips have at least three times `radius` frames, so that one more clip is enough to
+    restore the last frames of a range of clips.
     """
 
     sees: Literal["rgb"]
@@ -98,7 +98,7 @@ class RgbRestorer(AnyRestorer, Protocol):
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the tiles for frames of this size.
 
-        If a frame fits, that is its own size, made multiples of what the network asks.
+        If a frame fits, that is its own size, rounded up to the network's multiples.
         """
         ...
 
@@ -117,7 +117,7 @@ class RgbRestorer(AnyRestorer, Protocol):
 
 Restorer: TypeAlias = PlaneRestorer | RgbRestorer
 
-# Loaded when asked for: importing this module stays quick. Names in angle brackets are not commands.
+# Loaded when needed, so that importing this module stays quick. Names in angle brackets are not commands.
 TASKS = {
     "denoise": "vidrestore.restorers.denoisers:denoiser",
     "dehaze": "vidrestore.restorers.mb_taylorformer_restorer:dehazer",
@@ -127,7 +127,7 @@ TASKS = {
     "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
-# Weights that the tasks take unless others are named; `sr` by the kind of its input.
+# Default weights of the tasks; those of `sr` depend on the kind of its input.
 DENOISER = "dust-denoise"
 IMAGE_NETWORKS = {
     "dehaze": "mb-taylorformer-t-dehaze",

@@ -1,5 +1,5 @@
-"""Denoising with DUST: planes of a clip to groups of patches that follow the motion, through the network, and
-back.
+"""Denoise planes with DUST: cut a clip into groups of patches that follow the motion, restore them by the
+network, and put them together again.
 """
 
 from __future__ import annotations
@@ -30,31 +30,29 @@ from vidrestore.weights import load_model
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
-BF16_FROM = 4.0  # sigma: below, a picture spans so many units of noise that bf16's 8 bits would show
-SAMPLE_SIGMA = 20.0  # of the groups that the network alone is measured on
-GROUPS_PER_PROCESSOR = 4.0  # of a GPU: 80 rows of a product each, as many tiles of it as there are places
-TRACKS_PER_PROCESSOR = 16.0  # of two groups each, in the second estimate; the host waits once per so many
-TRACK_COPIES = 12  # of a track's patches that are held, some of them in passing
-LEVELS_KEPT = 8  # networks worked out for one sigma: a few scenes' worth of planes
+BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
+SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
+GROUPS_PER_PROCESSOR = 4.0  # of a GPU: each group is 80 rows of a matrix product
+TRACKS_PER_PROCESSOR = 16.0  # of two groups each, in the second estimate; the host waits once for all of them
+TRACK_COPIES = 12  # of a track's patches in memory, temporary ones included
+LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
 
 
 class Sampling(NamedTuple):
-    """Where groups are taken: the patches' stride, in sixteenths of a patch, what their places follow, and on
-    how many grids.
-    """
+    """The positions of groups of patches."""
 
-    stride: int
+    stride: int  # in sixteenths of a patch
     positions: Following
     grids: int = 1
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much work per frame.
+    """A quality: the groups of patches that are restored.
 
-    Planes smaller than the first, of colour differences, are restored at `half` their size, and their patches
-    that show detail at full size too, as `colour` says. With `first_detail` that goes for the first plane as
-    well: it is the power, in powers of the noise, from which a group of its patches shows detail.
+    `first` are those of the first plane. Smaller planes, of colour differences, are restored at half their
+    size with `half`, and where they are detailed also at full size with `colour`. `first_detail` does the
+    same for the first plane: it is the power, over that of the noise, from which a group counts as detailed.
     `second` and `second_colour` are the groups for a second estimate of the first plane and of the others.
     """
 
@@ -66,7 +64,7 @@ class Preset:
     first_detail: float | None = None
 
 
-COLOUR_DETAIL = 1.085  # over the 5000 pixels of a group the noise alone hardly ever comes to that
+COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 PRESETS = {
     "fast": Preset(
         first=Sampling(15, "camera"),
@@ -122,7 +120,7 @@ class DenoiseRestorer:
             parallel=0 if self.device.type == "cpu" else 1,
             doubts=_doubts(self.network, model.card.name, options.sigma),
         )
-        # groups at once: a group's codes, some of them in passing
+        # bytes of a group's codes, temporary ones included
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         each = TRACK_COPIES * 4 * 2 * GROUP * self.patch**2
@@ -137,8 +135,8 @@ class DenoiseRestorer:
     def restore(
         self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
     ) -> tuple[Tensor, ...]:
-        """Restore planes (T, H, W) on the 0-255 scale; the first one guides the places of all. A plane with
-        sigma 0 is left as it is.
+        """Restore planes (T, H, W) on the 0-255 scale. Patches of all planes follow the motion of the first
+        one. A plane with sigma 0 is left as it is.
         """
         precision = precision or self.precision
         planes = [_at_least(plane.to(self.device), self.patch) for plane in clip]
@@ -161,7 +159,7 @@ class DenoiseRestorer:
         positions: ClipPositions,
         precision: str,
     ) -> list[Tensor]:
-        """The second estimates of planes from their first ones; matched groups are found in those."""
+        """Return second estimates of planes; patches are matched in the first estimates."""
         guide = ClipPositions(first[0], self.patch, follow=self.match)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         done = []
@@ -183,14 +181,14 @@ class DenoiseRestorer:
         return done
 
     def _transform(self, dtype: torch.dtype) -> Transform:
-        """The transform of the second estimate, worked out once."""
+        """Return the transform of the second estimate, made once."""
         with self._lock:
             if dtype not in self._transforms:
                 self._transforms[dtype] = Transform(self.patch, dtype, PackedLinear, self.device)
             return self._transforms[dtype]
 
     def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
-        """One plane (T, H, W), a patch or more in size, by DUST alone; `positions` are its clip's."""
+        """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
         preset, first = self.preset, plane.shape == positions.luma.shape
         origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
         work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
@@ -203,7 +201,7 @@ class DenoiseRestorer:
         return restore_patches(plane, detailed, self.patch, work, base, self.batch)
 
     def _half(self, small: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
-        """A plane at half its size, restored there."""
+        """Restore a plane that was downscaled to half its size."""
         here = _at_least(small, self.patch)
         origins = positions.origins(here.shape, *self.preset.half)
         level = self._level(sigma, precision)
@@ -211,13 +209,13 @@ class DenoiseRestorer:
         return restored[:, : small.shape[1], : small.shape[2]]
 
     def halve_batch(self) -> bool:
-        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups, and tracks of groups."""
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
         before = self.batch, self.tracks
         self.batch, self.tracks = max(1, self.batch // 2), max(1, self.tracks // 2)
         return (self.batch, self.tracks) < before
 
     def sample(self) -> Sample:
-        """The network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
+        """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
         work, groups = (
             self._level(SAMPLE_SIGMA, self.precision),
             torch.empty(self.batch, GROUP, self.patch**2, device=self.device),
@@ -227,7 +225,7 @@ class DenoiseRestorer:
         return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
-        """The network at one sigma, worked out once and kept for a while."""
+        """Return the network prepared for one sigma; the latest few are kept."""
         sigma = max(sigma, SIGMA_RANGE[0])
         dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
         with self._lock, torch.no_grad():
@@ -241,8 +239,8 @@ class DenoiseRestorer:
 
 
 def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
-    """A warning where the noise is given as another than the network was trained for; none is done where it
-    is 0.
+    """Return a warning if `sigma` is outside the range that the network was trained for; at 0 nothing is
+    denoised.
     """
     low, high = SIGMA_RANGE
     if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
@@ -261,6 +259,6 @@ def _denoiser(network: object, name: str) -> Dust | SigmaDust:
 
 
 def _at_least(plane: Tensor, side: int) -> Tensor:
-    """Planes smaller than a patch are continued by their last row and column."""
+    """Extend a plane that is smaller than a patch by repeating its last row and column."""
     below, right = max(0, side - plane.shape[1]), max(0, side - plane.shape[2])
     return F.pad(plane[:, None], (0, right, 0, below), mode="replicate")[:, 0] if below or right else plane

@@ -1,14 +1,14 @@
-"""Haze, rain, snow, blur and camera noise removed by MB-TaylorFormer: whole frames while they fit, else
-tiles.
+"""Remove haze, rain, snow, blur and camera noise by MB-TaylorFormer, from whole frames if memory allows, else
+in tiles.
 
-The released networks see single frames; those for CPUs see a frame between its neighbours.
+The released networks take single frames; those for CPUs take a frame and its neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from vidrestore.errors import OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts
-from vidrestore.restorers.computed_once import ComputedOnce, key_of
+from vidrestore.restorers.computed_once import ComputedOnce, keys_of
 from vidrestore.restorers.dark_channel import prior_haze
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -30,31 +30,48 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
-from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, made_small
+from vidrestore.restorers.least_change import detail_levels, if_detail_changed
+from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, downscale
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.restorers.temporal_smoothing import RADIUS, steadied
+from vidrestore.restorers.temporal_smoothing import RADIUS, smooth
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
+T = TypeVar("T")
 FAMILY = "mb-taylorformer"
-DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # of camera noise, if it is named
-OVERLAP = 32  # pixels that tiles share unless told
-# Frames, with temporal smoothing: of longer clips less is restored twice, of shorter ones less is held.
-# Without it nothing is restored twice, and clips are as short as can be: slow work is lost by the clip.
+DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
+OVERLAP = 32  # default of pixels that tiles share
+# Frames of a clip with temporal smoothing. Longer clips restore fewer frames twice, but hold more in memory.
+# Without smoothing no frame is restored twice, and on a CPU clips are as short as possible, because an
+# interrupted run loses the clips in progress. On a GPU each clip gives this many frames, restored together.
 CLIP = 12
-ESTIMATES = 48  # of haze that are kept for neighbouring clips
-STRIPS = 48 << 20  # bytes for what is worked through in strips, whatever the size of the picture
+ESTIMATES = 48  # of haze, kept for neighbouring clips
+STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
+
+
+class Given(NamedTuple):
+    """A clip (T, 3, H, W) and how it is restored."""
+
+    clip: Tensor
+    source: Tensor  # the pictures that the network restores: those of the clip, or small ones on the device
+    keys: list[tuple[int, ...]]  # of these pictures, if haze is estimated
+    half: torch.dtype | None
+    tile: tuple[int, int]
+    tiles: int  # at once, if a picture has several
+    # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
+    # keep it busy. One for a compiled network, so that it is compiled for one shape.
+    together: int
 
 
 class ImageRestorer:
     """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
 
-    Attention is global: tiles see less than whole frames, so they are used only where memory asks for them,
-    or the user. Weights may ask for frames to be restored as small pictures, which tiles are cut from then;
-    see `restorers.small_picture`. Raises CheckpointError for weights of another family or task, OptionError
-    for tiles that the network can't take.
+    Attention is over a whole tile, and a frame in tiles comes out a little worse, so tiles are used only if
+    memory is short or the user sets their size. The parameters of some weights choose small pictures (see
+    `restorers.small_picture`), from which tiles are then cut. Raises CheckpointError for weights of another
+    family or task, OptionError for tiles that the network can't take.
     """
 
     sees: Literal["rgb"] = "rgb"
@@ -66,25 +83,28 @@ class ImageRestorer:
         self.network = cast("MBTaylorFormer", model.network)
         self.compiled = Compiled(self.network, self.device) if options.compile else None
         tasks = self.network.config.tasks
-        # of the one picture
+        # the index of the task, if the network has several
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
+        self.detail = detail_levels(model.card.parameters, model.card.name)
         self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
-        self.seen = self.network.config.frames // 2  # neighbours that the network sees, either side
-        self.averaged = HAZE_RADIUS if self.haze else 0  # neighbours that haze is averaged over, either side
+        self.seen = self.network.config.frames // 2  # neighbours on either side that the network takes
+        # neighbours on either side that haze is averaged over
+        self.averaged = HAZE_RADIUS if self.haze else 0
         self.smoothed = RADIUS if options.steady else 0
         radius = self.seen + self.averaged + self.smoothed
+        self.on_gpu = self.device.type != "cpu"
         self.facts = Facts(
             model.card.name,
             model.card.sha256,
             str(self.device),
-            clip=max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius),
+            clip=self._clip(radius),
             overlap=2 * radius,
             radius=radius,
-            parallel=0 if self.device.type == "cpu" and not options.compile else 1,
+            parallel=1 if self.on_gpu or options.compile else 0,
         )
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
@@ -95,6 +115,11 @@ class ImageRestorer:
                 f"got {self.tile}"
             )
 
+    def _clip(self, radius: int) -> int:
+        if self.on_gpu:
+            return CLIP + 2 * radius
+        return max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius)
+
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip
 
@@ -102,7 +127,7 @@ class ImageRestorer:
         return None
 
     def halve_batch(self) -> bool:
-        """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles or pictures."""
         self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
         return self.most_tiles < before
 
@@ -111,11 +136,12 @@ class ImageRestorer:
         return self._beside(height, width) + pixel_memory(self.network.config) * rows * columns
 
     def _beside(self, height: int, width: int) -> int:
-        """Bytes besides the network's maps: frames in RGB (the clip, and one on its way), and strips."""
-        return 4 * 3 * height * width * (self.facts.clip + 4 + 2 * self.facts.radius) + STRIPS
+        """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
+        restored = self.facts.clip if self.on_gpu else 1
+        return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """See `RgbRestorer.tile_size`; sides are multiples of what the network asks for."""
+        """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
         multiple = self.network.config.multiple
         return tile_sides(
@@ -128,86 +154,120 @@ class ImageRestorer:
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        source, near = self._source(clip), dict[int, Tensor]()
-        for at in range(*keep):
-            around = range(max(0, at - self.smoothed), min(len(clip), at + self.smoothed + 1))
-            near = {
-                index: near[index] if index in near else self._frame(clip, source, index, precision)
-                for index in around
-            }
-            yield (
-                steadied(near[at], [near[index] for index in around if index != at])
-                if self.smoothed
-                else near[at]
-            )
+        given, near = self._given(clip, precision), dict[int, Tensor]()
+        for first in range(*keep, given.together):
+            kept = range(first, min(first + given.together, keep[1]))
+            around = range(max(0, first - self.smoothed), min(len(clip), kept.stop + self.smoothed))
+            fresh = [at for at in around if at not in near]
+            near = {at: near[at] for at in around if at in near}
+            for part in groups(fresh, given.together):
+                near |= zip(part, self._restored(given, part), strict=True)
+            for at in kept:
+                beside = [near[other] for other in around if 0 < abs(other - at) <= self.smoothed]
+                yield smooth(near[at], beside) if self.smoothed else near[at]
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
-        return self._frame(window, self._source(window), len(window) // 2, precision)
+        return self._restored(self._given(window, precision), [len(window) // 2])[0]
 
-    def _source(self, clip: Tensor) -> Tensor:
-        """Return the pictures that the network restores: those of a clip, or small ones on the device."""
+    def _given(self, clip: Tensor, precision: str | None) -> Given:
         height, width = clip.shape[-2:]
         size = coarse_size(height, width, self.coarse_lines, self.network.config.multiple)
-        return made_small(clip.to(self.device), size) if size else clip
+        source = downscale(clip.to(self.device), size) if size else clip
+        tile = self.tile_size(*source.shape[-2:])
+        tiles = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
+        whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
+        return Given(
+            clip,
+            source,
+            keys_of(source) if self.haze else [],
+            half_type(precision or self.precision, self.device),
+            tile,
+            tiles,
+            min(tiles, CLIP) if self.on_gpu and whole and not self.compiled else 1,
+        )
 
-    def _frame(self, clip: Tensor, source: Tensor, at: int, precision: str | None) -> Tensor:
-        """Return a frame of a clip restored, given the clip's pictures for the network."""
-        half = half_type(precision or self.precision, self.device)
-        with torch.inference_mode(), all_bits(self.device, half):
+    def _restored(self, given: Given, places: Sequence[int]) -> list[Tensor]:
+        """Return frames (3, H, W) of a clip restored."""
+        clip, source = given.clip, given.source
+        with torch.inference_mode(), all_bits(self.device, given.half):
             if self.haze:
-                restored = self._without_haze(clip, source, at, half)
-                return clip[at] if restored is None else restored[0].to(clip.device)
-            restored = self._restored(source, at, half)
+                return self._without_haze(given, places)
+            restored = self._by_network(given, places)
+            if source is not clip or self.detail:
+                frames = pick(clip, places).to(self.device)
             if source is not clip:
-                restored = changed_as(source[at : at + 1], restored, clip[at : at + 1].to(self.device))
-        return restored[0].to(clip.device)
+                restored = changed_as(pick(source, places), restored, frames)
+            if self.detail:
+                restored = if_detail_changed(frames, restored, self.detail)
+        return list(restored.to(clip.device))
 
-    def _without_haze(self, clip: Tensor, source: Tensor, at: int, half: torch.dtype | None) -> Tensor | None:
-        """Return a frame (1, 3, H, W) with as little haze as its neighbours have; None if there is none."""
+    def _without_haze(self, given: Given, places: Sequence[int]) -> list[Tensor]:
+        """Return frames without haze, as much of it removed as from their neighbours."""
         assert self.haze is not None
-        near = (reflected(index, len(clip)) for index in range(at - self.averaged, at + self.averaged + 1))
-        estimates = [self._estimate(clip, source, index, half) for index in near]
-        return steadily_changed(estimates, self.haze, clip[at : at + 1].to(self.device))
+        clip, averaged = given.clip, self.averaged
+        near = {
+            at: [reflected(index, len(clip)) for index in range(at - averaged, at + averaged + 1)]
+            for at in places
+        }
+        estimates: dict[int, Estimate] = {}
+        for part in groups(sorted({index for several in near.values() for index in several}), given.together):
+            keys = [(*(given.keys[seen] for seen in self._seen(at, len(clip))), given.half) for at in part]
+            found = self.estimates.get(keys, partial(self._estimates, given, part))
+            estimates |= zip(part, found, strict=True)
+        restored = []
+        for at, several in near.items():
+            frame = clip[at : at + 1].to(self.device)
+            changed = steadily_changed([estimates[index] for index in several], self.haze, frame)
+            restored.append(clip[at] if changed is None else changed[0].to(clip.device))
+        return restored
 
-    def _estimate(self, clip: Tensor, source: Tensor, at: int, half: torch.dtype | None) -> Estimate:
-        def compute() -> Estimate:
-            given = source[at : at + 1].to(self.device)
-            haze = prior_haze(given, clip[at : at + 1].to(self.device))
-            network = self._restored(source, at, half).clamp(0, 1)
-            return Estimate(given, network, haze.removed_from(given), haze)
+    def _estimates(self, given: Given, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
+        """Estimate the haze of those of `places` whose positions are `wanted`."""
+        own = [places[position] for position in wanted]
+        estimates = []
+        for at, network in zip(own, self._by_network(given, own).clamp(0, 1).split(1), strict=True):
+            small = given.source[at : at + 1].to(self.device)
+            haze = prior_haze(small, given.clip[at : at + 1].to(self.device))
+            estimates.append(Estimate(small, network, haze.removed_from(small), haze))
+        return estimates
 
-        return self.estimates.get(key_of(self._window(source, at), half), compute)
-
-    def _window(self, clip: Tensor, at: int) -> Tensor:
-        """Return the frames (T, 3, H, W) that the network sees of a clip to restore one; beyond the ends of
-        the scene it is reflected.
+    def _seen(self, at: int, count: int) -> list[int]:
+        """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
+        scene is reflected.
         """
-        places = [reflected(index, len(clip)) for index in range(at - self.seen, at + self.seen + 1)]
-        return torch.stack([clip[place] for place in places])
+        return [reflected(index, count) for index in range(at - self.seen, at + self.seen + 1)]
 
-    def _restored(self, source: Tensor, at: int, half: torch.dtype | None) -> Tensor:
-        """Return a picture (1, 3, H, W) by the network, on its device."""
-        network, multiple = self.compiled or self.network, self.network.config.multiple
+    def _by_network(self, given: Given, places: Sequence[int]) -> Tensor:
+        """Return pictures (N, 3, H, W) by the network, on its device."""
+        network, source, half = self.compiled or self.network, given.source, given.half
 
-        def work(tile: Tensor) -> Tensor:
-            given = tile if self.seen else tile[:, 0]
+        def work(tiles: Tensor) -> Tensor:
+            pictures = tiles if self.seen else tiles[:, 0]
             with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
-                tasks = (task.expand(len(given)) for task in self.tasks)
-                restored: Tensor = network(given, *tasks)[:, None].float()
+                tasks = (task.expand(len(pictures)) for task in self.tasks)
+                restored: Tensor = network(pictures, *tasks)[:, None].float()
             return restored
 
-        window = self._window(source, at).to(self.device)
-        rows, columns = source.shape[-2:]
-        tile = self.tile_size(rows, columns)
-        batch = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
-        whole = apply_tiled(work, padded(window, multiple)[None], tile, self.tile_overlap, batch=batch)
-        return whole[0, :, :, :rows, :columns]
+        windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
+        sized = padded(windows.to(self.device), self.network.config.multiple)
+        whole = apply_tiled(work, sized, given.tile, self.tile_overlap, batch=given.tiles)
+        return whole[:, 0, :, : source.shape[-2], : source.shape[-1]]
+
+
+def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
+    """Return some of (T, 3, H, W) pictures; unlike an index, the places aren't copied to a device."""
+    return torch.stack([pictures[at] for at in places])
+
+
+def groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, `size` at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def pixel_memory(config: MBTaylorFormerConfig) -> int:
-    """Bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two for
-    queries and values, two in passing.
+    """Return the bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two
+    for queries and values, two temporary ones.
 
     Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
     """

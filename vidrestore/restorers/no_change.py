@@ -1,4 +1,4 @@
-"""The task that changes nothing: its output shows what everything around a model does to a video."""
+"""A task that changes nothing, to see the effect of all steps but the model on a video."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ from vidrestore.errors import CheckpointError
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
-ANY_TASK = "restore"  # what an imported checkpoint is for, as long as nobody has said
-ALL_TASKS = "all"  # trained for several tasks: those that the config of the network names
+ANY_TASK = "restore"  # task of an imported checkpoint if it was imported without one
+ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names
 
 
 def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
-    """Return the weights named `model`, else those called `preferred`, else the first of the manifest for
+    """Return the weights named `model`, else those named `preferred`, else the first of the manifest for
     this task and family.
 
-    Raises CheckpointError if there are none, or if those named are of another family or for another
-    task. Weights for all tasks are for those that their network's config names.
+    Weights for all tasks suit those that their network's configuration names. Raises CheckpointError if no
+    weights are found, or if `model` is of another family or for another task.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)
     card = loaded.card

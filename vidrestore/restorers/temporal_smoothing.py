@@ -1,10 +1,9 @@
-"""Less flicker from networks that see one picture at a time: each restored frame is mixed with its neighbours
-where they agree.
+"""Reduce the flicker of networks that restore single pictures: mix each restored frame with its neighbours.
 
-A bilateral filter along time. What flickers is the network's mind about a place, a few levels over several
-pixels; what moves differs by more. So a neighbour counts by how little its surroundings differ: exp(-(d /
-SPREAD)^2 / 2), d the mean over a box of the difference in all channels. Where something moves, the frame
-stays as it is: there are no ghosts, and no motion is estimated.
+This is a bilateral filter along time. Flicker changes an area by a few grey levels, motion by more. So a
+neighbour's pixel has the weight exp(-(d / SPREAD)^2 / 2), where d is the mean absolute difference of the two
+frames over all channels and a box around the pixel. Areas that move are hardly changed: they leave no ghosts,
+and motion need not be estimated.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 RADIUS = 1  # frames on either side
-SPREAD = 4 / 255  # of the mean difference, of a range of 1
-BOX = 9  # pixels along the side of the surroundings
+SPREAD = 4 / 255  # mean difference, for samples in [0, 1]
+BOX = 9  # side of the box in pixels
 
 
-def steadied(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
-    """Return a restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1].
-    Without neighbours it is itself.
-    """
+def smooth(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
+    """Return a restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1]."""
     total, weights = frame.clone(), torch.ones_like(frame[:1])
     for other in neighbours:
         weight = _agreement(frame, other)

@@ -1,5 +1,5 @@
-"""Frames four times larger by VSR-Transformer: windows of frames of one scene, in tiles if the network or
-memory requires it.
+"""Enlarge frames four times by VSR-Transformer, from windows of frames of one scene, in tiles if the network
+or memory requires it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 32  # frames that a clip gives if memory allows; features of their neighbours are computed as well
-# of the memory, for the frames that wait until all of their tiles are there: one part in so many
+# one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
-TILE_SHARE = 3  # of the memory, for what the network holds of one clip
+TILE_SHARE = 3
 
 
 class VsrRestorer:
     """Restorer of the task `sr`; see `restorers.base.RgbRestorer`.
 
-    Released networks get tiles of 64 pixels that share 32, of which the centres are kept: that is part of the
-    network. Others see whole frames, or blended tiles if memory or the user asks for them. Raises
-    CheckpointError for other weights, OptionError for tiles that the network can't take.
+    Released networks take tiles of 64 pixels that share 32, of which the centres are kept: that is part of
+    the network. Others take whole frames, or blended tiles if memory is short or the user sets their size.
+    Raises CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
     sees: Literal["rgb"] = "rgb"
@@ -100,7 +100,7 @@ class VsrRestorer:
             )
 
     def clip_length(self, height: int, width: int) -> int:
-        """Frames are held in RGB until all their tiles are there; whole ones pass one by one."""
+        """See `AnyRestorer.clip_length`; frames in tiles wait for all their tiles, whole ones don't."""
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         share = self.budget // WAITING_SHARE
         each = large + small if self._is_tiled(height, width) else small
@@ -173,7 +173,7 @@ class VsrRestorer:
         return self.most_tiles < before
 
     def _network(self, precision: str) -> VsrTransformer:
-        """Return the network in the number format asked for, made once."""
+        """Return the network in a number format, converted once."""
         dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
         if self.config.local and uses_bf16(precision, self.device):
             dtype = torch.bfloat16
@@ -184,7 +184,7 @@ class VsrRestorer:
 
 
 def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterator[Tensor]:
-    """Yield frames [first, stop) of clips (T, B, 3, H, W) by a compact network that sees all of them: each
+    """Yield frames [first, stop) of clips (T, B, 3, H, W) by a compact network that takes all of them: each
     (B, 3, 4H, 4W), float32.
     """
     restorer = VsrClip(network, clips)
@@ -195,7 +195,7 @@ def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterat
 
 
 def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tensor:
-    """The same for tiles (B, T, 3, h, w): all frames at once, (B, T', 3, 4h, 4w)."""
+    """Return what `whole_frames` yields for tiles (B, T, 3, h, w), all frames at once: (B, T', 3, 4h, 4w)."""
     return torch.stack(list(whole_frames(network, keep, clips.transpose(0, 1))), 1)
 
 
@@ -214,9 +214,9 @@ def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Te
 def frame_window(at: int, count: int, frames: int) -> list[int]:
     """Return the `frames` frames around frame `at` of a scene with `count`.
 
-    Beyond the ends the paper's tests go on from the other side of the window: 0 of 100 is [4, 3, 0, 1, 2], 99
-    is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too short for that are reflected at their
-    ends.
+    Beyond the ends the paper's tests continue with frames from the other side of the window: that of frame 0
+    of 100 is [4, 3, 0, 1, 2], that of 99 is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too
+    short for that are reflected at their ends.
     """
     radius = frames // 2
 

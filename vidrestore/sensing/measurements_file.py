@@ -334,8 +334,7 @@ class MeasurementReader:
         if metadata.get("version") != VERSION:
             raise MediaError(
                 f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads "
-                f"version {VERSION}; "
-                "recover with the vidrestore that wrote it, or measure the video again"
+                f"version {VERSION}; recover with the vidrestore that wrote it, or measure the video again"
             )
         try:
             self.measured = Measured.from_metadata(metadata)

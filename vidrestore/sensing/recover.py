@@ -16,11 +16,11 @@ from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, available_cores, ignore
 from vidrestore.jobs.request import check_files
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.sequence_output import make_folder
@@ -88,8 +88,7 @@ def recovering_model(source: str, measured: Measured, asked: str | None, device:
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
             f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
-            "that measured can recover: "
-            "name their file with `model`"
+            "that measured can recover: name their file with `model`"
         )
     return model
 

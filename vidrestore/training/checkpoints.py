@@ -66,8 +66,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         remaining = "the earlier one is unchanged" if path.exists() else "there is no earlier one"
         raise CheckpointError(
             f"{path}: step {state['step']} can't be written ({reason}); {remaining}; free some space, then "
-            "go on with "
-            "`resume`"
+            "go on with `resume`"
         ) from error
 
 

@@ -70,10 +70,10 @@ def train(
     "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
     few minutes and when the run is interrupted, `<name>.log.jsonl` has a line per step, `<name>.svg` shows
     the loss and the held-out metrics, and with `tensorboard` so does the folder `<name>.tensorboard`. With
-    `resume` the run continues from the checkpoint, or starts if there is none. Batches and noise depend only
-    on the seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next
-    reported loss is a mean over fewer steps. It first makes the windows of its step again, which takes about
-    a minute.
+    `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
+    and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
+    is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
+    minute.
 
     `reading` says how to read data. In several processes started by torchrun, each computes its share of
     every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
@@ -106,16 +106,14 @@ def _train_run(
         if has_checkpoint and not resume:
             raise ConfigError(
                 f"{run.checkpoint}: belongs to an earlier run; continue it with `resume`, choose another "
-                "`output`, or "
-                "remove it"
+                "`output`, or remove it"
             )
         if has_checkpoint:
             run.load_checkpoint()
         elif run.weights_path.exists():
             raise ConfigError(
                 f"{run.weights_path}: already exists, without the checkpoint of its run; choose another "
-                "`output`, "
-                "or move the file"
+                "`output`, or move the file"
             )
         else:
             for source in init:
@@ -219,7 +217,7 @@ class Run:
             try:
                 with worker_errors():
                     self._steps(batches, held_out, on_event)
-            # none of these is raised within a step, so the last step is complete
+            # these are never raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
@@ -307,8 +305,8 @@ class Run:
         best = f", {self.best_path} the best weights, of step {self.best.step}" if self.best else ""
         raise ConfigError(
             f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient "
-            f"{self.gradient_norm:.4g}); try a lower"
-            f" training.learning_rate, or training.precision=fp32; {remaining}{best}"
+            f"{self.gradient_norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
+            f"{remaining}{best}"
         )
 
     def _average(self) -> None:

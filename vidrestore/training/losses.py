@@ -17,9 +17,9 @@ from vidrestore.training.data.batches import WHOLE, Share
 LOSS_POWER = 1.3
 CHUNK = 200  # groups validated at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with less count less and less in the PSNR loss
-SPECTRUM_WEIGHT = 0.1  # of the spectra's error in the loss for pictures
-MOST_PSNR = 50.0  # dB that a held-out picture counts for; beyond it nobody sees a difference
+LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
+SPECTRUM_WEIGHT = 0.1  # of the spectra's error in `picture_loss`
+MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
@@ -169,8 +169,8 @@ def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int 
 
 
 def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
-    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1]; what is nearer than MOST_PSNR counts as
-    that, lest a crop that needed nothing outweighs the others.
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most MOST_PSNR, so
+    that a crop that needed no restoration doesn't outweigh the others.
     """
     squared = (pictures.double() - reference.double()).square().mean((1, 2, 3))
     squared = squared.clamp(min=10 ** (-MOST_PSNR / 10))

@@ -65,7 +65,7 @@ class Objective(Protocol):
         ...
 
     def metrics_before(self, held_out: Any) -> Metrics:
-        """Return the same of the network's input; empty if that is no picture to compare."""
+        """Return the same metrics of the network's input; empty if that is not a picture."""
         ...
 
 

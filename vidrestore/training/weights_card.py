@@ -1,4 +1,4 @@
-"""Write the weights of a run, with a card that says how they were trained."""
+"""Write the weights of a run, with a card of their training."""
 
 from __future__ import annotations
 

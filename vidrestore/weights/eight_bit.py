@@ -1,7 +1,7 @@
-"""Tensors stored in 8 bits: blocks of 32 integers in -127..127, each block with a scale in half precision.
+"""Store tensors in 8 bits: blocks of 32 integers from -127 to 127, each block with a scale in half precision.
 
-A file has the integers under the tensor's own name and the scales under that name and `SCALES`. Networks
-still compute with floating point numbers: this halves the file, not the time.
+A file holds the integers under the tensor's name, and the scales under that name with `SCALES` appended.
+Networks still compute in floating point: this halves the size of files, not the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _LARGEST = 127
 
 
 def fits(tensor: Tensor, least: int) -> bool:
-    """Return True for a float32 matrix, or larger array, of at least `least` values in whole blocks."""
+    """Return True if a tensor can be stored so: float32, of two or more dimensions, with at least `least`
+    values in whole blocks.
+    """
     count = tensor.numel()
     return (
         tensor.dtype.itemsize == 4
@@ -40,5 +42,5 @@ def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def from_eight_bits(integers: Tensor, scales: Tensor) -> Tensor:
-    """Return the float32 tensor that integers and scales stand for."""
+    """Return the float32 tensor of integers and scales."""
     return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)

@@ -34,8 +34,7 @@ class HubAddress:
         if not match or ".." in text:
             raise CheckpointError(
                 f"{text!r} is not a hub address; expected hf:owner/repo@commit[/file.safetensors] with all "
-                "40 "
-                "digits of the commit"
+                "40 digits of the commit"
             )
         return cls(match["repository"], match["revision"], match["file"] or DEFAULT_FILE)
 

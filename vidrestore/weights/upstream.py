@@ -152,7 +152,7 @@ def _unpickle(source: Path) -> Any:
     except Exception as error:  # a damaged pickle may raise anything
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
-            f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or one "
-            "that holds more than tensors; "
-            "ask its authors for a .safetensors file, or save its state dict alone with torch.save"
+            f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or "
+            "one that holds more than tensors; ask its authors for a .safetensors file, or save its state "
+            "dict alone with torch.save"
         ) from error

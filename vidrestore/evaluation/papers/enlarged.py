@@ -76,9 +76,9 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
     small = stacked(picture_frames(sequence.degraded), sequence.name)
     if (*small.shape[-2:],) != tuple(side // SCALE for side in clean.shape[-2:]):
         raise DatasetError(
-            f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter "
-            f"of the clean ones is {clean.shape[-1] // SCALE}x{clean.shape[-2] // SCALE}; "
-            "unpack the release again"
+            f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter of "
+            f"the clean ones is {clean.shape[-1] // SCALE}x{clean.shape[-2] // SCALE}; unpack the release "
+            "again"
         )
     return small
 

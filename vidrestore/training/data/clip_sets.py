@@ -90,8 +90,8 @@ def _small_size(clip: FrameSequence, crop: int, large: Tensor, small: Tensor | N
     if small is not None and tuple(small.shape[2:]) != (height, width):
         raise DatasetError(
             f"{clip.degraded_folder}: frames of {small.shape[3]}x{small.shape[2]}, but those of "
-            f"{clip.clean_folder} are"
-            f" {large.shape[3]}x{large.shape[2]}; expected a quarter of that, {width}x{height}"
+            f"{clip.clean_folder} are {large.shape[3]}x{large.shape[2]}; expected a quarter of that, "
+            f"{width}x{height}"
         )
     if min(height, width) < crop:
         raise DatasetError(

@@ -144,7 +144,7 @@ class DecodedFiles:
                 stream.write(header.ljust(HEADER))
                 for plane in planes:
                     stream.write(plane.numpy().data)
-        except OSError:  # a full disk: as if there were no room
+        except OSError:  # the disk is full
             return None
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 

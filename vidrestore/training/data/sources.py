@@ -42,8 +42,7 @@ VALIDATION_FRAMES = 5  # of a clip; there are more clips if they are shorter
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read data. The data itself follows from the configuration alone, except for skipped damaged
-    files.
+    """Settings of reading that don't change the data, except that damaged files may be skipped.
 
     `workers` processes make batches ahead of time. `cache` is a folder for decoded clips and photos, of at
     most `cache_bytes`; without it they are decoded when they are needed. With `skip_bad`, clips and photos
@@ -72,7 +71,7 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     """Return training data, and held-out data for the run's objective, the same for every run of a
     configuration.
 
-    The clips of `data.validation` are held out; if there are none, the network is validated on its training
+    The clips of `data.validation` are held out; if it names none, the network is validated on its training
     data. Raises ConfigError; DatasetError if one of the papers' datasets is missing; MediaError for a damaged
     file, which without a cache is found when it is first needed.
     """

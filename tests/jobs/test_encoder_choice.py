@@ -15,9 +15,9 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
+from vidrestore.jobs.encoder_choice import bits_per_pixel, choose_encoder, usual_crf
 from vidrestore.media.containers import MUXERS, SUFFIXES, container_of
 from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderRow
-from vidrestore.media.encoders import bits_per_pixel, choose_encoder, usual_crf
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import StreamInfo

@@ -8,7 +8,6 @@ can. SVT-AV1 writes to standard error unless it is silenced.
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -30,6 +29,7 @@ from vidrestore.media.encoder_table import (
     THREADS,
     EncoderChoice,
     EncoderRow,
+    fixed_threads,
 )
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import layout_of
@@ -296,25 +296,6 @@ def _check_own_settings(options: EncoderOptions) -> None:
                 f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
                 "remove the option"
             )
-
-
-def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
-    """Return the settings that make an encoder's output repeatable, for a number of threads."""
-    if encoder in ("libx264", "libx264rgb"):
-        return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
-    if encoder == "libx265":
-        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={min(threads, 2)}"}
-    if encoder == "libsvtav1":
-        return {"svtav1-params": f"lp={threads}"}
-    return {}
-
-
-def _has_avx2() -> bool:
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    from vidrestore.models.fast.processor import processor_has  # which imports torch
-
-    return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 
 
 def _merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

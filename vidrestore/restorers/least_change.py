@@ -1,0 +1,61 @@
+"""Frames without anything to remove stay as they are.
+
+A network that has seen little but rain darkens bright skies slightly, as if they were behind the veil of
+distant rain. But a veil never comes without streaks: where the network finds no detail to change, it has
+mistaken the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.errors import CheckpointError
+from vidrestore.restorers.small_picture import enlarged
+
+LEVELS = "detail_levels"  # the parameter of weights
+AREA = 16  # pixels along the side of areas, whose mean change isn't detail
+
+
+def detail_levels(parameters: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """Return the two amounts of changed detail, in grey levels, that the weights called `name` ask for; None
+    if they ask for none.
+
+    Frames with less than the first stay as they are; those with more than the second are changed in full.
+    Raises CheckpointError unless they are two increasing numbers.
+    """
+    levels = parameters.get(LEVELS)
+    if levels is None:
+        return None
+    numbers = levels if isinstance(levels, list) else []
+    if (
+        len(numbers) != 2
+        or any(type(number) not in (int, float) for number in numbers)
+        or any(low >= high for low, high in pairwise(numbers))
+    ):
+        raise CheckpointError(f"{name}: {LEVELS} must be two increasing numbers, found {levels!r:.40}")
+    return float(numbers[0]), float(numbers[1])
+
+
+def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
+    """Return how much detail differs between pictures (B, C, H, W): the mean, in grey levels (B, 1, 1, 1), of
+    the difference without its means over areas.
+    """
+    change = restored - given
+    rows, columns = (max(1, side // AREA) for side in change.shape[-2:])
+    change -= enlarged(F.adaptive_avg_pool2d(change, (rows, columns)), change)
+    return 255 * change.abs_().mean((1, 2, 3), keepdim=True)
+
+
+def if_detail_changed(given: Tensor, restored: Tensor, levels: tuple[float, float]) -> Tensor:
+    """Return `restored` (B, C, H, W), or a share of its change; `given` itself, to the bit, below the levels.
+
+    Nothing is read from the device.
+    """
+    low, high = levels
+    share = ((changed_detail(given, restored) - low) / (high - low)).clamp(0, 1)
+    return given.lerp(restored, share)
