@@ -41,15 +41,18 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def _package_of(path: Path) -> list[str]:
+    parts = module_name(path).split(".")
+    return parts if path.name == "__init__.py" else parts[:-1]
+
+
 @cache
 def imported_names(path: Path, types: bool = True) -> frozenset[str]:
     """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types`
     also under TYPE_CHECKING.
     """
     names: set[str] = set()
-    package = (
-        module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
-    )
+    package = _package_of(path) if path.is_relative_to(PACKAGE) else []
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped = {
         id(node) for block in ast.walk(tree) if not types and is_type_block(block) for node in ast.walk(block)
@@ -111,6 +114,15 @@ def test_no_two_modules_have_the_same_name() -> None:
 def test_only_media_imports_av(path: Path) -> None:
     if room(module_name(path)) != "media":
         assert not [name for name in imported_names(path) if name.split(".")[0] == "av"]
+
+
+def test_no_test_imports_from_another_test() -> None:
+    tests = Path(__file__).parent.rglob("*.py")
+    assert not {path.name: found for path in tests if (found := _imported_tests(path))}
+
+
+def _imported_tests(path: Path) -> list[str]:
+    return [name for name in imported_names(path) if name.split(".")[0].startswith("test_")]
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

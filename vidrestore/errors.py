@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class VidRestoreError(Exception):
-    """Base of all errors for users. Messages say where, what was found, what was expected, and what to do."""
+    """Base of all errors for users. Messages name the place, what was found and expected, and a way out."""
 
     exit_code = 1
 

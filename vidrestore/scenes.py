@@ -7,10 +7,10 @@ A cut at frame t has three properties:
 - A new picture: blocks of one can't be found in the other, at any shift, whatever its brightness. In fast
   motion and flashes they can.
 - It is permanent: no frame just after t resembles t-1, and none just before t-1 resembles t. So a flash of up
-  to 3 frames is no cut.
+  to 3 frames is not a cut.
 
-Fades to or from black and dissolves are no cuts: they have no frame at which one picture ends. Scenes of
-fewer than 4 frames are not separated.
+Fades to or from black and dissolves are not cuts, because they don't change from one picture to another in
+one frame. Scenes of fewer than 4 frames are not separated.
 """
 
 from __future__ import annotations

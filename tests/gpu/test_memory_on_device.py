@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from device_runs import EIGHT, assert_same, restored
 from stand_in import Rehearsal
-from test_videos_on_device import EIGHT, assert_same, restored, weights
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.models.dust_sigma import LevelDust
@@ -17,8 +17,6 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
-
-__all__ = ["weights"]  # the fixture
 
 
 def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:
@@ -39,6 +37,8 @@ def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, 
 CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
     ("denoise", "dust", LevelDust, "__call__", 4, {"quality": "fast"}),
     ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64, "tile_overlap": 16}),
+    ("derain", "h", MBTaylorFormer, "forward", 1, {}),
+    ("dehaze", "t, haze", MBTaylorFormer, "forward", 2, {}),
     ("sr", "sr", VsrClip, "__init__", 1, {"tile": 64, "tile_overlap": 16}),
     ("sr", "sr, released", VsrClip, "__init__", 2, {}),
 ]
@@ -57,7 +57,7 @@ def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
 ) -> None:
     monkeypatch.setattr("vidrestore.models.grouping.STEP", 1)  # or groups come in sixteens
     monkeypatch.setattr(devices, "PIXELS_PER_PROCESSOR", 1e6)
-    size = (40, 112)
+    size = (16, 48) if task == "denoise" else (40, 112)
     with Rehearsal() as device:
         expected = restored(task, "cuda", EIGHT, size, model=weights[model], **options)
         given = out_of_memory_above(most, monkeypatch, where, name)

@@ -45,6 +45,7 @@ PATCHES |= {
 PICTURES: dict[str, Callable[[], MBTaylorFormer]] = {
     "t": lambda: small(size="t"),
     "b": small,
+    "as many branches as l and xl": lambda: small(branches=[2, 3, 3, 3]),
     "paper's attention": lambda: small(attention={"position": "convolution", "focus": "norm-preserving"}),
     "several tasks": lambda: small(tasks=["dehaze", "derain"]),
     "h": lambda: build_image_network(COMPACT).eval(),

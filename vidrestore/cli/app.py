@@ -130,7 +130,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 def _flush_stdout() -> None:
-    """Flush stdout; an error is one line on stderr and exit code 1, but a broken pipe is no error."""
+    """Flush stdout; an error is one line on stderr and exit code 1, but a broken pipe is not an error."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -33,7 +33,7 @@ Names = Annotated[
 
 @app.command("list", cls=CommandHelp)
 def list_weights(as_json: Json = False) -> None:
-    """List the weights there are and where each is: bundled, pulled, or still to pull.
+    """List all weights: bundled, pulled, or still to pull.
 
     The star marks what a task takes without --model. Fast: frames a second on a CPU; slow: seconds a frame
     there, so better on a GPU.

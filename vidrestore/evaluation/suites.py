@@ -47,9 +47,9 @@ class Protocol:
 
     `measure` yields the metrics of each clip. `families` are the networks that take part, `free` the
     baselines, `task` the weights' task. `lines` describes the protocol for the test sets used. `pooled`: the
-    mean is over all frames of a set, not over its clips' means. `pictures`: there is no motion. `fits`
-    decides if a system takes part in a column; `requires` says in words what that takes. `variants` of each
-    system are measured.
+    mean is over all frames of a set, not over its clips' means. `pictures`: the test sets are single
+    pictures. `fits` decides if a system takes part in a column; `requires` is that condition in words.
+    `variants` of each system are measured.
     """
 
     measure: Callable[..., Iterator[ClipMetrics]]

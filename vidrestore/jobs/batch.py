@@ -37,7 +37,7 @@ class Batch:
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
-    folders and patterns are no frames, but restored one by one. `left_out` are named videos that were made
+    folders and patterns are restored one by one, not as frames. `left_out` are named videos that were made
     from other ones of the batch, `notes` sentences about what else was found.
     Folders for the outputs are made; those that are still empty are removed by `close`.
 

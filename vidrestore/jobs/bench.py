@@ -223,39 +223,12 @@ def _products() -> dict[str, Callable[[], Any]]:
     for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         left, right = torch.randn(side, side).to(kind), torch.randn(side, side).to(kind)
         products[name] = _packed_product(left, right)
-    integers = torch.randint(-127, 128, (2, side, side), dtype=torch.int8)
-    products["int8"] = _integer_product(integers[0], integers[1])
     return products
 
 
 def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
     product = packed(right, len(left)) or (lambda rows: rows @ right.mT)
     return lambda: product(left)
-
-
-def _integer_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
-    try:
-        packed = torch.ops.onednn.qlinear_prepack(right, list(left.shape))
-    except (AttributeError, RuntimeError):
-        return lambda: torch._int_mm(left, right)
-    unsigned, scales = (left.int() + 128).to(torch.uint8), torch.ones(len(right))
-    zeros = torch.zeros(len(right), dtype=torch.int32)
-    arguments: tuple[Any, ...] = (
-        unsigned,
-        1.0,
-        128,
-        packed,
-        scales,
-        zeros,
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "",
-    )
-    return lambda: torch.ops.onednn.qlinear_pointwise(*arguments)
 
 
 def _seconds(work: Callable[[], Any]) -> float:

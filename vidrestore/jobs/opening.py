@@ -60,7 +60,7 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
 
 
 def reader_of(source: str, options: RestoreOptions) -> VideoReader:
-    """Return the reader of a source, as the options want it read."""
+    """Return the reader of a source with the settings of the options."""
     return VideoReader(
         source,
         threads=options.threads,

@@ -69,9 +69,9 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 
 
 def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
-    """Return where a preview begins: a third into the video, or earlier if it is too short for that."""
+    """Return the start of a preview: a third into the video, or earlier if it is too short for that."""
     video = info.video
-    # sound may go on after the picture
+    # sound may last longer than the picture
     own = None if video.duration is None else video.duration * video.time_base
     lengths = [length for length in (info.duration, own) if length is not None]
     return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None

@@ -1,4 +1,4 @@
-"""A video restored in segments, so that whatever ends a run, the next one resumes: a file to a file.
+"""Restore a video file in segments, so that a run that was ended in any way can be resumed.
 
     with folder.locked():
         work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
@@ -8,9 +8,9 @@
         work.join()                                   # once nothing is missing
 
 `run` does that in the best way for one process: a video that nobody has begun is planned while it is
-restored, and so decoded once. Both ways come to the same segments, bit for bit: a clip is decided by the
-frames up to its end, a frame by the one or two clips that have it. So a run of segments is restored from its
-own clips and the one after it.
+restored, and so decoded once. Both ways give the same segments, bit for bit: the bounds of a clip depend on
+the frames up to its end, and a restored frame on the one or two clips that hold it. So a run of segments is
+restored from its own clips and the one after it.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class PictureCount:
         """Count a packet sent to the decoder; `time` is when its picture is due, None if unknown."""
         if not self._started:
             if not packet.is_keyframe:
-                # packets before a recording's first key frame can't be decoded, which is no damage
+                # packets before a recording's first key frame can't be decoded, which isn't damage
                 return
             self._started = True
             if time is not None and (self._floor is None or self._floor < time):

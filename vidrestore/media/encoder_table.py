@@ -27,7 +27,7 @@ class EncoderRow:
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
     presets: tuple[str, ...] = ()  # the values of that setting
-    odd_chroma: bool = True  # can the size be odd where chroma is halved?
+    odd_chroma: bool = True  # True if sizes may be odd with subsampled chroma
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
     device: str | None = None  # the hardware that it needs; only used if the user names the encoder

@@ -1,9 +1,9 @@
 """Numbered pictures as a video: a folder of them, a pattern such as "seq_%04d.png", or a glob. A photo is
 a video of one frame.
 
-Each picture is opened by itself, as safely as videos are, and is one frame, turned as its orientation (EXIF)
-wants it shown. What can't be read, has another size than the first, or is missing in the numbering is an
-error that names the picture.
+Each picture is opened by itself, as safely as a video, and is one frame, turned upright by its orientation
+(EXIF). A picture that can't be read, that has another size than the first, or that is missing in the
+numbering is an error that names it.
 """
 
 from __future__ import annotations

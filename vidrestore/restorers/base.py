@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
     work: Callable[[], object]
     operations: float  # of its products; a multiply and an add are two
-    numbers: str  # their format: "fp32", "bf16" or "int8"
+    numbers: str  # their format: "fp32" or "bf16"
 
 
 class AnyRestorer(Protocol):

@@ -1,10 +1,9 @@
-"""How much of a network's dehazing a frame gets, and how much of the dark channel prior's, by how hazy its
-scene is.
+"""Choose the shares of the network and of the dark channel prior in dehazing, by how hazy a scene is.
 
-A network that has only seen haze darkens pictures without any; and where haze is thick it errs by as much as
-the prior, but elsewhere, so that their mean is nearer to the truth than either. Brightness, which haze hides,
-is estimated a little differently from frame to frame: its change is averaged over neighbouring frames, place
-by place nothing is, so what moves leaves no trace.
+A network that was trained on hazy pictures alone darkens pictures without haze. In thick haze its errors are
+as large as those of the prior, but in other places, so that the mean of both is better than either. The
+estimate of brightness varies a little from frame to frame, so its change is averaged over neighbouring
+frames. Only channel means are averaged, no pixels, so motion leaves no ghosts.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ BLACK = 1e-3  # channel means are taken to be brighter
 
 @dataclass(frozen=True)
 class HazeShares:
-    """Pictures up to the first of three levels of haze remain as they are, from the second on all of the
-    network's change is done; from the second to the third the prior's share rises from 0 to `prior`.
+    """Shares by three levels of haze: pictures up to the first remain as they are, those from the second on
+    are changed in full, and from the second to the third the prior's share rises from 0 to `prior`.
     """
 
     levels: tuple[float, float, float]
@@ -45,7 +44,7 @@ class HazeShares:
 
 
 def haze_shares(parameters: Mapping[str, Any], name: str) -> HazeShares | None:
-    """Return the shares that the weights called `name` ask for; None if they ask for none.
+    """Return the shares in the parameters of the weights `name`; None if they have none.
 
     Raises CheckpointError unless `haze_levels` are three increasing numbers and `dark_channel` is in [0, 1].
     """
@@ -63,7 +62,7 @@ def haze_shares(parameters: Mapping[str, Any], name: str) -> HazeShares | None:
 
 
 def _numbers(values: object) -> list[float]:
-    """Return a list's numbers; nothing if it is no list or holds anything else."""
+    """Return the numbers of a list; an empty list for anything else."""
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
         return []
     return [float(value) for value in values]
@@ -86,8 +85,8 @@ class Estimate:
 
     @cached_property
     def level(self) -> float:
-        """How hazy the scene is, in grey levels: how much the network changes, weighted by how bright the
-        darkest pixels are.
+        """The amount of haze, in grey levels: the mean change by the network, weighted by the brightness of
+        the darkest pixels.
         """
         darkest = self.given.amin(1).flatten().quantile(DARKEST)
         return float(255 * (self.network - self.given).abs().mean() * darkest.exp())

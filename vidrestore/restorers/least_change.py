@@ -1,8 +1,8 @@
-"""Frames without anything to remove stay as they are.
+"""Leave frames without anything to remove as they are.
 
-A network that has seen little but rain darkens bright skies slightly, as if they were behind the veil of
-distant rain. But a veil never comes without streaks: where the network finds no detail to change, it has
-mistaken the rest.
+A network that was trained on little but rain darkens bright skies slightly, as if they were behind the veil
+of distant rain. But a veil never comes without streaks: if the network changes no detail in a frame, its
+other changes are mistakes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError
 from vidrestore.restorers.small_picture import enlarged
 
-LEVELS = "detail_levels"  # the parameter of weights
-AREA = 16  # pixels along the side of areas, whose mean change isn't detail
+LEVELS = "detail_levels"  # parameter of weights
+AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
 
 def detail_levels(parameters: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    """Return the two amounts of changed detail, in grey levels, that the weights called `name` ask for; None
-    if they ask for none.
+    """Return the two amounts of changed detail, in grey levels, in the parameters of the weights `name`; None
+    if they have none.
 
     Frames with less than the first stay as they are; those with more than the second are changed in full.
     Raises CheckpointError unless they are two increasing numbers.
@@ -42,8 +42,8 @@ def detail_levels(parameters: Mapping[str, Any], name: str) -> tuple[float, floa
 
 
 def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
-    """Return how much detail differs between pictures (B, C, H, W): the mean, in grey levels (B, 1, 1, 1), of
-    the difference without its means over areas.
+    """Return the difference of detail between pictures (B, C, H, W): the mean absolute difference after
+    subtracting its means over areas, in grey levels (B, 1, 1, 1).
     """
     change = restored - given
     rows, columns = (max(1, side // AREA) for side in change.shape[-2:])

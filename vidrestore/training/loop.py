@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
@@ -312,8 +313,7 @@ class Run:
     def _average(self) -> None:
         decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
         means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
-        with torch.no_grad():
-            torch._foreach_lerp_(means, latest, 1 - decay)  # few calls on a GPU, not one per parameter
+        get_ema_multi_avg_fn(decay)(means, latest, None)  # few calls on a GPU, not one per parameter
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
         """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
