@@ -16,7 +16,7 @@ STYLE = (
     "text { font: 12px sans-serif; fill: #333 } .grid { stroke: #ccc } polyline { fill: none; "
     "stroke-width: 1.5 }"
 )
-LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24  # pixels around the curves
+LEFT, RIGHT, TOP, BOTTOM = 72, 8, 10, 24  # pixels around the curves
 # P. Tol's palette, distinguishable also by colour-blind readers
 COLOURS = (
     "#4477aa",

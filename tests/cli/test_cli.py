@@ -455,7 +455,9 @@ def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
     ],
     ids=str,
 )
-def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception], code: int) -> None:
+def test_the_exit_code_of_a_batch_tells_the_worst(
+    outcomes: list[int | Exception], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     told: list[Event] = []
 
     def work(source: str) -> int:
@@ -469,6 +471,10 @@ def test_the_exit_code_of_a_batch_tells_the_worst(outcomes: list[int | Exception
     assert failed == [
         str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
     ]
+    said = capsys.readouterr().err
+    assert (
+        f"1 of {len(outcomes)} inputs is damaged: {outcomes.index(4) if 4 in outcomes else ''}" in said
+    ) == (4 in outcomes and len(outcomes) > 1)
 
 
 def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:

@@ -9,6 +9,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
 
+from vidrestore.cli import main
 from vidrestore.events import Event, Warned
 from vidrestore.jobs.finished import announced
 from vidrestore.jobs.job import Summary
@@ -26,13 +28,14 @@ from vidrestore.media.photo_notes import read_notes
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
+READ_ONLY = {".webp": ("libwebp", "yuv420p")}
 
 
 def write_photo(path: Path, pix_fmt: str | None = None, orientation: int | None = None) -> Path:
     """A picture of 64x48 in which no two corners are alike."""
     y, x = np.mgrid[:48, :64]
     rgb = np.stack([4 * x, 5 * y, 255 - 2 * x - 2 * y], axis=-1).astype(np.uint8)
-    encoder, usual = ENCODERS[path.suffix]
+    encoder, usual = (ENCODERS | READ_ONLY)[path.suffix]
     write_frame(path, encoder, av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=pix_fmt or usual))
     if orientation:
         data = path.read_bytes()
@@ -304,13 +307,120 @@ def test_what_the_camera_wrote_and_the_profile_are_kept(
     )
 
 
+def with_tags(photo: Path, *tags: tuple[int, int, bytes]) -> Path:
+    """A TIFF of little-endian order with more (tag, kind, value), each behind the picture."""
+    data = bytearray(photo.read_bytes())
+    (place,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, place)
+    entries = [bytes(data[place + 2 + 12 * each :][:12]) for each in range(count)]
+    for tag, kind, value in tags:
+        at = struct.pack("<I", len(data)) if len(value) > 4 else value.ljust(4, b"\0")
+        entries.append(struct.pack("<HHI", tag, kind, len(value) // (2 if kind == 3 else 1)) + at)
+        data += value if len(value) > 4 else b""
+    struct.pack_into("<I", data, 4, len(data))
+    data += struct.pack("<H", len(entries)) + b"".join(sorted(entries, key=lambda one: one[1::-1])) + bytes(4)
+    photo.write_bytes(data)
+    return photo
+
+
+def tags_of(path: Path) -> dict[int, bytes]:
+    """The tags of a TIFF with values of bytes that lie behind the directory or before it."""
+    data = path.read_bytes()
+    (place,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, place)
+    entries = [struct.unpack_from("<HHII", data, place + 2 + 12 * each) for each in range(count)]
+    assert entries == sorted(entries), "TIFF wants its tags in order"
+    return {tag: data[at : at + size] for tag, kind, size, at in entries if kind in (1, 7)}
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff"])
+def test_a_tiff_keeps_the_profile_of_any_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    photo = write_photo(tmp_path / f"a{suffix}")
+    if suffix == ".webp":
+        photo = with_chunks(photo, (b"ICCP", PROFILE))
+    elif suffix == ".tiff":
+        photo = with_tags(photo, (0x8773, 7, PROFILE))
+    else:
+        packed = chunk(b"iCCP", b"x\0\0" + zlib.compress(PROFILE))
+        photo = with_blocks(photo, *(IN_PARTS if suffix == ".jpg" else [packed]))
+    assert run(photo, "-o", tmp_path / "made.tiff") == 0
+    assert "leaves out" not in capsys.readouterr().err
+    assert tags_of(tmp_path / "made.tiff")[0x8773] == PROFILE
+    if suffix in (".png", ".tiff"):
+        np.testing.assert_array_equal(pixels(tmp_path / "made.tiff"), pixels(photo))
+    assert run(tmp_path / "made.tiff", "-o", tmp_path / "again.png", "-q") == 0
+    again = blocks_of(tmp_path / "again.png")[b"iCCP"]
+    assert zlib.decompress(again.removeprefix(b"ICC profile\0\0")) == PROFILE
+
+
+def with_chunks(photo: Path, *chunks: tuple[bytes, bytes]) -> Path:
+    """A WebP in its extended form, with chunks put behind the picture, each filled to an even size."""
+    data = photo.read_bytes()[12:]
+    flags = {b"ICCP": 32, b"EXIF": 8, b"XMP ": 4}
+    extended = struct.pack("<4sIB", b"VP8X", 10, sum(flags[name] for name, _ in chunks)) + bytes(3)
+    body = extended + struct.pack("<I", 63)[:3] + struct.pack("<I", 47)[:3] + data
+    for name, value in chunks:
+        body += struct.pack("<4sI", name, len(value)) + value + bytes(len(value) % 2)
+    photo.write_bytes(struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WEBP") + body)
+    return photo
+
+
+@pytest.mark.parametrize("head", [b"", b"Exif\0\0"])
+def test_what_the_camera_wrote_into_a_webp_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: bytes
+) -> None:
+    exif = tiff("<", (0x10F, 4, 7)) + b"odd"
+    photo = with_chunks(write_photo(tmp_path / "a.webp"), (b"ICCP", PROFILE), (b"EXIF", head + exif))
+    assert run(photo, "-o", tmp_path / "made.jpg") == 0
+    assert "leaves out" not in capsys.readouterr().err
+    assert blocks_of(tmp_path / "made.jpg") == {b"Exi": exif, b"ICC": PROFILE}
+
+
+XMP = b"<x:xmpmeta/>"
+
+
+@pytest.mark.parametrize(
+    "suffix, notes",
+    [
+        (".jpg", segment(0xFFE1, b"http://ns.adobe.com/xap/1.0/\0" + XMP)),
+        (".jpg", segment(0xFFED, b"Photoshop 3.0\0008BIM\x04\x04\0\0" + bytes(4))),
+        (".png", chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + XMP)),
+        (".webp", (b"XMP ", XMP)),
+        (".tiff", (0x2BC, 1, XMP)),
+    ],
+    ids=["JPEG", "IPTC", "PNG", "WebP", "TIFF"],
+)
+def test_notes_of_editors_are_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, notes: Any
+) -> None:
+    add = {".webp": with_chunks, ".tiff": with_tags}.get(suffix, with_blocks)
+    photo = add(write_photo(tmp_path / f"a{suffix}"), notes)
+    assert run(photo, "-o", tmp_path / "made.png") == 0
+    assert "carries notes of editors (XMP or IPTC), which encoding" in capsys.readouterr().err
+    assert run(photo, "-o", tmp_path / "private.png", "--drop", "exif") == 0
+    assert "leaves out" not in capsys.readouterr().err
+    assert run(photo, "-o", tmp_path / "strict.png", "--strict") == 1
+
+
+def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = with_tags(write_photo(tmp_path / "a.tiff"), (0x10F, 2, b"a maker\0"))
+    assert run(photo, "-o", tmp_path / "made.tiff") == 0
+    assert "carries notes of the camera (EXIF), which encoding" in capsys.readouterr().err
+    assert run(write_photo(tmp_path / "b.tiff"), "-o", tmp_path / "plain.tiff") == 0
+    assert "leaves out" not in capsys.readouterr().err
+
+
 def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photo = with_blocks(write_photo(tmp_path / "a.jpg", orientation=1), *IN_PARTS)
     assert run(photo, "-o", tmp_path / "a.tiff") == 0
     said = capsys.readouterr().err
-    assert "an ICC profile, notes of the camera (EXIF), which encoding it again leaves out" in said
+    assert "carries notes of the camera (EXIF), which encoding it again leaves out" in said
     grey = with_blocks(
         write_photo(tmp_path / "b.png", "gray"), chunk(b"iCCP", b"x\0\0" + zlib.compress(PROFILE))
     )
@@ -374,6 +484,17 @@ def test_noise_that_was_measured_on_one_frame_is_doubted(frames: int, sigma: flo
         event for event in told if isinstance(event, Warned) and "measured on one frame" in event.message
     ]
     assert len(doubts) == warned
+
+
+def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = write_photo(tmp_path / "photo.jpg")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(photo)])
+    said = capsys.readouterr().out
+    assert f"{photo}: picture\n" in said and "64x48" in said and "noise" in said
+    assert "frames" not in said.replace(str(photo), "") and "fps" not in said
 
 
 def test_a_report_of_a_photo_has_no_bitrate(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
 from rgb_networks import doubling, write_weights
+from sample_pictures import write_picture
 from sample_videos import write_video
 from taylor_networks import small
 
 from vidrestore.cli import main
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.writer import VideoWriter
 from vidrestore.restorers.base import TASKS
 
 
@@ -52,6 +55,47 @@ def test_steps_give_the_frames_of_the_commands_one_after_the_other(film: Path, t
     made = film.with_name("film.denoised.derained.x2.mkv")
     assert pictures(made) == pictures(tmp_path / "two.mkv")
     assert pictures(tmp_path / "one.mkv") != pictures(film)
+
+
+def test_the_same_steps_again_are_skipped_and_others_are_refused(
+    film: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = film.with_name("made.mkv")
+    line = ("run", film, "-o", made, "--steps", "denoise,denoise", "--set", "denoise.strength=0.5")
+    assert run(*line) == 0
+    assert f"{film}: denoise, denoise with " in capsys.readouterr().err
+    before = made.read_bytes()
+    assert run(*line) == 0
+    assert capsys.readouterr().out == f"{film} -> {made}: skipped, finished before\n"
+    assert run(*line[:-1], "denoise.strength=1") == 1
+    assert run("run", film, "-o", made, "--steps", "denoise", "--set", "denoise.strength=0.5") == 1
+    assert "made with other options" in capsys.readouterr().err
+    assert made.read_bytes() == before
+    assert run(*line, "--overwrite") == 0
+
+
+def test_steps_that_are_stopped_say_that_nothing_is_kept(
+    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(writer: VideoWriter, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VideoWriter, "write", stopped)
+    assert run("run", film, "--steps", "denoise,denoise") == 130
+    assert "stopped; nothing is kept, and the same command starts over" in capsys.readouterr().err
+    assert [path.name for path in film.parent.iterdir()] == [film.name]
+
+
+@pytest.mark.parametrize("options, kept", [((), True), (("--drop", "exif"), False)])
+def test_steps_keep_the_notes_of_a_photo(tmp_path: Path, options: tuple[str, ...], kept: bool) -> None:
+    photo = tmp_path / "photo.jpg"
+    write_picture(photo, (10, 200, 30))
+    exif = b"Exif\0\0II*\0" + struct.pack("<IHI", 8, 0, 0) + b"the camera"
+    data = photo.read_bytes()
+    photo.write_bytes(data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:])
+    made = tmp_path / "made.jpg"
+    assert run("run", photo, "--steps", "denoise,denoise", "-o", made, *options) == 0
+    assert (exif in made.read_bytes()) == kept
 
 
 def test_the_configuration_that_is_printed_is_read_again(

@@ -97,6 +97,14 @@ def test_a_claim_that_says_nothing_yet_is_one_all_the_same(tmp_path: Path, conte
     assert not Claims(tmp_path).take("plan")
 
 
+def test_counts_of_wrong_types_do_not_count(tmp_path: Path) -> None:
+    for name, count in (("000001", 7), ("000002", "seven"), ("000003", None), ("000004", [7])):
+        (tmp_path / f"{name}.0.claim").write_text(json.dumps(ELSEWHERE | {"count": count, "owner": [name]}))
+    (tmp_path / "000005.0.claim").write_text("[[[[")
+    assert claims.counts(tmp_path) == {"000001": 7}
+    assert claims.bury(tmp_path, "000001") == []
+
+
 def test_one_of_several_takes_over(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
     one, two = Claims(tmp_path), Claims(tmp_path)

@@ -59,6 +59,16 @@ def test_what_follows_the_last_whole_frame_is_discarded(tmp_path: Path, cut: int
     assert found == samples
 
 
+def test_a_link_in_place_of_a_journal_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "frames").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="a symbolic link, but a regular file was expected"):
+        journal(tmp_path / "frames", "yuv420p").count(TIMES)
+    with pytest.raises(OSError, match="a symbolic link"):
+        filled(tmp_path / "frames")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
 @pytest.mark.parametrize("data", [zlib.compress(b"short"), b"not compressed at all"])
 def test_a_record_that_holds_no_frame_is_an_error_though_its_checksum_is_right(
     tmp_path: Path, data: bytes

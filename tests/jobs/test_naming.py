@@ -199,6 +199,11 @@ def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
         listed_sources(f"{tmp_path}/none.txt")
 
 
+def test_a_list_without_an_end_is_refused() -> None:
+    with pytest.raises(MediaError, match="/dev/zero: the list of inputs can't be read .larger than 64 MB"):
+        listed_sources("/dev/zero")
+
+
 def test_empty_names_are_refused() -> None:
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):

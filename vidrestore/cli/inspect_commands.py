@@ -63,7 +63,10 @@ def lines(found: Inspection) -> Iterator[str]:
 
     info, video = found.info, found.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
-    yield f"{info.path}: {'pictures' if info.container == PICTURES else info.container.split(',')[0]}{size}"
+    is_photo = info.container == PICTURES and found.frames == 1
+    pictures = "picture" if is_photo else "pictures"
+    kind = pictures if info.container == PICTURES else info.container.split(",")[0]
+    yield f"{info.path}: {kind}{size}"
     for stream in info.streams:
         yield f"  stream {stream.index}  {_stream(stream)}" + (
             f"  {_picture(video)}" if stream.index == video.index else ""
@@ -71,14 +74,13 @@ def lines(found: Inspection) -> Iterator[str]:
     if info.chapters:
         yield f"  chapters  {info.chapters}"
     yield f"  colour    {_colour(video.colour)}"
-    yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
-    yield f"  noise     standard deviation on the 0-255 scale, {PLANES[video.format.family]}"
+    if not is_photo:
+        yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
+    planes = PLANES[video.format.family]
+    yield f"  noise     strength that denoise would set for {planes}, and what was measured; scale 0-255"
     for scene in found.scenes:
-        yield (
-            f"    frames {scene.first:>6} to {scene.stop - 1:>6}   "
-            + " ".join(f"{sigma:6.2f}" for sigma in scene.sigma)
-            + f"   {scene.noise}"
-        )
+        part = "" if is_photo else f"frames {scene.first:>6} to {scene.stop - 1:>6}   "
+        yield f"    {part}{' '.join(f'{sigma:6.2f}' for sigma in scene.sigma)}   {scene.noise}"
     if found.damage:
         yield f"  damage    {found.damage}"
 
@@ -114,7 +116,11 @@ def _word(words: dict[int, str], code: int) -> str:
 
 
 def _rate(found: Inspection) -> str:
+    from vidrestore.media.sequences import PICTURES
+
     if not found.seconds:
         return "rate unknown"
+    if found.info.container == PICTURES:
+        return f"at {found.frames / found.seconds:g} fps unless told otherwise"
     kind = "steady" if found.steady else "variable frame rate, on average"
     return f"{kind} {found.frames / found.seconds:.3f} fps"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.terminal import say
 from vidrestore.errors import VidRestoreError
-from vidrestore.events import Event, Failed, Listener, Progressed
+from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
 
 SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of its own error
 
@@ -19,14 +19,15 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     4, else 0.
 
     A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other
-    exceptions are bugs and are raised. If there are several inputs, those that failed are listed at the end,
-    on stderr.
+    exceptions are bugs and are raised. If there are several inputs, those that failed and those that are
+    damaged are listed at the end, on stderr.
     """
-    codes, failed = [], []
+    codes, failed, damaged = [], list[str](), list[str]()
     for source in sources:
         try:
             on_event(Progressed(source, 0, stage="read"))
             codes.append(work(source))
+            damaged += [source] * (codes[-1] == DAMAGED_SOURCE)
         except VidRestoreError as error:
             on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
             codes.append(SOME_FAILED if len(sources) > 1 else error.exit_code)
@@ -36,8 +37,9 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
                 Failed(source, f"{source}: interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED)
             )
             raise
-    if failed and len(sources) > 1:
-        say(f"vidrestore: {len(failed)} of {len(sources)} inputs failed: {', '.join(failed)}", sys.stderr)
+    for those, what in ((failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged")):
+        if those and len(sources) > 1:
+            say(f"vidrestore: {len(those)} of {len(sources)} inputs {what}: {', '.join(those)}", sys.stderr)
     return SOME_FAILED if SOME_FAILED in codes else max(codes, default=0)
 
 

@@ -97,20 +97,29 @@ def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
     """Mark the finished file `path` and put it on the disk, before it gets its name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
+    folder.write("named", _marked(path, job, damage))
+
+
+def mark_file(job: Job, damage: str | None) -> None:
+    """Mark the finished output of a job that has no work folder."""
+    with suppress(OSError):
+        _marked(known_by(job.request.output), job, damage)
+
+
+def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
+    """Mark a file and return the marker."""
+    found = path.stat()
     marker: dict[str, Any] = {
         "request": job.request.name,
         "size": found.st_size,
         "modified": found.st_mtime_ns,
-    }
-    marker |= {
         "frames": len(job.plan.timeline.pts),
         "damage": damage,
         "source": _source_name(job.plan.source),
     }
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
-    folder.write("named", marker)
+    return marker
 
 
 def finished_before(request: Request, folder: WorkFolder) -> Summary | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Planned, Progressed
+from vidrestore.events import Listener, Planned, Progressed, Started, Warned
 from vidrestore.frames import Frame, Scale, enlarged_size
 from vidrestore.jobs.encoder_choice import choose_encoder
-from vidrestore.jobs.finished import announced, left_alone
+from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import (
     Job,
@@ -26,7 +26,8 @@ from vidrestore.jobs.job import (
     interlaced_warned,
 )
 from vidrestore.jobs.opening import open_job
-from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.request import Request
+from vidrestore.jobs.work_folder import digest
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
@@ -37,6 +38,7 @@ from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Timeline, planned_clips
 from vidrestore.restorers.base import SCALES, Restorer, load_restorer
+from vidrestore.restorers.devices import device_name
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,19 @@ class Step:
 
     task: str
     options: RestoreOptions
+
+
+@dataclass(frozen=True)
+class StepsRequest(Request):
+    """Restore by `steps`; task and options are those of the first."""
+
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """A short name for all steps, the same for any source."""
+        names = [Request(self.source, self.output, step.task, step.options).name for step in self.steps]
+        return digest({"steps": names})
 
 
 class Chain:
@@ -81,17 +96,28 @@ def restore_steps(source: str, output: str, steps: Sequence[Step], on_event: Lis
     """Restore `source` into `output` by all steps in their order. Raises VidRestoreError."""
     check_steps(steps)
     make_folder(output)
-    request = Request(source, output, steps[0].task, steps[0].options)
-    if there := left_alone(request):
-        return there
-    check_request(request)
+    request = StepsRequest(source, output, steps[0].task, steps[0].options, tuple(steps))
+    if before := nothing_to_do(request, on_event):
+        return before
 
     def load() -> Restorer:
         on_event(Progressed(source, 0, stage="load"))
         return load_restorer(steps[0].task, steps[0].options)
 
-    with open_job(request, load) as job:
-        return _run(job, steps, on_event)
+    with open_job(request, load) as job, _said_if_stopped(source, on_event):
+        summary = _run(job, steps, on_event)
+        if not request.is_piped:
+            mark_file(job, summary.damage)
+        return announced(summary, on_event)
+
+
+@contextmanager
+def _said_if_stopped(source: str, on_event: Listener) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        on_event(Warned(source, "stopped; nothing is kept, and the same command starts over"))
+        raise
 
 
 def check_steps(steps: Sequence[Step]) -> None:
@@ -113,9 +139,11 @@ def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
     encoder = choose_encoder(info, job.plan.output, options.encoder, scale=scale)
     restorers = [job.restorer, *(load_restorer(step.task, step.options) for step in steps[1:])]
     chain, total = Chain(steps, restorers, info.video), expected_frames(info, job.plan.span)
-    job.begin(on_event)
-    job.warn([doubt for restorer in restorers[1:] for doubt in restorer.facts.doubts], on_event)
     names = [restorer.facts.name for restorer in restorers]
+    tasks, device = ", ".join(step.task for step in steps), device_name(job.restorer.facts.device)
+    on_event(Started(job.request.source, job.request.output, tasks, ", ".join(names), device))
+    job.warn(job.warnings, on_event)
+    job.warn([doubt for restorer in restorers[1:] for doubt in restorer.facts.doubts], on_event)
     details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "steps": names}
     on_event(Planned(info.path, total, details=details))
     began = time.monotonic()
@@ -128,6 +156,7 @@ def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
         scale=scale,
         rate=options.cfr,
         span=job.plan.span,
+        drop=options.drop,
     )
     with ExitStack() as open_, writer:
         decoded = open_.enter_context(frames_ahead(job.frames()))
@@ -137,5 +166,4 @@ def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
     job.warn(writer.warnings, on_event)
     seconds, damage = time.monotonic() - began, damage_summary(job.damage, writer.damage)
     scenes = tuple(job.plan.timeline.scenes)
-    summary = Summary(info.path, job.plan.output, writer.frames, seconds, scenes, damage, chain.retried)
-    return announced(summary, on_event)
+    return Summary(info.path, job.plan.output, writer.frames, seconds, scenes, damage, chain.retried)

@@ -17,7 +17,7 @@ from vidrestore.frames import PixelFormat, enlarged_size
 from vidrestore.media.containers import PICTURE_ENCODERS
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, explained, opens
-from vidrestore.media.photo_notes import EXIF, PhotoNotes, read_notes, with_notes
+from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
 from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     if given is None:
         return kinds
     notes = read_notes(given.files[0])
-    dropped = {EXIF} if "exif" in drop else set[str]()
+    dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
     return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
 
 

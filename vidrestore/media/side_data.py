@@ -22,6 +22,7 @@ _LOST = {
     "AMBIENT_VIEWING_ENVIRONMENT": "the ambient viewing environment",
     "ICC_PROFILE": "an ICC profile",
     "EXIF": "notes of the camera (EXIF)",
+    "XMP": "notes of editors (XMP or IPTC)",
     "STEREO3D": "the stereo 3D layout",
     "SPHERICAL": "the spherical projection",
     "AFD": "the active format description",

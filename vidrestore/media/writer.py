@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -74,9 +74,9 @@ class VideoWriter:
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
     `check_streams`); `frames` is the expected number of frames, if known. Frames are `scale` times the
     source's size, with pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
-    frames come from; the other streams are cut to it. `warnings` are sentences for the user; `damage`
-    describes, at the end, what was broken in the copied streams. Raises MediaError and OutputExistsError,
-    before work if possible.
+    frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep. `warnings`
+    are sentences for the user; `damage` describes, at the end, what was broken in the copied streams. Raises
+    MediaError and OutputExistsError, before work if possible.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class VideoWriter:
         scale: Scale = 1,
         rate: Fraction | None = None,
         span: Span = WHOLE,
+        drop: Set[str] = frozenset({"exif"}),
     ) -> None:
         self.output, self.source, self.scale, self.expected = output, source, scale, frames
         self.frames = 0
@@ -99,7 +100,7 @@ class VideoWriter:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
         elif names_pictures(output):
             check_pictures(output, source.path, overwrite=overwrite)
-            pictures = JoinedPictures(output, source, encoder, {"exif"}, overwrite=overwrite)
+            pictures = JoinedPictures(output, source, encoder, drop, overwrite=overwrite)
             self._sink = PictureSink(pictures, source.video, scale)
         else:
             check_output(output, source.path, overwrite=overwrite)
