@@ -7,8 +7,8 @@ colour differences has to be taken after a codec (colour.json), from training cl
 
 A sample is a plane of a window: its features and those of luma, and the errors of `denoise` there, both
 estimates, for some values of sigma. The bundled files were fitted to 620 noisy windows, 256 of them with all
-the values, and to 410 clean ones. The limits on the odds (UNLIKELY and LIKELY in vidrestore/noise/meter.py) were
-chosen with the held-out clips in view, so what is measured on those flatters them a little.
+the values, and to 410 clean ones. The limits on the odds (UNLIKELY and LIKELY in vidrestore/noise/meter.py)
+were chosen with the held-out clips in view, so what is measured on those flatters them a little.
 """
 
 from __future__ import annotations
