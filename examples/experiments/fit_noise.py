@@ -282,19 +282,22 @@ def short(values: object) -> object:
     return [short(each) for each in values] if isinstance(values, list) else float(f"{values:.4g}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("samples")
+def commands(text: str | None) -> tuple[argparse.ArgumentParser, ...]:
+    """Return the parser of a script described by `text`, and those of its commands `samples` and `fit`."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    both = parser.add_subparsers(dest="command", required=True)
+    make = both.add_parser("samples")
     make.add_argument("output", type=Path)
-    make.add_argument("--kind", choices=("mixed", "coded", "clean"), required=True)
     make.add_argument("--count", type=int, required=True)
     make.add_argument("--seed", type=int, default=1)
+    return parser, make, both.add_parser("fit")
+
+
+def main() -> None:
+    parser, make, learn = commands(__doc__)
+    make.add_argument("--kind", choices=("mixed", "coded", "clean"), required=True)
     make.add_argument("--clips", type=Path, nargs="+", default=[SHARED / "train", SHARED / "train_more"])
     make.add_argument("--photos", type=Path, default=SHARED / "stills")
-    learn = commands.add_parser("fit")
     learn.add_argument("output", type=Path)
     learn.add_argument("samples", type=Path, nargs="+")
     given = parser.parse_args()

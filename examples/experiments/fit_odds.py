@@ -13,7 +13,6 @@ were chosen with the held-out clips in view, so what is measured on those flatte
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import pickle
@@ -24,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fit_noise import HELD_OUT, LOOKS, SHARED, clean_window, cut, short, strengths
+from fit_noise import HELD_OUT, LOOKS, SHARED, clean_window, commands, cut, short, strengths
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
@@ -221,16 +220,9 @@ def write(path: Path, layers: Layers) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("samples")
-    make.add_argument("output", type=Path)
+    parser, make, learn = commands(__doc__)
     make.add_argument("--kind", choices=("noisy", "clean"), required=True)
-    make.add_argument("--count", type=int, required=True)
-    make.add_argument("--seed", type=int, default=1)
-    commands.add_parser("fit").add_argument("samples", type=Path, nargs="+")
+    learn.add_argument("samples", type=Path, nargs="+")
     given = parser.parse_args()
     if given.command == "fit":
         fit(given.samples)

@@ -11,7 +11,6 @@ estimate at the sigma that `denoise` measures, and the power of the noise itself
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fit_noise import HELD_OUT, SHARED, cut, short
+from fit_noise import HELD_OUT, SHARED, commands, cut, short
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
@@ -131,17 +130,9 @@ def fit(path: Path, sources: list[Path], judge: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("samples")
-    make.add_argument("output", type=Path)
-    make.add_argument("--count", type=int, required=True)
-    make.add_argument("--seed", type=int, default=1)
+    parser, make, learn = commands(__doc__)
     make.add_argument("--quality", choices=tuple(PRESETS), default="default")
     make.add_argument("--held-out", action="store_true", help="from the clips that are not fitted to")
-    learn = commands.add_parser("fit")
     learn.add_argument("output", type=Path)
     learn.add_argument("samples", type=Path, nargs="+")
     learn.add_argument("--judge", type=Path)

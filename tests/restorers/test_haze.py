@@ -120,9 +120,9 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
 @pytest.mark.parametrize(
     "parameters, message",
     [
-        ({"haze_levels": None}, "haze_levels must be three increasing numbers, found None"),
-        ({"haze_levels": [1.0, 3.0, 2.0]}, "haze_levels must be three increasing numbers"),
-        ({"haze_levels": [1.0, 2.0]}, "haze_levels must be three increasing numbers"),
+        ({"haze_levels": None}, "haze_levels must be 3 increasing numbers, found None"),
+        ({"haze_levels": [1.0, 3.0, 2.0]}, "haze_levels must be 3 increasing numbers"),
+        ({"haze_levels": [1.0, 2.0]}, "haze_levels must be 3 increasing numbers"),
         ({"dark_channel": 1.5}, r"dark_channel must be a number in \[0, 1\], found 1.5"),
         ({"dark_channel": None}, r"dark_channel must be a number in \[0, 1\]"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,10 @@ def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(
         torch.testing.assert_close(frame, (clip - 0.02 + checkerboard(grey))[0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("levels", [2.0, [1.0], [2.0, 1.0], ["a", "b"], [1.0, 1.0], [True, 2]])
+@pytest.mark.parametrize(
+    "levels", [2.0, [1.0], [2.0, 1.0], ["a", "b"], [1.0, 1.0], [True, 2], [math.nan, 1.0], [0.0, math.nan]]
+)
 def test_levels_that_are_not_two_increasing_numbers_are_named(tmp_path: Path, levels: object) -> None:
     weights = write_weights(tmp_path, small(), "derain", detail_levels=levels)
-    with pytest.raises(CheckpointError, match="detail_levels must be two increasing numbers, found"):
+    with pytest.raises(CheckpointError, match="detail_levels must be 2 increasing numbers, found"):
         ImageRestorer("derain", RestoreOptions(model=weights, device="cpu"))

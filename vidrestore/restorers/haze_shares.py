@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError
 from vidrestore.restorers.dark_channel import Haze
 from vidrestore.restorers.small_picture import changed_as
+from vidrestore.restorers.task_weights import increasing_numbers
 
 LEVELS, SHARE = "haze_levels", "dark_channel"  # parameters of weights
 RADIUS = 5  # frames on either side that the change of brightness is averaged over
@@ -50,22 +50,11 @@ def haze_shares(parameters: Mapping[str, Any], name: str) -> HazeShares | None:
     """
     if LEVELS not in parameters and SHARE not in parameters:
         return None
-    levels, prior = _numbers(parameters.get(LEVELS)), parameters.get(SHARE)
-    if len(levels) != 3 or any(low >= high for low, high in pairwise(levels)):
-        raise CheckpointError(
-            f"{name}: {LEVELS} must be three increasing numbers, found {parameters.get(LEVELS)!r}"
-        )
-    (share,) = _numbers([prior]) or [-1.0]
-    if not 0 <= share <= 1:
-        raise CheckpointError(f"{name}: {SHARE} must be a number in [0, 1], found {prior!r}")
-    return HazeShares((levels[0], levels[1], levels[2]), share)
-
-
-def _numbers(values: object) -> list[float]:
-    """Return the numbers of a list; an empty list for anything else."""
-    if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
-        return []
-    return [float(value) for value in values]
+    none, some, much = increasing_numbers(parameters, LEVELS, 3, name)
+    prior = parameters.get(SHARE)
+    if isinstance(prior, bool) or not isinstance(prior, (int, float)) or not 0 <= prior <= 1:
+        raise CheckpointError(f"{name}: {SHARE} must be a number in [0, 1], found {prior!r:.40}")
+    return HazeShares((none, some, much), float(prior))
 
 
 def _risen(value: float, low: float, high: float) -> float:

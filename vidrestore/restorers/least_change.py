@@ -8,14 +8,12 @@ other changes are mistakes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.errors import CheckpointError
-from vidrestore.restorers.small_picture import enlarged
+from vidrestore.restorers.small_picture import downscale, enlarged
+from vidrestore.restorers.task_weights import increasing_numbers
 
 LEVELS = "detail_levels"  # parameter of weights
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
@@ -28,17 +26,10 @@ def detail_levels(parameters: Mapping[str, Any], name: str) -> tuple[float, floa
     Frames with less than the first stay as they are; those with more than the second are changed in full.
     Raises CheckpointError unless they are two increasing numbers.
     """
-    levels = parameters.get(LEVELS)
-    if levels is None:
+    if LEVELS not in parameters:
         return None
-    numbers = levels if isinstance(levels, list) else []
-    if (
-        len(numbers) != 2
-        or any(type(number) not in (int, float) for number in numbers)
-        or any(low >= high for low, high in pairwise(numbers))
-    ):
-        raise CheckpointError(f"{name}: {LEVELS} must be two increasing numbers, found {levels!r:.40}")
-    return float(numbers[0]), float(numbers[1])
+    low, high = increasing_numbers(parameters, LEVELS, 2, name)
+    return low, high
 
 
 def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
@@ -47,7 +38,7 @@ def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
     """
     change = restored - given
     rows, columns = (max(1, side // AREA) for side in change.shape[-2:])
-    change -= enlarged(F.adaptive_avg_pool2d(change, (rows, columns)), change)
+    change -= enlarged(downscale(change, (rows, columns)), change)
     return 255 * change.abs_().mean((1, 2, 3), keepdim=True)
 
 
