@@ -1,13 +1,19 @@
 """Degrade clean video in known ways, for training and evaluation.
 
-Weather, blur and camera noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
+Weather, blur and noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
 generator; they return the degraded clip, of the same shape, within [0, 1]. The same generator state gives the
 same result on every machine. Things that stand in a scene are the same in every frame, falling things
 continue to fall, and noise is different in every frame.
 """
 
-from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, random_noise
+from vidrestore.degrade.added_noise import (
+    add_camera_noise,
+    add_gaussian_noise,
+    random_noise,
+    random_white_noise,
+)
 from vidrestore.degrade.blur import average_exposures, average_light, gaussian_blurred, motion, random_blur
+from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, random_haze
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, random_rain, random_snow
@@ -18,6 +24,8 @@ DEGRADATIONS = {
     "snow": random_snow,
     "blur": random_blur,
     "noise": random_noise,
+    "white": random_white_noise,
+    "coloured": random_coloured_noise,
 }
 
 __all__ = [
@@ -33,8 +41,10 @@ __all__ = [
     "imresize",
     "motion",
     "random_blur",
+    "random_coloured_noise",
     "random_haze",
     "random_noise",
     "random_rain",
     "random_snow",
+    "random_white_noise",
 ]

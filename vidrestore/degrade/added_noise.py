@@ -26,6 +26,7 @@ DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
 CHROMA_SHARE = 0.15  # of clips with coarse chroma noise in addition, as a camera's denoising leaves it
 CHROMA = (0.008, 0.05)  # its standard deviation in display values
 COARSE = (2, 9)  # its grain size in pixels, down and across
+WHITE = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
 
 
 def add_gaussian_noise(
@@ -78,6 +79,21 @@ def random_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
     return (noisy + random_chroma(clip, rng)).clamp_(0, 1) if rng.random() < CHROMA_SHARE else noisy
 
 
+def random_white_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Add white noise of random strength: to R', G' and B', or to luma and to colour differences of half the
+    size, as video stores them.
+    """
+    sigma, (height, width) = log_uniform(rng, WHITE), clip.shape[2:]
+    if rng.random() < 0.5:
+        noise = torch.from_numpy(rng.standard_normal(clip.shape, dtype=np.float32))
+        return (clip + sigma * noise).clamp_(0, 1)
+    luma = torch.from_numpy(rng.standard_normal((len(clip), 1, height, width), dtype=np.float32))
+    halves = (len(clip), 2, -(-height // 2), -(-width // 2))
+    chroma = torch.from_numpy(rng.standard_normal(halves, dtype=np.float32))
+    blue, red = F.interpolate(chroma, (height, width), mode="bilinear").split(1, 1)
+    return (clip + sigma * (luma + colours(blue, red))).clamp_(0, 1)
+
+
 def random_chroma(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 3, H, W) of coarse colour noise that does not change the luma."""
     height, width = clip.shape[2:]
@@ -88,6 +104,11 @@ def random_chroma(clip: Tensor, rng: np.random.Generator) -> Tensor:
         .mul_(1.5 * log_uniform(rng, CHROMA))
         .split(1, 1)
     )
+    return colours(blue, red)
+
+
+def colours(blue: Tensor, red: Tensor) -> Tensor:
+    """Return R'G'B' (T, 3, H, W) of colour differences (T, 1, H, W) alone, by BT.601."""
     return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
 
 

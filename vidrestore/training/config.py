@@ -161,7 +161,15 @@ FAMILY_TASKS = {
 }
 TASKS = ("denoise", "recover")
 # the task that removes each degradation
-TASK_OF = {"haze": "dehaze", "rain": "derain", "snow": "desnow", "blur": "deblur", "noise": "denoise"}
+TASK_OF = {
+    "haze": "dehaze",
+    "rain": "derain",
+    "snow": "desnow",
+    "blur": "deblur",
+    "noise": "denoise",
+    "white": "denoise",
+    "coloured": "denoise",
+}
 # classes of a [data] section that names a dataset
 SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}
 Data = FootageConfig | PairSetConfig | ClipSetConfig

@@ -16,7 +16,15 @@ SECOND = {  # degradations that may be combined with each
     "snow": ("haze", "blur", "noise"),
     "blur": ("noise",),
 }
-ORDER = ("haze", "rain", "snow", "blur", "noise")  # from the scene through the lens to the sensor
+ORDER = (
+    "haze",
+    "rain",
+    "snow",
+    "blur",
+    "noise",
+    "white",
+    "coloured",
+)  # from the scene through the lens to the sensor
 
 
 @dataclass(frozen=True)

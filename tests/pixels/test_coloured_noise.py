@@ -1,0 +1,91 @@
+"""White noise of pictures and of video, and coloured noise: their strength, colour and correlations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vidrestore.degrade.added_noise import WHITE, random_white_noise
+from vidrestore.degrade.coloured_noise import _at, blurred, coloured_noise, processed, random_coloured_noise
+from vidrestore.degrade.draws import log_uniform
+
+LUMA = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def correlation(one: Tensor, two: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1])
+
+
+# strengths that clip little of a grey picture
+MILD = [seed for seed in range(16) if log_uniform(rng(seed), WHITE) < 0.12]
+
+
+@pytest.mark.parametrize("seed", MILD)
+def test_white_noise_has_its_strength_in_every_channel_or_in_luma(seed: int) -> None:
+    drawn = rng(seed)
+    sigma, of_channels = log_uniform(drawn, WHITE), drawn.random() < 0.5
+    grey = torch.full((2, 3, 160, 160), 0.5)
+    noise = random_white_noise(grey, rng(seed)) - grey
+    luma = (noise * LUMA).sum(1)
+    if of_channels:
+        assert noise.std((0, 2, 3)).tolist() == pytest.approx([sigma] * 3, rel=0.03)
+        assert abs(correlation(noise[:, 0], noise[:, 2])) < 0.03
+        assert abs(correlation(noise[..., 1:], noise[..., :-1])) < 0.03
+    else:
+        assert float(luma.std()) == pytest.approx(sigma, rel=0.03)
+        assert abs(correlation(luma[..., 1:], luma[..., :-1])) < 0.03
+        blue = noise[:, 2] - luma
+        assert correlation(blue[..., 1:], blue[..., :-1]) > 0.4  # of half the size, enlarged
+    assert abs(correlation(noise[0], noise[1])) < 0.03
+
+
+@pytest.mark.parametrize("down, across", [(0.0, 0.0), (1.0, 1.0), (0.3, 3.0), (2.2, 0.1)])
+def test_blurred_noise_keeps_its_strength(down: float, across: float) -> None:
+    noise = torch.randn(4, 120, 120, generator=torch.Generator().manual_seed(1))
+    assert float(blurred(noise, down, across).std()) == pytest.approx(1, rel=0.05)
+    near = [
+        correlation(found[:, :-1], found[:, 1:])
+        for found in (blurred(noise, down, across), blurred(noise, down, across).mT)
+    ]
+    for size, found in zip((down, across), near, strict=True):
+        # of two blurs of one pixel's distance: exp(-1 / (4 size^2)), in the limit of wide ones
+        assert found == pytest.approx(np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06)
+
+
+def test_strength_follows_the_brightness_by_straight_lines() -> None:
+    curve = (0.2, 1.0, 1.5, 0.7, 0.4)
+    brightness = torch.linspace(0, 255, 77)
+    expected = np.interp(brightness.numpy(), np.linspace(0, 255, 5), curve)
+    np.testing.assert_allclose(_at(curve, brightness), expected, atol=2e-3)
+
+
+def test_colour_differences_share_one_kind_and_planes_have_their_sizes() -> None:
+    brightness = (torch.full((2, 96, 128), 120.0), *[torch.full((2, 48, 64), 120.0)] * 2)
+    ratios = []
+    for seed in range(12):
+        noise = coloured_noise(brightness, rng(seed))
+        assert [plane.shape for plane in noise] == [plane.shape for plane in brightness]
+        ratios.append(float(noise[1].std() / noise[2].std()))
+    assert np.median(np.abs(np.log(ratios))) < 0.15  # a quarter of the planes has a second grain
+
+
+def test_noise_that_lingers_is_like_that_of_the_frame_before() -> None:
+    white = (torch.randn(6, 40, 40, generator=torch.Generator().manual_seed(2)),)
+    kinds = [processed(white, rng(seed))[0] for seed in range(40)]
+    like = [correlation(noise[1:], noise[:-1]) for noise in kinds]
+    assert 0.02 < np.mean(np.array(like) > 0.15) < 0.4 and np.min(like) > -0.1
+    assert any(torch.equal(noise, white[0]) for noise in kinds)
+
+
+def test_coloured_noise_is_new_in_every_clip_and_leaves_the_mean() -> None:
+    grey = torch.full((2, 3, 97, 121), 0.5)
+    for seed in range(6):
+        noise = random_coloured_noise(grey, rng(seed)) - grey
+        assert float(noise.abs().mean()) > 1e-3
+        assert abs(float(noise.mean())) < 0.1 * float(noise.std()) + 0.002
