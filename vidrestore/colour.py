@@ -127,6 +127,27 @@ def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) 
     return tuple(planes)
 
 
+# Luma and two colour differences of R, G, B, each of the same range, by orthogonal rows: white noise stays
+# white and independent, weaker by the norm of a row (K. Dabov et al., "Color image denoising via sparse 3D
+# collaborative filtering with grouping constraint in luminance-chrominance space", ICIP 2007).
+OPPONENT = np.array([[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0.0, -1 / 2], [1 / 4, -1 / 2, 1 / 4]])
+OPPONENT_NORMS = tuple(np.linalg.norm(OPPONENT, axis=1).tolist())
+_OPPONENT_OFFSET = np.array([0.0, 127.5, 127.5])
+
+
+def rgb_to_opponent(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Convert planes R, G, B on the 0-255 scale, of one shape, to luma and two colour differences on that
+    scale.
+    """
+    return tuple(_combine(OPPONENT, planes, _OPPONENT_OFFSET))
+
+
+def opponent_to_rgb(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Undo `rgb_to_opponent`."""
+    decode = np.linalg.inv(OPPONENT)
+    return tuple(_combine(decode, planes, -decode @ _OPPONENT_OFFSET))
+
+
 def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
     """Return rows @ channels + offset term by term; a matrix product would use the models' precision (TF32,
     bf16).

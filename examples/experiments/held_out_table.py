@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
 import av
 import torch
@@ -23,9 +24,10 @@ from classical_restoration import FRAMES, METHODS, TUNED
 from held_out_degradations import MODELS, degraded_clips
 from torch import Tensor
 
+from vidrestore import restore_frames
 from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
-from vidrestore.options import RestoreOptions
+from vidrestore.options import Quality, RestoreOptions
 from vidrestore.restorers.mb_taylorformer_restorer import DEFAULTS, ImageRestorer
 from vidrestore.weights import read_manifest
 
@@ -179,6 +181,17 @@ def network(task: str, source: str) -> Restorer:
     return restore
 
 
+def command(task: str, quality: Quality) -> Restorer:
+    """The task with this quality and nothing else said, noise measured, on the clip as R'G'B' planes."""
+
+    def restore(degraded: Tensor) -> Tensor:
+        frames = degraded.movedim(1, 3).numpy()
+        restored = restore_frames(frames, task=task, quality=quality)
+        return torch.from_numpy(restored[FRAMES // 2]).movedim(2, 0).clamp(0, 1).mul(255).round().div(255)
+
+    return restore
+
+
 def bundled(task: str) -> str | None:
     """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
     name = DEFAULTS[task]
@@ -204,8 +217,10 @@ def write_png(path: Path, picture: Tensor) -> None:
     path.write_bytes(b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)]))
 
 
-def networks_of(task: str, weights: Sequence[str]) -> dict[str, Restorer]:
-    """The bundled network and those given as NAME=FILE. SystemExit for one that can't be had."""
+def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
+    """The bundled network, those given as NAME=FILE, and qualities of `denoise`. SystemExit for one that
+    can't be had.
+    """
     sources = dict(given.split("=", 1) for given in weights)
     if name := bundled(task):
         sources = {name: name} | sources
@@ -217,6 +232,8 @@ def networks_of(task: str, weights: Sequence[str]) -> dict[str, Restorer]:
             found[name] = network(task, source.replace("{task}", task))
         except (VidRestoreError, OSError) as error:
             sys.exit(f"{task}: {name}: {error}")
+    if task == "denoise":
+        found |= {f"denoise, {quality}": command(task, quality) for quality in qualities}
     return found
 
 
@@ -226,7 +243,7 @@ def main(options: Namespace) -> None:
     sys.stdout.write("| task | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
     for task in options.task or MODELS:
         gallery = Gallery(options.pictures) if options.pictures else None
-        verdict = judge(task, clips, networks_of(task, options.weights), gallery)
+        verdict = judge(task, clips, networks_of(task, options.weights, options.quality), gallery)
         sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
         sys.stdout.flush()
         if gallery:
@@ -244,6 +261,13 @@ def options() -> Namespace:
         default=[],
         metavar="NAME=FILE",
         help="more networks; {task} in FILE is replaced",
+    )
+    parser.add_argument(
+        "--quality",
+        action="append",
+        default=[],
+        choices=get_args(Quality),
+        help="judge the command `denoise` at this quality, too: slow on such short clips; may be given again",
     )
     parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
     parser.add_argument(

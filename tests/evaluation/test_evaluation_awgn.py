@@ -12,8 +12,9 @@ import pytest
 import torch
 from sample_pictures import write_rgb
 
+from vidrestore.colour import OPPONENT
 from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.papers.awgn import FRAMES, OPPONENT, denoise_by_planes, measure, noisy_video
+from vidrestore.evaluation.papers.awgn import FRAMES, denoise_by_planes, measure, noisy_video
 from vidrestore.evaluation.papers.published import Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.suites import belongs, mean_of
@@ -50,7 +51,7 @@ def write_clip(folder: Path, frames: int, level: int) -> FrameSequence:
 
 
 def test_planes_are_orthogonal_span_the_range_and_come_back() -> None:
-    opponent = torch.tensor(OPPONENT)
+    opponent = torch.tensor(OPPONENT).float()
     products = opponent @ opponent.mT
     torch.testing.assert_close(products, torch.diag(products.diagonal()))
     assert opponent.abs().sum(1).tolist() == pytest.approx([1, 1, 1])

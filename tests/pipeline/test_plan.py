@@ -91,6 +91,22 @@ def test_measured_sigma_is_near_the_truth_in_every_clip_of_every_scene() -> None
     assert {clip.first < 20 for clip in clips} == {True, False}
 
 
+def test_measured_sigma_of_red_green_and_blue_is_theirs() -> None:
+    rng = np.random.default_rng(4)
+    rows, columns = np.mgrid[:192, :256]
+    scene = 128 + 50 * np.sin(rows / 40) * np.cos(columns / 30)
+    frames = [
+        Frame(tuple(np.rint(scene + rng.normal(0, 12, scene.shape)).astype(np.uint8) for _ in range(3)), at)
+        for at in range(9)
+    ]
+    timeline = empty()
+    for _ in planned_clips(frames, timeline, PixelFormat("gbrp", "rgb", 8), None):
+        pass
+    for clip in timeline.clips:
+        np.testing.assert_allclose(clip.sigma, 12, rtol=0.1)
+        np.testing.assert_allclose(clip.rms, 12, rtol=0.1)
+
+
 def test_scenes_carry_the_noise_of_their_last_clip() -> None:
     timeline = planned(film([20, 9], noise=10), sigma=None)
     assert [(scene.first, scene.stop) for scene in timeline.scenes] == [(0, 20), (20, 29)]
@@ -102,7 +118,7 @@ def test_scenes_carry_the_noise_of_their_last_clip() -> None:
 def test_a_plan_can_be_written_as_json() -> None:
     plan = plan_of(planned(film([9, 12], noise=3), sigma=None))
     values = json.loads(json.dumps(plan.to_dict()))
-    assert (values["version"], values["timeline"]["pts"]) == (2, list(plan.timeline.pts))
+    assert (values["version"], values["timeline"]["pts"]) == (3, list(plan.timeline.pts))
     assert values["source"]["path"] == "film.mkv" and values["encoder"]["encoder"] == "ffv1"
 
 

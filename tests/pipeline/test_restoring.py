@@ -139,3 +139,51 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
     assert means(chroma_strength=0) == [90, 50, 50]
     grained = means(grain=5)
     assert grained[0] != 90 and grained[1:] == [90, 90]
+
+
+class Recording(IdentityRestorer):
+    """Keeps what it was given, and gives it back."""
+
+    facts = replace(IdentityRestorer.facts, needs_sigma=True)
+
+    def __init__(self) -> None:
+        super().__init__(RestoreOptions())
+        self.given: list[tuple[tuple[Tensor, ...], tuple[float, ...]]] = []
+
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
+        self.given.append((clip, sigma))
+        return clip
+
+
+def coloured_film(count: int) -> list[Frame]:
+    rng = np.random.default_rng(8)
+    return [
+        Frame(tuple(rng.integers(0, 256, (6, 8), np.uint8) for _ in range(3)), pts=index)
+        for index in range(count)
+    ]
+
+
+RGB = PixelFormat("gbrp", "rgb", 8)
+
+
+def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences() -> None:
+    frames, restorer = coloured_film(5), Recording()
+    clips = iter([(Clip(0, 5, (20.0, 10.0, 0.0)), frames)])
+    found = list(PlaneClipRestorer(restorer, RGB).frames(clips))
+    ((planes, sigma),) = restorer.given
+    red, green, blue = (np.stack([frame.planes[index] for frame in frames]) / 1.0 for index in range(3))
+    np.testing.assert_allclose(planes[0], (red + green + blue) / 3, atol=1e-4)
+    np.testing.assert_allclose(planes[1], 127.5 + (red - blue) / 2, atol=1e-4)
+    np.testing.assert_allclose(planes[2], 127.5 + (red - 2 * green + blue) / 4, atol=1e-4)
+    assert sigma == pytest.approx((20 / 3**0.5, 10 / 2**0.5, 0))
+    for one, other in zip(found, frames, strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(one.planes, other.planes, strict=True))
+
+
+def test_a_picture_without_noise_is_not_converted() -> None:
+    frames, restorer = coloured_film(3), Recording()
+    list(PlaneClipRestorer(restorer, RGB).frames(iter([(Clip(0, 3, (0.0,) * 3), frames)])))
+    ((planes, _),) = restorer.given
+    assert torch.equal(planes[0], torch.from_numpy(np.stack([frame.planes[0] for frame in frames])).float())

@@ -31,7 +31,7 @@ TRANSFERS = {
 }
 RANGES = {1: "limited", 2: "full"}
 UNSPECIFIED = 2
-PLANES = {"yuv": "Y U V", "rgb": "R G B", "gray": "gray"}
+PLANES = {"yuv": "Y U V", "rgb": "luma and colour differences", "gray": "gray"}
 
 
 def inspect(

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vidrestore.clips import Bounds, live_clips
+from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
@@ -32,7 +34,7 @@ from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
 # The schema of `Timeline.to_compact`.
 TIMELINE = {
@@ -94,7 +96,8 @@ class Clip:
     """Frames [first, stop) of one scene, restored together.
 
     `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends;
-    `rms`: the strength of the noise itself, empty if sigma was given.
+    `rms`: the strength of the noise itself, empty if sigma was given. R, G, B are denoised as luma and colour
+    differences (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there.
     """
 
     first: int
@@ -342,7 +345,7 @@ class _SceneNoise:
         self._meter = self._fresh()
 
     def _fresh(self) -> NoiseMeter:
-        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family == "yuv")
+        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
 
     def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
         """Return the noise of each colour plane at the end of the clip whose first frame has index `first`;
@@ -354,9 +357,18 @@ class _SceneNoise:
         while self._measured < first + len(frames):
             self._meter.add([self._grey(frame) for frame in frames[self._measured - first :][:FRAMES_SEEN]])
             self._measured += NOISE_STEP
-        return self._meter.noise()
+        found = self._meter.noise()
+        if self._pixels.family != "rgb":
+            return found
+        return tuple(
+            PlaneNoise(plane.sigma / norm, plane.rms / norm)
+            for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
+        )
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
-        """Return the colour planes on the 0-255 scale."""
+        """Return the colour planes on the 0-255 scale; luma and colour differences for R, G, B."""
         planes = frame.planes[: colour_planes(self._pixels)]
-        return tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)
+        grey = tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)
+        if self._pixels.family != "rgb":
+            return grey
+        return tuple(plane.numpy() for plane in rgb_to_opponent([torch.from_numpy(plane) for plane in grey]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.clips import Planes
-from vidrestore.colour import grey_to_stored
+from vidrestore.colour import OPPONENT_NORMS, grey_to_stored, opponent_to_rgb, rgb_to_opponent
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, all_finite, not_finite
@@ -104,7 +104,7 @@ class PlaneClipRestorer(ClipRestorer):
         )
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        restored = self.restorer.restore(source, clip.sigma)
+        restored = self._by_network(source, clip.sigma)
         if not all_finite(restored):
             restored = self._again(source, clip)
         restored = tuple(map(_mixed, source, restored, self.strengths))
@@ -112,9 +112,18 @@ class PlaneClipRestorer(ClipRestorer):
             return with_grain(restored, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return restored
 
+    def _by_network(self, source: Planes, sigma: tuple[float, ...], precision: str | None = None) -> Planes:
+        """Return restored planes; noise of R, G, B is removed from luma and colour differences, which the
+        picture fills less evenly.
+        """
+        if self.pixels.family != "rgb" or not any(sigma):
+            return self.restorer.restore(source, sigma, precision=precision)
+        levels = tuple(level * norm for level, norm in zip(sigma, OPPONENT_NORMS, strict=True))
+        return opponent_to_rgb(self.restorer.restore(rgb_to_opponent(source), levels, precision=precision))
+
     def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
         self.count_retry()
-        restored = self.restorer.restore(source, clip.sigma, precision="fp32")
+        restored = self._by_network(source, clip.sigma, "fp32")
         if not all_finite(restored):
             raise not_finite(clip, self.facts.name)
         return restored

@@ -5,9 +5,8 @@ At most 85 frames of a sequence; each frame has its own noise, drawn once per se
 not rounded. PSNR of each frame over all samples, mean over the frames, then over the sequences (M. Tassano et
 al., "FastDVDnet", CVPR 2020, and its authors' answers).
 
-DUST works on planes: R, G, B go through an opponent transform with orthogonal rows, so that the noise stays
-white and independent. Each plane is scaled to the range 0-255, and its sigma is the norm of its row times the
-sigma of R, G, B (K. Dabov et al., "Color image denoising via sparse 3D collaborative filtering", ICIP 2007).
+DUST works on luma and colour differences (`vidrestore.colour.rgb_to_opponent`); the sigma of each is the norm
+of its row times the sigma of R, G, B.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.clips import clip_bounds, crossfade, join_clips
+from vidrestore.colour import OPPONENT_NORMS, opponent_to_rgb, rgb_to_opponent
 from vidrestore.datasets import FrameSequence
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.evaluation.further_metrics import FurtherMetrics
@@ -33,10 +33,6 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
-# (plane, R G B); the range of each plane is 1
-OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (1 / 2, 0.0, -1 / 2), (1 / 4, -1 / 2, 1 / 4))
-OFFSETS = (0.0, 127.5, 127.5)  # added to each plane, so that its range begins at 0
-
 # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
 Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
@@ -116,19 +112,16 @@ def denoiser(system: System) -> Denoiser:
 
 def denoise_by_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> Iterator[Tensor]:
     """Yield the frames of a video (T, 3, H, W) in [0, 1], restored as planes of the opponent transform."""
-    opponent = torch.tensor(OPPONENT)
-    offsets = torch.tensor(OFFSETS)[:, None, None]
-    planes = torch.einsum("pc,tchw->tphw", opponent, noisy * 255) + offsets
-    sigmas = tuple(sigma * length for length in opponent.norm(dim=1).tolist())
+    planes = rgb_to_opponent((noisy * 255).unbind(1))
+    sigmas = tuple(sigma * norm for norm in OPPONENT_NORMS)
 
     def clips() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
         for bounds in clip_bounds(len(noisy), [], restorer.facts.clip, restorer.facts.overlap):
-            restored = restorer.restore(planes[slice(*bounds)].unbind(1), sigmas)
+            restored = restorer.restore(tuple(plane[slice(*bounds)] for plane in planes), sigmas)
             yield bounds, list(zip(*restored, strict=True))
 
-    inverse = torch.linalg.inv(opponent.double()).float()
     for frame in join_clips(clips(), crossfade):
-        yield torch.einsum("cp,phw->chw", inverse, torch.stack(frame) - offsets) / 255
+        yield torch.stack(opponent_to_rgb(frame)) / 255
 
 
 PROTOCOL = (
