@@ -23,6 +23,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "denoise": ("denoise", "dust", {}),
     "denoise, fast": ("denoise", "dust", {"quality": "fast"}),
     "denoise, with grain": ("denoise", "dust", {"quality": "fast", "strength": 0.7, "grain": 2.0}),
+    "denoise, by two": ("denoise", "dust", {"strength": 0.9, "grain": 2.0, "pictures": "h, noise"}),
     "dehaze": ("dehaze", "t", {}),
     "dehaze, with the prior": ("dehaze", "t, haze", {}),
     "derain, by three frames": ("derain", "h", {}),
@@ -35,13 +36,20 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+def case(weights: dict[str, str], name: str) -> tuple[str, dict[str, Any]]:
+    """Return a task and the options of a case, with the files of its weights."""
+    task, model, options = CASES[name]
+    pictures = {"pictures": weights[options["pictures"]]} if "pictures" in options else {}
+    return task, {"model": weights[model]} | options | pictures
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_device_gives_the_frames_of_the_cpu(weights: dict[str, str], name: str) -> None:
-    task, model, options = CASES[name]
-    size = (40, 80) if "tile" in options else {"t": (16, 24), "t, haze": (32, 48)}.get(model, ())
-    expected = restored(task, "cpu", EIGHT, size, model=weights[model], **options)
+    task, options = case(weights, name)
+    size = (40, 80) if "tile" in options else {"t": (16, 24), "t, haze": (32, 48)}.get(CASES[name][1], ())
+    expected = restored(task, "cpu", EIGHT, size, **options)
     with Rehearsal():
-        assert_same(restored(task, "cuda", EIGHT, size, model=weights[model], **options), expected)
+        assert_same(restored(task, "cuda", EIGHT, size, **options), expected)
 
 
 @pytest.mark.parametrize("pixels", FORMATS, ids=lambda pixels: pixels.name)
@@ -187,6 +195,8 @@ ONE_LOOK = {"values read": 2, "sized by values": 0, "to device": 2 * 3}
 WAITS = {
     "denoise": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
     "denoise, fast": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
+    # each clip's pictures are looked at apart
+    "denoise, by two": {"values read": 4 + 2 * 3, "sized by values": 2 * 3},
     "derain, by three frames": ONE_LOOK,
     "derain, in tiles": ONE_LOOK,
     "derain, steady": ONE_LOOK,
@@ -199,9 +209,9 @@ WAITS = {
 
 @pytest.mark.parametrize("name", WAITS)
 def test_the_host_seldom_waits_for_the_device(weights: dict[str, str], name: str) -> None:
-    task, model, options = CASES[name]
+    task, options = case(weights, name)
     with Rehearsal() as device:
-        restored(task, "cuda", EIGHT, (40, 80) if "tile" in options else (), model=weights[model], **options)
+        restored(task, "cuda", EIGHT, (40, 80) if "tile" in options else (), **options)
         for what, most in WAITS[name].items():
             assert device.counts[what] <= most, dict(device.counts)
         assert device.counts["to host"] <= 3 * 2 + 3 * 2, "one copy per plane and clip, and for shared frames"

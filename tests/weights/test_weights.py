@@ -298,7 +298,7 @@ def test_weights_of_the_manifest_are_hashed_once(folder: Path, monkeypatch: pyte
             "sha256_of",
             lambda path, real=weights.manifest.sha256_of: hashed.append(path) or real(path),
         )
-    assert weights.family_of("tiny-denoise", folder) == "tiny" and not hashed
+    assert weights.card_of("tiny-denoise", folder).family == "tiny" and not hashed
     load_model("tiny-denoise", folder=folder)
     assert len(hashed) == 1
 
@@ -355,7 +355,7 @@ def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(
     name = next(iter(read_manifest(folder)))
     for source, times in ((name, 1), (folder / str(read_manifest(folder)[name].file), 1)):
         hashed.clear()
-        assert weights.family_of(source, folder) == "tiny" and not hashed
+        assert weights.card_of(source, folder).family == "tiny" and not hashed
         load_model(source, folder=folder)
         assert len(hashed) == times
 

@@ -105,9 +105,9 @@ def default_sigma(model: str | None) -> float | Literal["auto"]:
     """Return the noise of the generated video; "auto" for weights that estimate the noise themselves."""
     from vidrestore.jobs.bench import NOISE
     from vidrestore.restorers.mb_taylorformer_restorer import FAMILY
-    from vidrestore.weights import family_of
+    from vidrestore.weights import card_of
 
-    return "auto" if model is not None and family_of(model) == FAMILY else NOISE
+    return "auto" if model is not None and card_of(model).family == FAMILY else NOISE
 
 
 def lines(found: Benchmark) -> Iterator[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Scale
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
+from vidrestore.pipeline.ensemble_clips import EnsembleClipRestorer
 from vidrestore.pipeline.plane_clips import PlaneClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers.base import Restorer
@@ -21,9 +24,11 @@ def clip_restorer(
     if restorer.sees == "rgb":
         scale = output_scale(restorer.facts.scale, options, video.height)
         return RgbClipRestorer(restorer, video, scale, strength=options.strength, threads=threads)
-    return PlaneClipRestorer(
-        restorer,
-        video.format,
+    if restorer.sees == "planes":
+        made: Callable[..., ClipRestorer] = partial(PlaneClipRestorer, restorer, video.format)
+    else:
+        made = partial(EnsembleClipRestorer, restorer, video)
+    return made(
         strength=options.strength,
         chroma_strength=options.chroma_strength,
         grain=options.grain,

@@ -17,11 +17,19 @@ from vidrestore.clips import Planes
 from vidrestore.colour import OPPONENT_NORMS, grey_to_stored, opponent_to_rgb, rgb_to_opponent
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, all_finite, not_finite
+from vidrestore.pipeline.clip_restorer import (
+    ClipRestorer,
+    EdgedClip,
+    Piece,
+    Restored,
+    Second,
+    all_finite,
+    not_finite,
+)
 from vidrestore.pipeline.grain import with_grain
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.pipeline.transfers import as_arrays, floats
-from vidrestore.restorers.base import PlaneRestorer
+from vidrestore.restorers.base import EnsembleRestorer, PlaneRestorer
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
 COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
@@ -36,7 +44,7 @@ class PlaneClipRestorer(ClipRestorer):
 
     def __init__(
         self,
-        restorer: PlaneRestorer,
+        restorer: PlaneRestorer | EnsembleRestorer,
         pixels: PixelFormat,
         *,
         strength: float = 1.0,
@@ -64,6 +72,7 @@ class PlaneClipRestorer(ClipRestorer):
         edge = min(max(before, after), clip.stop)
         source = floats(sent.arrived(), self.pixels.unit) if sent else clip_planes(frames, self.pixels)
         planes = self._restored(clip, source)
+        seconds = self.second_estimates(edged, source, planes)
         del source
         done = (
             self._brought_back(frames, planes, range(before - clip.first, after - clip.first)) if sent else {}
@@ -76,9 +85,16 @@ class PlaneClipRestorer(ClipRestorer):
                 restored.append(self._finished(Restored(frame, tuple(each))))
             else:
                 # a view would keep the whole clip in memory
-                restored.append(Restored(frame, tuple(plane.clone() for plane in each)))
+                own_planes = tuple(plane.clone() for plane in each)
+                restored.append(Restored(frame, own_planes, seconds.get(index - clip.first)))
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
+
+    def second_estimates(self, edged: EdgedClip, source: Planes, planes: Planes) -> dict[int, Second]:
+        """Return second estimates of frames that other clips have, too, by place; those of the clip's own
+        frames are mixed into `planes` at once. Both are planes (T, H, W) of the whole clip.
+        """
+        return {}
 
     def _brought_back(self, frames: list[Frame], planes: Planes, wanted: range) -> dict[int, Restored]:
         """Return the frames of a device's planes that no other clip has, by place: one copy per plane."""
@@ -107,10 +123,7 @@ class PlaneClipRestorer(ClipRestorer):
         restored = self._by_network(source, clip.sigma)
         if not all_finite(restored):
             restored = self._again(source, clip)
-        restored = tuple(map(_mixed, source, restored, self.strengths))
-        if self.grain:
-            return with_grain(restored, self.grain, clip.first, colour=self.pixels.family == "yuv")
-        return restored
+        return self.finished_estimate(source, restored, clip.first)
 
     def _by_network(self, source: Planes, sigma: tuple[float, ...], precision: str | None = None) -> Planes:
         """Return restored planes; noise of R, G, B is removed from luma and colour differences, which the
@@ -120,6 +133,15 @@ class PlaneClipRestorer(ClipRestorer):
             return self.restorer.restore(source, sigma, precision=precision)
         levels = tuple(level * norm for level, norm in zip(sigma, OPPONENT_NORMS, strict=True))
         return opponent_to_rgb(self.restorer.restore(rgb_to_opponent(source), levels, precision=precision))
+
+    def finished_estimate(self, source: Planes, restored: Planes, first: int) -> Planes:
+        """Return restored planes (T, H, W) of the frames from `first` on, mixed with their source and with
+        grain.
+        """
+        restored = tuple(map(_mixed, source, restored, self.strengths))
+        if self.grain:
+            return with_grain(restored, self.grain, first, colour=self.pixels.family == "yuv")
+        return restored
 
     def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
         self.count_retry()

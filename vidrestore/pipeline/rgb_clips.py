@@ -8,17 +8,17 @@ samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import Bounds
+from vidrestore.clips import Bounds, Planes
 from vidrestore.colour import (
     grey_to_planes,
     grey_to_stored,
@@ -37,6 +37,7 @@ from vidrestore.pipeline.transfers import Stacks, as_arrays, floats
 from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 
+T = TypeVar("T")
 FETCHED = 64 << 20  # bytes of a plane's samples that wait on a device to be brought back together
 CONVERTED = 64 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
 
@@ -99,12 +100,20 @@ class RgbClipRestorer(ClipRestorer):
         """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the
         second piece is empty.
         """
-        clip, frames, before, after, sent = edged
-        first = clip.first + (self.facts.radius if before > clip.first else 0)
-        stop = clip.stop - (self.facts.radius if after < clip.stop else 0)
-        keep = first - clip.first, stop - clip.first
-        stacks = sent.arrived() if sent else None
-        return ((first, stop), self._restored_frames(clip, frames, stacks, keep)), ((stop, stop), [])
+        clip, keep = edged.clip, self.kept(edged)
+        first, stop = (clip.first + place for place in keep)
+        stacks = edged.sent.arrived() if edged.sent else None
+        return ((first, stop), self._restored_frames(clip, edged.frames, stacks, keep)), ((stop, stop), [])
+
+    def kept(self, edged: EdgedClip) -> Bounds:
+        """Return the places [first, stop) in a clip of the frames that see all their neighbours in it, or the
+        end of their scene.
+        """
+        clip, radius = edged.clip, self.facts.radius
+        return (
+            radius if edged.before > clip.first else 0,
+            len(edged.frames) - (radius if edged.after < clip.stop else 0),
+        )
 
     def halve_batch(self) -> bool:
         return self.restorer.halve_batch()
@@ -128,17 +137,44 @@ class RgbClipRestorer(ClipRestorer):
         self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
     ) -> list[Restored]:
         """Restore the frames `keep`; again in fp32 if half precision can't hold them."""
-        sources, size = Sources(frames, stacks), (self.video.height, self.video.width)
-        parts = [slice(at, at + self._at_once(size)) for at in range(0, len(frames), self._at_once(size))]
-        rgb = torch.cat([self._rgb(sources.part(part)) for part in parts])
-        native = self._native if self.device.type == "cpu" else self._brought_back
-        restored = native(sources, rgb, keep, None)
+        sources = Sources(frames, stacks)
+        native, rgb = (
+            self._native if self.device.type == "cpu" else self._brought_back,
+            self._all_rgb(sources),
+        )
+        return self._finite(clip, lambda precision: native(sources, rgb, keep, precision))
+
+    def planes(self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds) -> list[Planes]:
+        """Return the frames `keep` of a clip restored, each as planes (h, w) on the 0-255 scale, neither
+        rounded nor clamped.
+        """
+        sources = Sources(frames, stacks)
+        rgb = self._all_rgb(sources)
+
+        def attempt(precision: str | None) -> list[Planes] | None:
+            parts = list(self._converted(sources, rgb, keep, precision))
+            if not torch.isfinite(torch.stack([part.total for part in parts])).all():
+                return None
+            return [planes for part in parts for planes in zip(*part.planes, strict=True)]
+
+        return self._finite(clip, attempt)
+
+    def _finite(self, clip: Clip, attempt: Callable[[str | None], list[T] | None]) -> list[T]:
+        """Return what `attempt` does, in fp32 if it returns None otherwise: half precision could not hold
+        it.
+        """
+        restored = attempt(None)
         if restored is None:
             self.count_retry()
-            restored = native(sources, rgb, keep, "fp32")
+            restored = attempt("fp32")
         if restored is None:
             raise not_finite(clip, self.facts.name)
         return restored
+
+    def _all_rgb(self, sources: Sources) -> Tensor:
+        """Return (T, 3, H, W) of all frames."""
+        count, step = len(sources.frames), self._at_once((self.video.height, self.video.width))
+        return torch.cat([self._rgb(sources.part(slice(at, at + step))) for at in range(0, count, step)])
 
     def _at_once(self, size: tuple[int, int]) -> int:
         """Return how many frames of a size to convert together: one on a CPU, whose caches are small."""

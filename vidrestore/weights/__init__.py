@@ -38,7 +38,7 @@ __all__ = [
     "Verdict",
     "add_weights",
     "build_network",
-    "family_of",
+    "card_of",
     "import_checkpoint",
     "load_model",
     "locate",
@@ -74,15 +74,15 @@ def load_model(source: str | Path, device: str = "cpu", folder: Path | None = No
     return _load(path, listed, device)
 
 
-def family_of(source: str | Path, folder: Path | None = None) -> str:
-    """Return the family of weights, named as for `load_model`, without loading or checking them. Raises
+def card_of(source: str | Path, folder: Path | None = None) -> Card:
+    """Return the card of weights, named as for `load_model`, without loading or checking them. Raises
     CheckpointError.
     """
     name = str(source)
     if not _is_path_or_address(name):
-        return find_card(name, folder).family
+        return find_card(name, folder)
     path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
-    return read_card(path, sha256="").family
+    return read_card(path, sha256="")
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
