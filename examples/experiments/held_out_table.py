@@ -181,12 +181,12 @@ def network(task: str, source: str) -> Restorer:
     return restore
 
 
-def command(task: str, quality: Quality) -> Restorer:
-    """The task with this quality and nothing else said, noise measured, on the clip as R'G'B' planes."""
+def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
+    """The task with this quality and these weights, noise measured, on the clip as R'G'B' planes."""
 
     def restore(degraded: Tensor) -> Tensor:
         frames = degraded.movedim(1, 3).numpy()
-        restored = restore_frames(frames, task=task, quality=quality)
+        restored = restore_frames(frames, task=task, quality=quality, model=model)
         return torch.from_numpy(restored[FRAMES // 2]).movedim(2, 0).clamp(0, 1).mul(255).round().div(255)
 
     return restore
@@ -233,7 +233,10 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
         except (VidRestoreError, OSError) as error:
             sys.exit(f"{task}: {name}: {error}")
     if task == "denoise":
-        found |= {f"denoise, {quality}": command(task, quality) for quality in qualities}
+        for quality in qualities:
+            found[f"denoise, {quality}"] = command(task, quality)
+            if name:
+                found[f"denoise, {quality}, {name}"] = command(task, quality, name)
     return found
 
 
