@@ -349,7 +349,7 @@ WRONG: list[tuple[str, str, object, str]] = [
         "data",
         "degradations",
         [],
-        "degradations must be one or more of haze, rain, snow, blur, noise, found []",
+        "degradations must be one or more of haze, rain, snow, blur, noise, white, coloured, found []",
     ),
     ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
     ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
