@@ -73,7 +73,7 @@ THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-# tasks with networks for single frames; denoise has such weights as well
+# tasks with networks for single frames; weights for denoise may be such, too
 SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 
 

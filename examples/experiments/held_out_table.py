@@ -168,7 +168,7 @@ def _scores(picture: Tensor, clean: Tensor) -> tuple[float, float]:
 
 
 def network(task: str, source: str) -> Restorer:
-    """Weights by name or path, as the command runs them: whole frames as long as memory allows. Raises
+    """The network of weights by name or path, alone, on whole frames as long as memory allows. Raises
     CheckpointError.
     """
     restorer = ImageRestorer(task, RestoreOptions(model=source))

@@ -3,7 +3,8 @@ MJPEG as often as not.
 
 White noise, noise of any coarseness along and across lines, noise whose strength follows the brightness, a
 camera's behind a Bayer filter, chroma noise of its own strength, what sharpening and smoothing over time make
-of it. Some windows stay clean: a denoiser has to leave those alone.
+of it (as much of both in all planes; in the samples behind the fits so far it was drawn for each plane). Some
+windows stay clean: a denoiser has to leave those alone.
 """
 
 from __future__ import annotations

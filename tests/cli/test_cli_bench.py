@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rgb_networks import write_weights
+from taylor_networks import small
 
 from vidrestore.cli import main
 from vidrestore.cli.bench_commands import default_sigma
@@ -39,9 +41,11 @@ def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureF
     assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
 
 
-def test_the_noise_is_that_of_the_film_unless_the_weights_take_none() -> None:
-    assert default_sigma(None) == default_sigma("dust-denoise") == benchmarks.NOISE
-    assert default_sigma("mb-taylorformer-h-denoise") == "auto"
+def test_the_noise_is_that_of_the_film_unless_the_weights_take_none(tmp_path: Path) -> None:
+    for model in (None, "dust-denoise", "mb-taylorformer-h-denoise"):
+        assert default_sigma(model) == benchmarks.NOISE
+    assert default_sigma(write_weights(tmp_path, small(), "denoise")) == "auto"
+    assert default_sigma("mb-taylorformer-h-derain") == "auto"
 
 
 def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:

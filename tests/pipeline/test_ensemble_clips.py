@@ -1,4 +1,4 @@
-"""Films through an ensemble: the mean of planes and pictures on every frame, whoever restored it."""
+"""Films through an ensemble: every frame is the mean of planes and pictures, whichever clip they are of."""
 
 from __future__ import annotations
 
@@ -195,7 +195,32 @@ def test_few_pictures_are_held_at_once() -> None:
 def test_pictures_that_half_precision_cannot_hold_are_restored_again_in_fp32() -> None:
     frames, bounds = film(12), clip_bounds(12, [], LENGTH, OVERLAP)
     expected = samples(restorer_of().frames(planned(frames, bounds)))
-    found = samples(restorer_of(Pictures((None,))).frames(planned(frames, bounds)))
-    np.testing.assert_array_equal(found, expected)
+    restorer = restorer_of(Pictures((None,)))
+    np.testing.assert_array_equal(samples(restorer.frames(planned(frames, bounds))), expected)
+    assert restorer.retried == len(bounds)
     with pytest.raises(VidRestoreError, match="frames 0 to 7: pictures produced NaN or infinity"):
         list(restorer_of(Pictures((None, "fp32"))).frames(planned(frames, bounds)))
+
+
+def test_red_green_and_blue_are_mixed_and_alpha_passes_through() -> None:
+    layout, rng = PixelFormat("gbrap", "rgb", 8, alpha=True), np.random.default_rng(2)
+    frames = [
+        Frame(tuple(rng.integers(60, 180, (4, 6), np.uint8) for _ in range(4)), pts=index)
+        for index in range(9)
+    ]
+    video = VideoInfo(0, "rawvideo", 6, 4, layout, Fraction(1, 25), pix_fmt=layout.name)
+
+    class Same(Planes):
+        def restore(
+            self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        ) -> tuple[Tensor, ...]:
+            return clip
+
+    restorer = EnsembleClipRestorer(Ensemble(Same(), Pictures(), SHARE), video)  # type: ignore[arg-type]
+    bounds = clip_bounds(9, [], LENGTH, OVERLAP)
+    found = np.stack([np.stack(frame.planes) for frame in restorer.frames(planned(frames, bounds))]) / 1.0
+    given = np.stack([np.stack(frame.planes) for frame in frames]) / 1.0
+    assert np.array_equal(found[:, 3], given[:, 3])
+    near = [given[[reflected(at + by, 9) for at in range(9)], :3] for by in (-1, 0, 1)]
+    expected = (1 - SHARE) * given[:, :3] + SHARE * (np.mean(near, 0) - 25.5)
+    np.testing.assert_allclose(found[:, :3], expected, atol=0.51)

@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from vidrestore.colour import (
+    OPPONENT_NORMS,
     downsample_chroma,
     grey_to_planes,
+    opponent_to_rgb,
     planes_to_grey,
+    rgb_to_opponent,
     rgb_to_yuv,
     upsample_chroma,
     yuv_to_rgb,
@@ -333,3 +336,17 @@ def test_chroma_sampling_is_that_of_swscale(name, location, word):
     for plane, expected in zip(planes[1:], theirs[1:], strict=True):
         ours = downsample_chroma(torch.tensor(plane, dtype=torch.float32), format, tags)
         assert np.abs(ours.numpy() - expected).max() <= 0.51
+
+
+def test_luma_and_colour_differences_hold_the_same_colours_and_white_noise_of_their_norms():
+    generator = torch.Generator().manual_seed(6)
+    planes = [255 * torch.rand(2, 90, 110, generator=generator) for _ in range(3)]
+    opponent = rgb_to_opponent(planes)
+    for plane, other in zip(planes, opponent_to_rgb(opponent), strict=True):
+        torch.testing.assert_close(other, plane, atol=1e-4, rtol=0)
+    for grey in (0.0, 255.0):
+        luma, *differences = rgb_to_opponent([torch.full((1, 2, 2), grey)] * 3)
+        assert float(luma.mean()) == pytest.approx(grey) and float(differences[0].mean()) == 127.5
+    noise = [5 * torch.randn(200, 200, generator=generator) for _ in range(3)]
+    found = [float(plane.std()) for plane in rgb_to_opponent(noise)]
+    assert found == pytest.approx([5 * norm for norm in OPPONENT_NORMS], rel=0.02)

@@ -1,4 +1,4 @@
-"""The ensemble of two denoisers: which weights ask for it, what it tells of itself, and the share of each."""
+"""The ensemble of two denoisers: which weights ask for it, its name and options, and the share of each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_beside_dust_the_options_of_both_hold_but_steady(tmp_path: Path) -> None
     best = ensemble(tmp_path, sigma=8.0, quality="fast", match=False, tile=64)
     assert best.planes.preset is not ensemble(tmp_path).planes.preset  # type: ignore[attr-defined]
     assert best.pictures.tile_size(480, 854) == (64, 64)
-    with pytest.raises(OptionError, match="works beside DUST, which is steady; remove `steady`"):
+    with pytest.raises(OptionError, match="works beside DUST, which sees 20 frames; remove `steady`"):
         ensemble(tmp_path, steady=True)
     for options in ({"sigma": 8.0}, {"quality": "fast"}, {"match": False}):
         with pytest.raises(OptionError, match="estimates noise itself; remove `sigma`"):

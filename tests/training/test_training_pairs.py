@@ -258,7 +258,9 @@ def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path: Path) -
 
 def test_every_degradation_is_judged(tmp_path: Path) -> None:
     told = Told()
-    train(pair_run(tmp_path, training={"steps": 1}), tmp_path / "runs", device="cpu", on_event=told)
+    every = {"degradations": list(DEGRADATIONS)}
+    config = pair_run(tmp_path, data=every, training={"steps": 1})
+    train(config, tmp_path / "runs", device="cpu", on_event=told)
     assert list(told[-1].psnr) == list(told[-1].before) == list(DEGRADATIONS)
 
 

@@ -102,12 +102,12 @@ def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Return the noise of the generated video; "auto" for weights that estimate the noise themselves."""
+    """Return the noise of the generated video; "auto" for weights that are told none."""
     from vidrestore.jobs.bench import NOISE
-    from vidrestore.restorers.mb_taylorformer_restorer import FAMILY
+    from vidrestore.restorers.denoisers import takes_sigma
     from vidrestore.weights import card_of
 
-    return "auto" if model is not None and card_of(model).family == FAMILY else NOISE
+    return NOISE if model is None or takes_sigma(card_of(model)) else "auto"
 
 
 def lines(found: Benchmark) -> Iterator[str]:

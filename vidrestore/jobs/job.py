@@ -25,7 +25,14 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
-from vidrestore.pipeline.plan import Plan, PlannedClip, Scene, planned_clips, planned_range
+from vidrestore.pipeline.plan import (
+    PLAN_VERSION,
+    Plan,
+    PlannedClip,
+    Scene,
+    planned_clips,
+    planned_range,
+)
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import device_name
 
@@ -112,7 +119,11 @@ class Job:
             "encoder": asdict(self.plan.encoder),
             "copied_streams": list(self.plan.copy),
             "span": asdict(self.plan.span),
-            "versions": {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}},
+            "versions": {
+                "vidrestore": __version__,
+                "plan": PLAN_VERSION,
+                **{name: _version(name) for name in ("av", "torch")},
+            },
         }
 
     def begin(self, on_event: Listener) -> None:

@@ -39,6 +39,7 @@ from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS, load_restorer
+from vidrestore.restorers.denoisers import takes_sigma
 from vidrestore.restorers.devices import torch_device
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
@@ -157,7 +158,7 @@ def parity(card: Card, device: torch.device, precision: str) -> tuple[bool, str]
 def _restored(card: Card, device: torch.device, precision: Any) -> NDArray[np.float32]:
     """Return the synthetic clip, restored; patches of DUST stay at their places, which `places` looks at."""
     options = RestoreOptions(model=card.name, device=str(device), precision=precision, scene_detect=False)
-    if card.family == "dust":
+    if takes_sigma(card):
         options = replace(options, sigma=NOISE, match=False)
     return restore_frames(made_up(), task=card.task, options=options)
 
@@ -188,7 +189,7 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         video = str(Path(folder) / "video.mkv")
         write_video(video, *size, frames)
         options = RestoreOptions(model=card.name, device=device, encoder=EncoderOptions(lossless=True))
-        if card.family == "dust":
+        if takes_sigma(card):
             options = replace(options, sigma=NOISE)
         options = replace(options, drop=frozenset(DROP_WORDS.values()))
         on_gpu = torch_device(device).type == "cuda"

@@ -42,7 +42,7 @@ class EdgedClip(NamedTuple):
 
 
 class Second(NamedTuple):
-    """Another estimate of a frame's planes, and its shares in their means."""
+    """Another estimate of a frame's planes, and its share in the mean of each."""
 
     planes: Planes
     shares: tuple[float, ...]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vidrestore.clips import Planes
+from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo
 from vidrestore.pipeline.clip_restorer import EdgedClip, Second
+from vidrestore.pipeline.plan import Clip
 from vidrestore.pipeline.plane_clips import PlaneClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers.base import EnsembleRestorer
@@ -48,11 +50,13 @@ class EnsembleClipRestorer(PlaneClipRestorer):
     def second_estimates(self, edged: EdgedClip, source: Planes, planes: Planes) -> dict[int, Second]:
         """See `PlaneClipRestorer.second_estimates`."""
         shares, seconds = tuple(map(self.share, edged.clip.sigma)), dict[int, Second]()
-        if self.pixels.family == "rgb":  # all of them are one picture
+        if self.pixels.family == "rgb":  # luma decides for R, G and B
             shares = (shares[0],) * len(shares)
         if not any(shares):
             return {}
-        for place, picture in self._pictures(edged):
+        again = False
+        for place, picture, repeated in self._pictures(edged):
+            again |= repeated
             number, own = edged.clip.first + place, slice(place, place + 1)
             given, restored = [plane[own] for plane in source], [plane[None] for plane in picture]
             second = self.finished_estimate(tuple(given), tuple(restored), number)
@@ -62,11 +66,17 @@ class EnsembleClipRestorer(PlaneClipRestorer):
                         plane[own].lerp_(other, share)
             else:
                 seconds[place] = Second(tuple(plane[0] for plane in second), shares)
+        if again:
+            self.count_retry()
         return seconds
 
-    def _pictures(self, edged: EdgedClip) -> Iterator[tuple[int, Planes]]:
-        """Yield the place of every frame whose neighbours are in the clip, and its planes (H, W) restored;
-        few at once, for the sake of memory.
+    def too_large(self, clip: Clip) -> VidRestoreError:
+        """See `ClipRestorer.too_large`: pictures take the most, and tiles make them smaller."""
+        return self.pictures.too_large(clip)
+
+    def _pictures(self, edged: EdgedClip) -> Iterator[tuple[int, Planes, bool]]:
+        """Yield the place of every frame whose neighbours are in the clip, its planes (H, W) restored, and
+        whether half precision could not hold them; few at once, for the sake of memory.
         """
         clip, frames, stacks = edged.clip, edged.frames, edged.sent.arrived() if edged.sent else None
         radius = self.pictures.facts.radius
@@ -77,4 +87,5 @@ class EnsembleClipRestorer(PlaneClipRestorer):
             part = slice(max(0, at - radius), min(len(frames), stop + radius))
             there = None if stacks is None else tuple(stack[part] for stack in stacks)
             keep = at - part.start, stop - part.start
-            yield from enumerate(self.pictures.planes(clip, frames[part], there, keep), at)
+            restored, again = self.pictures.planes(clip, frames[part], there, keep)
+            yield from ((at + number, planes, again) for number, planes in enumerate(restored))

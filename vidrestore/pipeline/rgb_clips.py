@@ -138,15 +138,18 @@ class RgbClipRestorer(ClipRestorer):
     ) -> list[Restored]:
         """Restore the frames `keep`; again in fp32 if half precision can't hold them."""
         sources = Sources(frames, stacks)
-        native, rgb = (
-            self._native if self.device.type == "cpu" else self._brought_back,
-            self._all_rgb(sources),
-        )
-        return self._finite(clip, lambda precision: native(sources, rgb, keep, precision))
+        native = self._native if self.device.type == "cpu" else self._brought_back
+        rgb = self._all_rgb(sources)
+        restored, again = self._finite(clip, lambda precision: native(sources, rgb, keep, precision))
+        if again:
+            self.count_retry()
+        return restored
 
-    def planes(self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds) -> list[Planes]:
+    def planes(
+        self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
+    ) -> tuple[list[Planes], bool]:
         """Return the frames `keep` of a clip restored, each as planes (h, w) on the 0-255 scale, neither
-        rounded nor clamped.
+        rounded nor clamped, and whether half precision could not hold them.
         """
         sources = Sources(frames, stacks)
         rgb = self._all_rgb(sources)
@@ -159,17 +162,17 @@ class RgbClipRestorer(ClipRestorer):
 
         return self._finite(clip, attempt)
 
-    def _finite(self, clip: Clip, attempt: Callable[[str | None], list[T] | None]) -> list[T]:
-        """Return what `attempt` does, in fp32 if it returns None otherwise: half precision could not hold
-        it.
+    def _finite(self, clip: Clip, attempt: Callable[[str | None], list[T] | None]) -> tuple[list[T], bool]:
+        """Return what `attempt` does, in fp32 if it returns None otherwise, because half precision could not
+        hold it; and whether that was so.
         """
         restored = attempt(None)
-        if restored is None:
-            self.count_retry()
-            restored = attempt("fp32")
+        if restored is not None:
+            return restored, False
+        restored = attempt("fp32")
         if restored is None:
             raise not_finite(clip, self.facts.name)
-        return restored
+        return restored, True
 
     def _all_rgb(self, sources: Sources) -> Tensor:
         """Return (T, 3, H, W) of all frames."""

@@ -15,6 +15,14 @@ from vidrestore.weights import card_of
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
     from vidrestore.restorers.base import Restorer
+    from vidrestore.weights import Card
+
+
+def takes_sigma(card: Card) -> bool:
+    """Return True for weights of `denoise` that are told the noise: those of DUST, and those beside it."""
+    return card.task == "denoise" and (
+        card.family == "dust" or ensemble_share(card.parameters, card.name) is not None
+    )
 
 
 def denoiser(options: RestoreOptions) -> Restorer:
@@ -32,12 +40,12 @@ def denoiser(options: RestoreOptions) -> Restorer:
 
 
 def _of_pictures(options: RestoreOptions, share: float | None) -> Restorer:
-    """Return the restorer of MB-TaylorFormer, beside DUST if it is to have a `share` only."""
+    """Return the restorer of MB-TaylorFormer; beside DUST if `share` is given."""
     from vidrestore.restorers.mb_taylorformer_restorer import image_denoiser
 
     if share is not None:
         if options.steady:
-            raise OptionError(f"{options.model} works beside DUST, which is steady; remove `steady`")
+            raise OptionError(f"{options.model} works beside DUST, which sees 20 frames; remove `steady`")
         return Ensemble(DenoiseRestorer(replace(options, model=None)), image_denoiser(options), share)
     if options.sigma != "auto" or options.quality != "default" or not options.match:
         raise OptionError(f"{options.model} estimates noise itself; remove `sigma`, `quality` and `match`")

@@ -16,7 +16,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.restorers.base import PlaneRestorer, RgbRestorer, Sample
 
 SHARE = "ensemble_share"  # parameter of weights for pictures
-NOISE = (1.0, 4.0)  # sigma from which the pictures' share begins to grow, and from which on it is whole
+NOISE = (1.0, 4.0)  # sigma from which the pictures' share grows, and from which on it is full
 
 
 def ensemble_share(parameters: Mapping[str, Any], name: str) -> float | None:

@@ -94,7 +94,7 @@ class PairDataConfig(FootageConfig):
     Raises ConfigError for values out of range.
     """
 
-    degradations: tuple[str, ...] = tuple(DEGRADATIONS)  # one is drawn per crop
+    degradations: tuple[str, ...] = ("haze", "rain", "snow", "blur", "noise")  # one is drawn per crop
     crop: int = 96  # side in pixels
     frames: int = 1  # length of the network's input clip, whose middle frame is restored
     # largest side of a crop before it is downscaled to `crop`, so that it shows more of a scene; None: `crop`

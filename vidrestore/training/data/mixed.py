@@ -16,15 +16,8 @@ SECOND = {  # degradations that may be combined with each
     "snow": ("haze", "blur", "noise"),
     "blur": ("noise",),
 }
-ORDER = (
-    "haze",
-    "rain",
-    "snow",
-    "blur",
-    "noise",
-    "white",
-    "coloured",
-)  # from the scene through the lens to the sensor
+# from the scene through the lens to the sensor
+ORDER = ("haze", "rain", "snow", "blur", "noise", "white", "coloured")
 
 
 @dataclass(frozen=True)
