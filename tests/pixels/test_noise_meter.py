@@ -13,6 +13,7 @@ from vidrestore.noise import meter
 from vidrestore.noise.features import COUNT, FLOOR, PART, band_index, plane_features, strength_between
 from vidrestore.noise.meter import Measured, NoiseMeter, PlaneNoise, beside_luma, noise_in_words
 from vidrestore.noise.motion import motion_of
+from vidrestore.noise.white import NoiseEstimator
 
 Picture = NDArray[np.float32]
 
@@ -65,6 +66,15 @@ def test_there_is_a_figure_for_single_frames_and_for_repeated_ones() -> None:
     (frame,) = with_noise(scene(1), 10.0)
     for frames in ([frame], [frame] * 4):
         assert measured(frames)[0] == pytest.approx(10, rel=0.3)
+
+
+def test_one_frame_has_hardly_more_noise_than_the_formula_for_white_noise_finds() -> None:
+    """Coarse noise looks like texture there; differences between frames tell them apart."""
+    frames, formula = with_noise(scene(), 12.0, blur=1.0), NoiseEstimator()
+    formula.add(frames[0])
+    assert measured(frames)[0] > 3 * formula.sigma()
+    for alone in (frames[:1], frames[:1] * 4):
+        assert 0 < measured(alone)[0] <= 1.6 * formula.sigma() + 1e-6
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])

@@ -78,7 +78,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
             Warned(
                 summary.source,
                 "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
-                "set a lower `sigma`",
+                "set a lower `sigma`, if coarse noise is left, a higher one",
             )
         )
     scenes = [

@@ -44,6 +44,8 @@ TEXTURE, CODED = (1.025, 1.065), 1.2
 WEAK = 15.0  # sigma above which noise is never taken for texture
 UNLIKELY, LIKELY = -0.5, 1.5  # log odds of noise below and above which nothing else counts
 BESIDE_NOISY = 0.0  # the latter for colour differences beside noisy luma
+# Limit on sigma relative to the formula's for a single frame, where texture looks like coarse noise.
+ALONE = 1.6
 MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
 # Chroma noise beside noisy luma: below the first share of the strength in differences it is replaced by the
 # second, because codecs thin it out.
@@ -151,6 +153,8 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
     if plane.features is None:
         return PlaneNoise(plane.white, plane.white)
     sigma, rms = plane.regressed("regression")
+    if not _has_differences(plane.features):
+        sigma = min(sigma, ALONE * plane.white)
     inputs = odds_input(plane, luma if luma.features is not None else plane)
     odds = _output("odds", inputs)[0]
     sure = odds > likely and _has_differences(plane.features)
