@@ -11,6 +11,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.matching import Grid, fixed_positions, gather
 from vidrestore.models.noise_spectrum import relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
+from vidrestore.models.second_gains import gains
 from vidrestore.models.second_pass import Transform
 
 
@@ -34,6 +35,26 @@ def test_places_are_those_of_the_cpu(positions: Following, shape: tuple[int, int
         )
         assert isinstance(found, OnDevice)
         assert torch.equal(found.cpu(), expected)
+
+
+def test_places_around_those_found_before_are_those_of_the_cpu() -> None:
+    def around(luma: Tensor) -> Tensor:
+        before = ClipPositions(luma, 8, follow=True)
+        before.origins(luma.shape, 16, "matched")
+        return ClipPositions(luma, 8, follow=True, before=before).origins(luma.shape, 10, "matched", 2)
+
+    luma = moving()
+    expected = around(luma)
+    with Rehearsal():
+        found = around(luma.to(DEVICE))
+        assert isinstance(found, OnDevice)
+        assert torch.equal(found.cpu(), expected)
+
+
+def test_the_gains_of_the_second_estimate_lie_where_the_planes_are() -> None:
+    with Rehearsal():
+        found = gains("default", 0, 20.0, 20, 16, DEVICE)
+        assert found is not None and all(isinstance(each, OnDevice) for each in found)
 
 
 def test_patches_are_gathered_where_the_plane_is() -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
 from vidrestore.models.matching import (
+    Found,
     Grid,
     _assign,
     _median_of_nine,
@@ -61,6 +62,35 @@ def test_slots_follow_a_camera_that_moves(dy, dx, sigma, share):
     stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
     followed = (positions[1:] == expected).all(-1)
     assert followed[stays].float().mean() > share
+
+
+@pytest.mark.parametrize("dy, dx", [(0, 3), (2, -5), (-9, 12)])
+def test_slots_follow_motion_that_another_grid_found(dy, dx):
+    clip = panned(4, dy, dx)
+    before = Grid(96, 112, 16, 16)
+    positions = matched_positions(clip, Grid(96, 112, 16, 10), Found(matched_positions(clip, before), before))
+    expected = positions[:-1] - torch.tensor([dy, dx])
+    stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
+    assert (positions[1:] == expected).all(-1)[stays].float().mean() > 0.8
+
+
+def test_around_motion_that_was_found_patches_are_searched_for_two_pixels_far():
+    clip = panned(3, 0, 6)
+    grid = Grid(96, 112, 16, 16)
+    for off, followed in ((0, True), (2, True), (4, False)):
+        steps = torch.tensor([[0, 0], [0, off - 6], [0, 2 * (off - 6)]])[:, None]
+        positions = matched_positions(clip, grid, Found(grid.corners() + steps, grid))
+        moved = positions[1] == positions[0] - torch.tensor([0, 6])
+        inside = positions[0, :, 1] > 16  # those that can move by 6 to the left
+        assert (moved.all(1)[inside].float().mean() > 0.8) == followed
+
+
+def test_the_motion_that_was_found_is_that_of_the_nearest_patch_and_of_most_of_its_neighbours():
+    grid = Grid(48, 64, 16, 16)
+    corners = grid.corners()
+    found = torch.stack([corners, corners + torch.tensor([1, -2])])
+    found[1, 5] = torch.tensor([0, 0])  # a slot that began anew elsewhere
+    assert Found(found, grid).motion(0, torch.tensor([[3, 5], [16, 17], [32, 48]])).tolist() == [[1, -2]] * 3
 
 
 def test_groups_of_a_moving_camera_are_alike():

@@ -74,6 +74,38 @@ def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(we
     assert all(torch.equal(now, then) for now, then in zip(planes, before, strict=True))
 
 
+Given = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, object]]
+
+
+@pytest.fixture
+def refined(monkeypatch) -> Given:
+    """What every second estimate is made of: the estimate before, tracks, spectrum and gains. It adds 1."""
+    given: Given = []
+
+    def added(noisy, estimate, sigma, tracks, transform, brightness, chunk, spectrum, gains):
+        given.append((estimate, tracks, spectrum, gains))
+        return estimate + 1
+
+    monkeypatch.setattr(dust_restorer, "refine", added)
+    return given
+
+
+def test_against_white_noise_each_grid_makes_an_estimate_that_is_guided_by_the_one_before(refined):
+    DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
+    (first, tracks, *_), (second, shifted, *_) = refined
+    torch.testing.assert_close(second, first + 1)
+    assert tracks.shape == shifted.shape and not torch.equal(tracks, shifted)
+
+
+@pytest.mark.parametrize("size, estimates", [(0.1, 2), (0.2, 1)])
+def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, estimates):
+    uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
+    monkeypatch.setattr(dust_restorer, "relative_spectrum", lambda *of: uneven)
+    DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
+    assert len(refined) == estimates
+    assert all((spectrum is None) == (gains is not None) for _, _, spectrum, gains in refined)
+
+
 def test_sigmas_below_the_trained_range_are_taken_as_its_lowest(weights):
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
+NEAR_RADIUS = 2  # at full size, around the motion of another grid
 RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
@@ -103,17 +104,50 @@ def fixed_positions(frames: int, grid: Grid, device: torch.device | None = None)
     return grid.corners(device).expand(frames, -1, -1)
 
 
-def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
+@dataclass(frozen=True)
+class Found:
+    """Positions (T, S, 2) that were matched before on a grid of the same plane."""
+
+    positions: Tensor
+    grid: Grid
+
+    def motion(self, frame: int, corners: Tensor) -> Tensor:
+        """Return (S, 2): the motion from `frame` to the next one of the patches nearest to (S, 2) corners.
+
+        It is a median of neighbours, since a slot that restarts elsewhere has no motion.
+        """
+        grid, here = self.grid, self.positions[frame]
+        slots = torch.arange(len(here), device=here.device)
+        none = torch.full_like(
+            slots, len(here)
+        )  # as many cells as slots, some with several and some with none
+        holder = none.scatter_reduce(0, _nearest_cell(here, grid), slots, "amin")
+        moved = F.pad(self.positions[frame + 1] - here, (0, 0, 0, 1))
+        return _smoothed(moved[holder], grid)[_nearest_cell(corners, grid)]
+
+
+def _nearest_cell(corners: Tensor, grid: Grid) -> Tensor:
+    cells = (corners + grid.stride // 2).div(grid.stride, rounding_mode="floor")
+    limits = pair_like(cells, grid.rows - 1, grid.columns - 1)
+    rows, columns = torch.minimum(cells, limits).unbind(1)
+    return rows * grid.columns + columns
+
+
+def matched_positions(guide: Tensor, grid: Grid, found: Found | None = None) -> Tensor:
     """Follow the patches of `grid` through a clip.
 
-    guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame
-    every cell holds one slot.
+    guide: (T, H, W) float, the noisy luma at the plane's size. With `found`, patches are searched for around
+    those of another grid, at full size only. Returns (T, S, 2) int64 corners; in each frame every cell holds
+    one slot.
     """
     corners = grid.corners(guide.device)
-    slots = _new_slots(_levels(guide[0], grid.patch), grid, corners)
+    prepared = _levels if found is None else _full_level
+    slots = _new_slots(prepared(guide[0], grid.patch), grid, corners)
     positions = [corners]
-    for frame in guide[1:]:
-        levels = _levels(frame, grid.patch)
+    for index, frame in enumerate(guide[1:]):
+        levels = prepared(frame, grid.patch)
+        if found is not None:
+            slots.motion = found.motion(index, slots.positions)
         _follow(slots, levels, grid)
         _assign_cells(slots, levels, grid, corners)
         positions.append(slots.positions.clone())
@@ -171,6 +205,12 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
         _Level(4 >> index, side, RADIUS[index], picture, _box_mean(picture.square(), side), margin)
         for index, (picture, side, margin) in enumerate(zip(pictures, sides, margins, strict=True))
     ]
+
+
+def _full_level(guide: Tensor, patch: int) -> list[_Level]:
+    """Smooth the guide at full size only, for a search around known motion."""
+    picture = _padded(blurred(guide), patch, NEAR_RADIUS)
+    return [_Level(1, patch, NEAR_RADIUS, picture, _box_mean(picture.square(), patch), 0)]
 
 
 def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
@@ -236,9 +276,14 @@ def _median_of_nine(values: Tensor) -> Tensor:
 
 def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
     """Return the component-wise median of the (S, 2) motions over the 3 x 3 cells around each slot."""
-    field = motion[slots.holder].float().view(1, grid.rows, grid.columns, 2).permute(3, 0, 1, 2)
+    return _smoothed(motion[slots.holder], grid)[slots.cell]
+
+
+def _smoothed(motion: Tensor, grid: Grid) -> Tensor:
+    """Return the component-wise median of the (cells, 2) motions over 3 x 3 cells."""
+    field = motion.float().view(1, grid.rows, grid.columns, 2).permute(3, 0, 1, 2)
     around = F.unfold(F.pad(field, (1, 1, 1, 1), mode="replicate"), 3)
-    return _median_of_nine(around).T.long()[slots.cell]
+    return _median_of_nine(around).T.long()
 
 
 def _search(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import origins_of
-from vidrestore.models.matching import Grid, fixed_positions, matched_positions, pair_like
+from vidrestore.models.matching import Found, Grid, fixed_positions, matched_positions, pair_like
 
 Following = Literal["fixed", "camera", "matched"]
 SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
@@ -23,11 +23,16 @@ class ClipPositions:
     """Patch positions for all planes of a clip, found in its noisy luma (T, H, W); each result is computed
     once.
 
-    Without `follow` they are always fixed.
+    Without `follow` they are always fixed. Those that `before` matched in the same clip's planes are started
+    from.
     """
 
-    def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
+    def __init__(
+        self, luma: Tensor, patch: int, *, follow: bool, before: ClipPositions | None = None
+    ) -> None:
         self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
+        self._before = before
+        self._found: dict[tuple[int, int], Found] = {}
         self._cache: dict[tuple[torch.Size, int, Following, int], Tensor] = {}
         self._luma_at = {luma.shape: luma}
 
@@ -59,7 +64,10 @@ class ClipPositions:
             motion = self._motion
             here, there = pair_like(motion, *self.luma.shape[1:]), pair_like(motion, *size)
             return camera_positions(motion * there / here, grid)
-        return matched_positions(self.luma_at(torch.Size((frames, *size))), grid)
+        near = self._before._found.get(size) if self._before else None
+        matched = matched_positions(self.luma_at(torch.Size((frames, *size))), grid, near)
+        self._found[size] = Found(matched, grid)
+        return matched
 
     def luma_at(self, shape: torch.Size) -> Tensor:
         """Return the luma at the size of another plane (T, H, W), computed once."""

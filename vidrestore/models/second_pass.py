@@ -1,5 +1,5 @@
-"""A second estimate of a plane, guided by the first: an empirical Wiener filter on groups that follow the
-motion.
+"""A second estimate of a plane, guided by the first: an empirical Wiener filter, with fitted gains, on groups
+that follow the motion.
 
 As in the second step of BM3D (Dabov et al., 2007) and of VNLB (Arias and Morel, 2018), the first estimate
 gives the signal power in every coefficient of a group, and so the share of the source's coefficient to keep.
@@ -20,6 +20,7 @@ from torch import Tensor
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, on_tokens
 from vidrestore.models.grouping import coverage, patches_at
+from vidrestore.models.second_gains import Gains
 
 CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
 CURVE_GROUPS = 300  # groups sampled for the noise curve
@@ -79,12 +80,14 @@ def refine(
     guide: Tensor,
     chunk: int = CHUNK,
     spectrum: Tensor | None = None,
+    gains: Gains | None = None,
 ) -> Tensor:
     """Return the second estimate of a plane (T, H, W) with noise `sigma`, from the first one.
 
     tracks: (S, M, T) flat origins of patches; the M patches of a track are close to each other and share the
     components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness. spectrum: (side^2,), as
-    `noise_spectrum.relative_spectrum` gives it; None for white noise.
+    `noise_spectrum.relative_spectrum` gives it; None for white noise. gains: for tracks of T patches; None
+    for Wiener's.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     side, width = transform.side, noisy.shape[2]
@@ -99,19 +102,21 @@ def refine(
         variance = sigma**2 * curve.at(brightness.mean((2, 3), keepdim=True))
         if spectrum is not None:
             variance = variance * spectrum
-        change = filtered_change(first, source.sub_(first), variance, transform)
+        change = filtered_change(first, source.sub_(first), variance, transform, gains)
         total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
     counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 
-def filtered_change(first: Tensor, residual: Tensor, variance: Tensor, transform: Transform) -> Tensor:
+def filtered_change(
+    first: Tensor, residual: Tensor, variance: Tensor, transform: Transform, gains: Gains | None = None
+) -> Tensor:
     """Return the difference of the second estimate from the first in groups (S, M, T, N); `residual` is
     source minus first.
 
     With a for the coefficients of `first` and d for those of `residual`, a + d are those of the source, and
-    the filter's are w (a + d) with w = a^2 / (a^2 + variance): a + (a^2 d - variance a) / (a^2 + variance).
-    The difference from a is small, so low precision suffices.
+    Wiener's filter gives t (a + d) with t = a^2 / (a^2 + variance): a change by d t - a (1 - t). Both terms
+    are multiplied by the gains. The change is small, so low precision suffices.
     """
     centred = first - first.mean((2, 3), keepdim=True)
     joint = centred.transpose(1, 2).flatten(2)  # (S, T, M N)
@@ -119,8 +124,13 @@ def filtered_change(first: Tensor, residual: Tensor, variance: Tensor, transform
     products = (joint @ joint.mT).nan_to_num_(0.0, 0.0, 0.0)
     components = torch.linalg.eigh(products).eigenvectors[:, None]  # (S, 1, T, T)
     a, d = (transform.forward(components.mT @ patches) for patches in (centred, residual))
-    power = a.square()
-    change = d.mul_(power).sub_(a.mul_(variance)).div_(power.add_(variance))
+    share = a.square()
+    share.div_(share + variance)
+    a.addcmul_(a, share, value=-1)
+    if gains is not None:
+        d.mul_(torch.addcmul(gains.returned, gains.returned_slope, share))
+        a.mul_(torch.addcmul(gains.taken, gains.taken_slope, share))
+    change = d.mul_(share).sub_(a)
     moved: Tensor = components @ transform.back(change)
     return moved.flatten(0, 1)
 

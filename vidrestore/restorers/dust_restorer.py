@@ -19,8 +19,9 @@ from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
-from vidrestore.models.noise_spectrum import FRAMES, relative_spectrum
+from vidrestore.models.noise_spectrum import FRAMES, is_white, relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
+from vidrestore.models.second_gains import gains, gains_name
 from vidrestore.models.second_pass import CHUNK as TRACKS
 from vidrestore.models.second_pass import Transform, in_pairs, refine
 from vidrestore.restorers.base import DENOISER, Facts, Sample
@@ -53,7 +54,8 @@ class Preset:
     `first` are those of the first plane. Smaller planes, of colour differences, are restored at half their
     size with `half`, and where they are detailed also at full size with `colour`. `first_detail` does the
     same for the first plane: it is the power, over that of the noise, from which a group counts as detailed.
-    `second` and `second_colour` are the groups for a second estimate of the first plane and of the others.
+    `second` and `second_colour` are the groups for a second estimate of the first plane and of the others;
+    with `in_turn` each of their grids makes an estimate of white noise, guided by that of the one before.
     """
 
     first: Sampling
@@ -62,6 +64,7 @@ class Preset:
     second: Sampling
     second_colour: Sampling
     first_detail: float | None = None
+    in_turn: bool = True
 
 
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
@@ -73,12 +76,13 @@ PRESETS = {
         second=Sampling(16, "camera", 2),
         second_colour=Sampling(16, "camera"),
         first_detail=1.12,
+        in_turn=False,
     ),
     "default": Preset(
         first=Sampling(16, "matched"),
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
-        second=Sampling(10, "matched", 2),
+        second=Sampling(11, "matched", 2),
         second_colour=Sampling(16, "camera", 2),
     ),
     "best": Preset(
@@ -89,6 +93,25 @@ PRESETS = {
         second_colour=Sampling(8, "matched", 2),
     ),
 }
+
+
+@dataclass(frozen=True)
+class Refining:
+    """How a plane is estimated again: groups (S, G, T) of some grids, whether all move with the camera, the
+    noise, the brightness (T, H, W), None for the estimate's own, and whether it is a colour difference.
+    """
+
+    grids: Tensor
+    camera: bool
+    sigma: float
+    brightness: Tensor | None
+    colour: bool
+
+    def tracks(self, *, in_turn: bool) -> list[Tensor]:
+        """Return tracks (S, M, T) for each estimate: one for each grid in turn, or one for all."""
+        parts = list(self.grids.split(1, 1)) if in_turn else [self.grids]
+        # what moves alike can share the components, two neighbours at a time
+        return [in_pairs(part) if self.camera else part for part in parts]
 
 
 class DenoiseRestorer:
@@ -102,7 +125,7 @@ class DenoiseRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        self.preset = PRESETS[options.quality]
+        self.quality, self.preset = options.quality, PRESETS[options.quality]
         model = load_model(options.model or DENOISER, device=str(self.device))
         self.network = _denoiser(model.network, model.card.name)
         self.patch = self.network.config.patch
@@ -160,25 +183,58 @@ class DenoiseRestorer:
         precision: str,
     ) -> list[Tensor]:
         """Return second estimates of planes; patches are matched in the first estimates."""
-        guide = ClipPositions(first[0], self.patch, follow=self.match)
+        guide = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         done = []
-        for plane, estimate, level in zip(planes, first, sigma, strict=True):
-            same = plane.shape == first[0].shape
-            sampling = self.preset.second if same else self.preset.second_colour
+        for index, (plane, estimate, level) in enumerate(zip(planes, first, sigma, strict=True)):
+            sampling = self.preset.second if plane.shape == first[0].shape else self.preset.second_colour
+            found = guide if sampling.positions == "matched" else positions
             if level:
-                found = guide if sampling.positions == "matched" else positions
-                origins = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
-                brightness, transform = guide.luma_at(plane.shape), self._transform(dtype)
-                tracks, noise, chunk = origins.transpose(0, 1), max(level, SIGMA_RANGE[0]), self.tracks
-                if sampling.positions == "camera":  # all move alike
-                    tracks, chunk = in_pairs(tracks), max(1, chunk // 2)
-                spectrum = None
-                if not self.white and len(plane) >= FRAMES:
-                    spectrum = relative_spectrum(plane, estimate, noise, tracks.flatten(0, 1), transform)
-                estimate = refine(plane, estimate, noise, tracks, transform, brightness, chunk, spectrum)
+                grids = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
+                work = Refining(
+                    grids.transpose(0, 1),
+                    sampling.positions == "camera",
+                    max(level, SIGMA_RANGE[0]),
+                    guide.luma_at(plane.shape) if index else None,
+                    colour=index > 0,
+                )
+                estimate = self.refined(plane, estimate, work, dtype)
             done.append(estimate)
         return done
+
+    def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+        """Return the second estimate of a plane, or the last of those that are made in turn.
+
+        The gains were fitted to white noise. They help against other noise of colour, too, but not of luma,
+        and one estimate by all grids averages its errors better.
+        """
+        transform = self._transform(dtype)
+        spectrum = self._spectrum(plane, estimate, work, transform)
+        name = gains_name(self.quality, colour=work.colour) if spectrum is None or work.colour else ""
+        key = work.sigma, len(plane), self.patch, self.device
+        in_turn = self.preset.in_turn and spectrum is None and gains(name, 0, *key) is not None
+        for stage, tracks in enumerate(work.tracks(in_turn=in_turn)):
+            estimate = refine(
+                plane,
+                estimate,
+                work.sigma,
+                tracks,
+                transform,
+                estimate if work.brightness is None else work.brightness,
+                max(1, 2 * self.tracks // tracks.shape[1]),
+                spectrum,
+                gains(name, stage, *key),
+            )
+        return estimate
+
+    def _spectrum(
+        self, plane: Tensor, estimate: Tensor, work: Refining, transform: Transform
+    ) -> Tensor | None:
+        """Return the spectrum of measured noise, None of white noise."""
+        if self.white or len(plane) < FRAMES:
+            return None
+        spectrum = relative_spectrum(plane, estimate, work.sigma, work.grids.flatten(0, 1), transform)
+        return None if is_white(spectrum) else spectrum
 
     def _transform(self, dtype: torch.dtype) -> Transform:
         """Return the transform of the second estimate, made once."""

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Fit the gains of DUST's second estimate (vidrestore/models/second_gains.json) to training clips in white
+noise.
+
+    fit_second.py GAINS.json --quality default [--count 60] [--steps 120] [--seed 1]
+
+Windows of 20 frames are denoised up to the first estimate; then the gains of luma and of colour differences,
+of one estimate after the other, are fitted by gradients to the error of the whole window. GAINS.json keeps
+what it has of other qualities. PSNR of clips that were not fitted to is printed beside that of Wiener's
+filter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from fit_noise import HELD_OUT, SHARED, cut, short
+from torch import Tensor
+
+from vidrestore.models.fast.linear import PlainLinear
+from vidrestore.models.grouping import GROUP
+from vidrestore.models.second_gains import KNOTS, RANKS, SIGMA_RANGE, factors, gains_name
+from vidrestore.models.second_pass import Transform, refine
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer, Refining
+from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
+
+STILL_SHARE = 0.15
+RATE, WARM_UP = 0.02, 20  # of the optimiser
+UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
+# Share of the fitted differences from Wiener's filter that is kept: clips that weren't fitted to are restored
+# as well, those with fine texture better.
+KEPT = 0.7
+JUDGED = 12  # windows that are not fitted to
+CHUNK = 200  # tracks filtered at once: gradients take all of them in memory anyway
+
+
+class Sample(NamedTuple):
+    """A plane in white noise, its latest estimate, and how it is estimated again: tracks and all else."""
+
+    clean: Tensor
+    noisy: Tensor
+    estimate: Tensor
+    tracks: list[Tensor]
+    work: Refining
+
+
+class Recorder(DenoiseRestorer):
+    """Keeps what the second estimate would be made of, and leaves the first."""
+
+    def __init__(self, quality: str) -> None:
+        super().__init__(RestoreOptions(quality=quality, sigma=20.0))
+        self.seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]] = []
+
+    def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+        self.seen.append((plane, estimate, work.tracks(in_turn=self.preset.in_turn), work))
+        return estimate
+
+
+def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[list[Sample]]:
+    """Yield the samples of the three planes of one window after the other."""
+    found = [
+        path for part in ("train", "train_more") for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
+    ]
+    clips = [path for path in found if (path.name in HELD_OUT) == held_out]
+    photos = [] if held_out else find_footage(SHARED / "stills", (), STILL_SUFFIXES)
+    footage, rng = Footage(clips, photos, GROUP, STILL_SHARE), np.random.default_rng(seed)
+    lowest, highest = (math.log(each) for each in SIGMA_RANGE)
+    while count:
+        window = cut(footage.window(rng, 128), rng)
+        if window is None or len(window[0]) < GROUP:
+            continue
+        sigma = math.exp(rng.uniform(lowest, highest))
+        clean = [plane.float() for plane in window]
+        noisy = tuple(
+            (plane + sigma * torch.from_numpy(rng.standard_normal(tuple(plane.shape), np.float32)))
+            .round()
+            .clamp(0, 255)
+            for plane in clean
+        )
+        recorder.seen.clear()
+        recorder.restore(noisy, (sigma,) * len(noisy))
+        yield [Sample(plane, *kept) for plane, kept in zip(clean, recorder.seen, strict=True)]
+        count -= 1
+
+
+def estimated(sample: Sample, stage: int, values: Tensor, transform: Transform) -> Tensor:
+    """Return the estimate that follows, with gains of `values`."""
+    work = sample.work
+    return refine(
+        sample.noisy,
+        sample.estimate,
+        work.sigma,
+        sample.tracks[stage],
+        transform,
+        sample.estimate if work.brightness is None else work.brightness,
+        CHUNK,
+        gains=factors(values, work.sigma, len(sample.noisy), transform.side),
+    )
+
+
+def loss_of(estimate: Tensor, clean: Tensor) -> Tensor:
+    """Return the logarithm of the mean squared error."""
+    return ((estimate.clamp(0, 255) - clean).square().mean() + UNSEEN).log()
+
+
+def wieners() -> Tensor:
+    """Return the values of Wiener's filter: b0 and c0 are 1, all others 0."""
+    values = torch.zeros(4, 2, RANKS, len(KNOTS))
+    values[[0, 2], 0] = 1
+    return values
+
+
+def fit(fitted: list[Sample], stage: int, start: Tensor, steps: int, transform: Transform) -> Tensor:
+    """Return the values that are best for the samples."""
+    values = start.clone().requires_grad_()
+    optimiser, rng = torch.optim.Adam([values], lr=RATE), np.random.default_rng(stage)
+    order: list[int] = []
+    for step in range(steps):
+        order = order or rng.permutation(len(fitted)).tolist()
+        sample = fitted[order.pop()]
+        falling = (1 + math.cos(math.pi * step / steps)) / 2
+        optimiser.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / WARM_UP) * falling
+        optimiser.zero_grad()
+        loss_of(estimated(sample, stage, values, transform), sample.clean).backward()
+        optimiser.step()
+    return values.detach()
+
+
+def fit_in_turn(fitted: list[Sample], judged: list[Sample], steps: int, transform: Transform) -> list[Tensor]:
+    """Return the values of one stage after the other, each fitted to what the one before made."""
+    stages: list[Tensor] = []
+    for stage in range(len(fitted[0].tracks)):
+        stages.append(fit(fitted, stage, stages[-1] if stages else wieners(), steps, transform))
+        with torch.no_grad():
+            wiener, best = (
+                np.mean([psnr(estimated(each, stage, values, transform), each.clean) for each in judged])
+                for values in (wieners(), stages[-1])
+            )
+            print(f"  stage {stage}: {wiener:.2f} dB by Wiener's filter, {best:.2f} fitted", flush=True)
+            fitted, judged = (
+                [each._replace(estimate=estimated(each, stage, stages[-1], transform)) for each in part]
+                for part in (fitted, judged)
+            )
+    return stages
+
+
+def psnr(estimate: Tensor, clean: Tensor) -> float:
+    return 10 * math.log10(255**2 / math.exp(loss_of(estimate, clean)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("gains", type=Path)
+    parser.add_argument("--quality", choices=tuple(PRESETS), required=True)
+    parser.add_argument("--count", type=int, default=60, help="windows that are fitted to")
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    recorder = Recorder(given.quality)
+    transform = Transform(recorder.patch, torch.float32, PlainLinear, recorder.device)
+    fitted = list(samples(given.count, given.seed, recorder, held_out=False))
+    judged = list(samples(JUDGED, given.seed, recorder, held_out=True))
+    stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
+    for colour in (False, True):
+        name = gains_name(given.quality, colour=colour)
+        print(name)
+        parts = (
+            [each for window in part for each in window if each.work.colour == colour]
+            for part in (fitted, judged)
+        )
+        stages = fit_in_turn(*parts, given.steps, transform)
+        kept = [torch.lerp(wieners(), stage, KEPT) for stage in stages]
+        stored[name] = short([stage.tolist() for stage in kept])
+    given.gains.write_text(json.dumps(stored) + "\n")
+
+
+if __name__ == "__main__":
+    main()
