@@ -18,6 +18,12 @@ def test_directions_become_nearly_orthogonal(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(torch.linalg.svdvals(orthogonal(matrices)), expected, atol=0.35, rtol=0)
 
 
+@pytest.mark.parametrize("size", [1e-18, 3.9e-23, 1e-38, 0.0])
+def test_a_direction_that_has_vanished_becomes_no_step(size: float) -> None:
+    matrices = size * torch.randn(2, 64, 576, generator=torch.Generator().manual_seed(0))
+    assert orthogonal(matrices).abs().max() < 1e-2
+
+
 def test_a_step_of_a_matrix_is_as_large_as_the_rate_and_does_not_grow_with_the_gradient() -> None:
     conv = nn.Conv2d(16, 32, 3, bias=False)
     for scale in (1e-3, 1e3):

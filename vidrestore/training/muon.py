@@ -19,6 +19,9 @@ ADAM = (0.9, 0.99)  # betas of the other parameters
 TINY = 1e-8
 POLYNOMIAL, ITERATIONS = (3.4445, -4.7750, 2.0315), 5  # singular values end between 0.7 and 1.2
 LEAST_SIDE = 16  # rows and columns; smaller matrices use Adam
+# Norm below which a matrix gets a smaller step, or none: that of a layer without gradients decays for ever,
+# until its square is no number in 32 bits.
+LEAST_NORM = 1e-12
 
 
 class Muon(torch.optim.Optimizer):
@@ -82,11 +85,11 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonal(matrices: Tensor) -> Tensor:
     """Approximate the nearest matrices with orthonormal rows, or columns if there are fewer, of (N, rows,
-    columns).
+    columns); those that have vanished become 0.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     steps = (matrices.mT if tall else matrices).bfloat16()
-    steps = steps / steps.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)
+    steps = steps / steps.norm(dim=(1, 2), keepdim=True).clamp(min=LEAST_NORM)
     a, b, c = POLYNOMIAL
     for _ in range(ITERATIONS):
         square = steps @ steps.mT
