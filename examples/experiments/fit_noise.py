@@ -42,6 +42,7 @@ from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Foot
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
 LOOKS = (0, 8, 16)
+STILL_SHARE = 0.15  # of windows, in `footage_of`
 TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
 TYPICAL = {0: 1, 0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}  # share of the
 # sigma that was right -> share of the noise's power that is left
@@ -77,6 +78,16 @@ def samples(kind: str, count: int, seed: int, clips: list[Path], photos: Path) -
         if noisy and (kind != "coded" or noisy.coded) and (kind != "mixed" or not noisy.coded):
             yield [sample(noisy, plane, restorer) for plane in (0, 1)]
             count -= 1
+
+
+def footage_of(frames: int, *, held_out: bool) -> Footage:
+    """Return the clips that networks are trained on and photos, or the clips that are held out."""
+    found = [
+        path for part in ("train", "train_more") for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
+    ]
+    clips = [path for path in found if (path.name in HELD_OUT) == held_out]
+    photos = [] if held_out else find_footage(SHARED / "stills", (), STILL_SUFFIXES)
+    return Footage(clips, photos, frames, STILL_SHARE)
 
 
 def cut(planes: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...] | None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from fit_noise import HELD_OUT, SHARED, cut, short
+from fit_noise import cut, footage_of, short
 from torch import Tensor
 
 from vidrestore.models.fast.linear import PlainLinear
@@ -30,9 +30,7 @@ from vidrestore.models.second_gains import KNOTS, RANKS, SIGMA_RANGE, factors, g
 from vidrestore.models.second_pass import Transform, refine
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer, Refining
-from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 
-STILL_SHARE = 0.15
 RATE, WARM_UP = 0.02, 20  # of the optimiser
 UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
 # Share of the fitted differences from Wiener's filter that is kept: clips that weren't fitted to are restored
@@ -66,12 +64,7 @@ class Recorder(DenoiseRestorer):
 
 def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[list[Sample]]:
     """Yield the samples of the three planes of one window after the other."""
-    found = [
-        path for part in ("train", "train_more") for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
-    ]
-    clips = [path for path in found if (path.name in HELD_OUT) == held_out]
-    photos = [] if held_out else find_footage(SHARED / "stills", (), STILL_SUFFIXES)
-    footage, rng = Footage(clips, photos, GROUP, STILL_SHARE), np.random.default_rng(seed)
+    footage, rng = footage_of(GROUP, held_out=held_out), np.random.default_rng(seed)
     lowest, highest = (math.log(each) for each in SIGMA_RANGE)
     while count:
         window = cut(footage.window(rng, 128), rng)

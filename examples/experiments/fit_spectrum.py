@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fit_noise import HELD_OUT, SHARED, commands, cut, short
+from fit_noise import commands, cut, footage_of, short
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
@@ -31,11 +31,9 @@ from vidrestore.models.second_pass import Transform
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
-from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1
-STILL_SHARE = 0.15
 HIDDEN, STEPS, BATCH = (24, 24), 4000, 24
 
 Sample = tuple[Tensor, float, Tensor]  # powers, logarithm of sigma squared, logarithms of the noise's powers
@@ -43,12 +41,7 @@ Sample = tuple[Tensor, float, Tensor]  # powers, logarithm of sigma squared, log
 
 def samples(count: int, seed: int, quality: str, held_out: bool) -> Iterator[list[Sample]]:
     """Yield the samples of one window after the other."""
-    found = [
-        path for part in ("train", "train_more") for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
-    ]
-    clips = [path for path in found if (path.name in HELD_OUT) == held_out]
-    photos = [] if held_out else find_footage(SHARED / "stills", (), STILL_SUFFIXES)
-    footage = Footage(clips, photos, FRAMES, STILL_SHARE)
+    footage = footage_of(FRAMES, held_out=held_out)
     rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions(quality=quality))
     while count:
         window = cut(footage.window(rng, 128), rng)

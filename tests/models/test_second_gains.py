@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.models import second_gains
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.second_gains import KNOTS, RANKS, Gains, factors, fitted, gains, gains_name
+from vidrestore.models.second_gains import KNOTS, RANKS, Gains, factors, fitted, gains_name
 from vidrestore.models.second_pass import Transform, filtered_change
 from vidrestore.restorers.dust_restorer import PRESETS
 
@@ -81,11 +80,6 @@ def test_every_quality_has_fitted_factors_for_each_estimate_of_luma_and_of_colou
         stages = fitted()[gains_name(quality, colour=colour)]
         assert len(stages) == (sampling.grids if preset.in_turn else 1)
         assert all(stage.shape == (4, 2, RANKS, len(KNOTS)) for stage in stages)
-
-
-def test_short_groups_and_unknown_sets_are_filtered_by_wieners_factors():
-    assert gains("default", 0, 20.0, second_gains.LEAST_FRAMES - 1, SIDE, CPU) is None
-    assert gains("unheard of", 0, 20.0, 20, SIDE, CPU) is None
 
 
 def test_sigmas_beyond_those_fitted_have_the_factors_of_the_nearest():

@@ -97,6 +97,13 @@ def test_against_white_noise_each_grid_makes_an_estimate_that_is_guided_by_the_o
     assert tracks.shape == shifted.shape and not torch.equal(tracks, shifted)
 
 
+@pytest.mark.parametrize("frames, estimates", [(11, 1), (12, 2)])
+def test_short_clips_are_estimated_again_once_by_wieners_filter(refined, frames, estimates):
+    DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(frames, 40, 44)[0],), (20.0,))
+    assert len(refined) == estimates
+    assert all((gains is None) == (estimates == 1) for *_, gains in refined)
+
+
 @pytest.mark.parametrize("size, estimates", [(0.1, 2), (0.2, 1)])
 def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, estimates):
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()

@@ -14,7 +14,6 @@ groups overlap (examples/experiments/fit_second.py).
 from __future__ import annotations
 
 import json
-import math
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.models.dust_sigma import CENTRE, SPREAD
+from vidrestore.models.dust_sigma import noise_level
 
 RANKS = 8  # components with factors of their own; the weaker ones share the last
 KNOTS = (0.0, 1.0, 2.0, 3.5, 5.5, 8.0, 11.0, 15.0, 21.3)  # frequencies of a patch of SIDE; linear between
@@ -47,21 +46,18 @@ def gains_name(quality: str, *, colour: bool) -> str:
 
 
 @lru_cache(KEPT)
-def gains(name: str, stage: int, sigma: float, frames: int, side: int, device: torch.device) -> Gains | None:
+def gains(name: str, stage: int, sigma: float, frames: int, side: int, device: torch.device) -> Gains:
     """Return the fitted factors `name` of the first estimate by the filter (`stage` 0), or of one after it,
-    for groups of `frames` patches; None for Wiener's filter.
+    for groups of `frames` patches.
     """
-    stages = fitted().get(name, [])
-    if frames < LEAST_FRAMES or not stages:
-        return None
-    found = factors(stages[min(stage, len(stages) - 1)], sigma, frames, side)
+    found = factors(fitted()[name][stage], sigma, frames, side)
     return Gains(*(each.to(device) for each in found))
 
 
 def factors(values: Tensor, sigma: float, frames: int, side: int) -> Gains:
     """Return the factors of `values`, as `fitted` gives them, for `frames` patches of `side` pixels."""
     low, high = SIGMA_RANGE
-    level = math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
+    level = noise_level(min(max(sigma, low), high))
     ranks = torch.arange(frames - 1, -1, -1).clamp(max=RANKS - 1)
     found = (values[:, 0] + level * values[:, 1])[:, ranks] @ _between_knots(side).mT
     return Gains(*found)

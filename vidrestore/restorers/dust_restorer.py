@@ -21,7 +21,7 @@ from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
 from vidrestore.models.noise_spectrum import FRAMES, is_white, relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
-from vidrestore.models.second_gains import gains, gains_name
+from vidrestore.models.second_gains import LEAST_FRAMES, gains, gains_name
 from vidrestore.models.second_pass import CHUNK as TRACKS
 from vidrestore.models.second_pass import Transform, in_pairs, refine
 from vidrestore.restorers.base import DENOISER, Facts, Sample
@@ -210,9 +210,9 @@ class DenoiseRestorer:
         """
         transform = self._transform(dtype)
         spectrum = self._spectrum(plane, estimate, work, transform)
-        name = gains_name(self.quality, colour=work.colour) if spectrum is None or work.colour else ""
-        key = work.sigma, len(plane), self.patch, self.device
-        in_turn = self.preset.in_turn and spectrum is None and gains(name, 0, *key) is not None
+        fitted = len(plane) >= LEAST_FRAMES and (spectrum is None or work.colour)
+        in_turn = fitted and spectrum is None and self.preset.in_turn
+        name = gains_name(self.quality, colour=work.colour)
         for stage, tracks in enumerate(work.tracks(in_turn=in_turn)):
             estimate = refine(
                 plane,
@@ -223,7 +223,7 @@ class DenoiseRestorer:
                 estimate if work.brightness is None else work.brightness,
                 max(1, 2 * self.tracks // tracks.shape[1]),
                 spectrum,
-                gains(name, stage, *key),
+                gains(name, stage, work.sigma, len(plane), self.patch, self.device) if fitted else None,
             )
         return estimate
 
