@@ -20,7 +20,7 @@ from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.ensemble_clips import EnsembleClipRestorer
 from vidrestore.pipeline.plan import Clip, PlannedClip
-from vidrestore.pipeline.plane_clips import PlaneClipRestorer
+from vidrestore.pipeline.plane_clips import PLAIN, Finish, PlaneClipRestorer
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.ensemble import Ensemble
 from vidrestore.restorers.no_change import IdentityRestorer
@@ -89,9 +89,9 @@ def film(count: int) -> list[Frame]:
     ]
 
 
-def restorer_of(pictures: Any = None, **options: Any) -> EnsembleClipRestorer:
+def restorer_of(pictures: Any = None, finish: Finish = PLAIN) -> EnsembleClipRestorer:
     video = VideoInfo(0, "rawvideo", 6, 4, DEEP, Fraction(1, 25), pix_fmt=DEEP.name)
-    return EnsembleClipRestorer(Ensemble(Planes(), pictures or Pictures(), SHARE), video, **options)
+    return EnsembleClipRestorer(Ensemble(Planes(), pictures or Pictures(), SHARE), video, finish)
 
 
 def planned(
@@ -165,7 +165,7 @@ def test_a_plane_without_noise_stays_to_the_bit_and_a_film_without_costs_no_pict
 def test_strength_holds_for_both_and_grain_is_added_once() -> None:
     frames, bounds = film(20), clip_bounds(20, [], LENGTH, OVERLAP)
     given, whole = samples(iter(frames)), samples(restorer_of().frames(planned(frames, bounds)))
-    half = samples(restorer_of(strength=0.5).frames(planned(frames, bounds)))
+    half = samples(restorer_of(finish=Finish(0.5)).frames(planned(frames, bounds)))
     np.testing.assert_allclose(half, (given + whole) / 2, atol=6e-3)
 
     class Grey(Pictures):
@@ -179,9 +179,9 @@ def test_strength_holds_for_both_and_grain_is_added_once() -> None:
             return tuple(0 * plane + level for plane, level in zip(clip, (125.5, 128, 128), strict=True))
 
     video = VideoInfo(0, "rawvideo", 6, 4, DEEP, Fraction(1, 25), pix_fmt=DEEP.name)
-    both = EnsembleClipRestorer(Ensemble(GreyPlanes(), Grey(), SHARE), video, grain=5.0)  # type: ignore[arg-type]
+    both = EnsembleClipRestorer(Ensemble(GreyPlanes(), Grey(), SHARE), video, Finish(grain=5.0))  # type: ignore[arg-type]
     grained = samples(both.frames(planned(frames, bounds)))
-    alone = samples(PlaneClipRestorer(GreyPlanes(), DEEP, grain=5.0).frames(planned(frames, bounds)))
+    alone = samples(PlaneClipRestorer(GreyPlanes(), DEEP, Finish(grain=5.0)).frames(planned(frames, bounds)))
     np.testing.assert_allclose(grained, alone, atol=5e-3)
     assert grained[:, 0].std() > 2
 

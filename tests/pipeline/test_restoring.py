@@ -18,7 +18,7 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import EdgedClip
 from vidrestore.pipeline.plan import Clip, PlannedClip
-from vidrestore.pipeline.plane_clips import PlaneClipRestorer
+from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer
 from vidrestore.restorers.no_change import IdentityRestorer
 
 GRAY = PixelFormat("gray", "gray", 8)
@@ -129,9 +129,9 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
             return tuple(plane + 40 for plane in clip)
 
     def means(**options: float) -> list[float]:
-        restored = PlaneClipRestorer(Adding(RestoreOptions()), layout, **options).frames(
+        restored = PlaneClipRestorer(Adding(RestoreOptions()), layout, Finish(**options)).frames(
             planned(frames, [(0, 4)])
-        )  # type: ignore[arg-type]
+        )
         return [float(plane.mean()) for plane in next(restored).planes]
 
     assert means(strength=0.5) == [70, 70, 70]

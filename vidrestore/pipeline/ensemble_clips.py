@@ -14,32 +14,18 @@ from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo
 from vidrestore.pipeline.clip_restorer import EdgedClip, Second
 from vidrestore.pipeline.plan import Clip
-from vidrestore.pipeline.plane_clips import PlaneClipRestorer
+from vidrestore.pipeline.plane_clips import PLAIN, Finish, PlaneClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers.base import EnsembleRestorer
 
 
 class EnsembleClipRestorer(PlaneClipRestorer):
-    """A PlaneClipRestorer whose restored frames are mixed with pictures; its options hold for both."""
+    """A PlaneClipRestorer whose restored frames are mixed with pictures; `finish` holds for both."""
 
     def __init__(
-        self,
-        restorer: EnsembleRestorer,
-        video: VideoInfo,
-        *,
-        strength: float = 1.0,
-        chroma_strength: float | None = None,
-        grain: float = 0.0,
-        threads: int = 1,
+        self, restorer: EnsembleRestorer, video: VideoInfo, finish: Finish = PLAIN, threads: int = 1
     ) -> None:
-        super().__init__(
-            restorer,
-            video.format,
-            strength=strength,
-            chroma_strength=chroma_strength,
-            grain=grain,
-            threads=threads,
-        )
+        super().__init__(restorer, video.format, finish, threads)
         self.share = restorer.share
         self.pictures = RgbClipRestorer(restorer.pictures, video, threads=threads)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Scale
@@ -12,7 +10,7 @@ from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.ensemble_clips import EnsembleClipRestorer
-from vidrestore.pipeline.plane_clips import PlaneClipRestorer
+from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers.base import Restorer
 
@@ -24,16 +22,10 @@ def clip_restorer(
     if restorer.sees == "rgb":
         scale = output_scale(restorer.facts.scale, options, video.height)
         return RgbClipRestorer(restorer, video, scale, strength=options.strength, threads=threads)
+    finish = Finish(options.strength, options.chroma_strength, options.grain)
     if restorer.sees == "planes":
-        made: Callable[..., ClipRestorer] = partial(PlaneClipRestorer, restorer, video.format)
-    else:
-        made = partial(EnsembleClipRestorer, restorer, video)
-    return made(
-        strength=options.strength,
-        chroma_strength=options.chroma_strength,
-        grain=options.grain,
-        threads=threads,
-    )
+        return PlaneClipRestorer(restorer, video.format, finish, threads)
+    return EnsembleClipRestorer(restorer, video, finish, threads)
 
 
 def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:

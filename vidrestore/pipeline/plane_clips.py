@@ -6,7 +6,7 @@ Frames that two clips share stay in floats until both clips are there to be cros
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,29 +35,37 @@ CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are re
 COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
 
 
-class PlaneClipRestorer(ClipRestorer):
-    """A ClipRestorer for models of colour planes; frames that two clips share are cross-faded.
+class Finish(NamedTuple):
+    """What happens to restored planes.
 
     `strength` mixes: 1 is the restored picture, 0 the source; `chroma_strength` the colour differences, None:
     alike. `grain`: standard deviation of the grain that is added to brightness.
     """
 
+    strength: float = 1.0
+    chroma_strength: float | None = None
+    grain: float = 0.0
+
+
+PLAIN = Finish()
+
+
+class PlaneClipRestorer(ClipRestorer):
+    """A ClipRestorer for models of colour planes; frames that two clips share are cross-faded."""
+
     def __init__(
         self,
         restorer: PlaneRestorer | EnsembleRestorer,
         pixels: PixelFormat,
-        *,
-        strength: float = 1.0,
-        chroma_strength: float | None = None,
-        grain: float = 0.0,
+        finish: Finish = PLAIN,
         threads: int = 1,
     ) -> None:
         super().__init__(restorer.facts, pixels, threads)
         self.restorer = restorer
-        self.strengths = [strength] * colour_planes(pixels)
-        if pixels.family == "yuv" and chroma_strength is not None:
-            self.strengths[1:] = [chroma_strength] * (len(self.strengths) - 1)
-        self.grain = grain
+        self.strengths = [finish.strength] * colour_planes(pixels)
+        if pixels.family == "yuv" and finish.chroma_strength is not None:
+            self.strengths[1:] = [finish.chroma_strength] * (len(self.strengths) - 1)
+        self.grain = finish.grain
 
     def clips_at_once(self, frame: Frame) -> int:
         """See `ClipRestorer.clips_at_once`: single-threaded clips use the cores best while memory lasts."""
