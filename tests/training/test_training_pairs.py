@@ -321,6 +321,17 @@ def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> N
         ).initialise_from(given)
 
 
+def test_a_network_starts_from_one_with_another_slope(tmp_path: Path) -> None:
+    given = train(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "plain", device="cpu")
+    run = Run(pair_run(tmp_path, model={"convolutional": 1, "slope": 0.01}), tmp_path, torch.device("cpu"))
+    run.initialise_from(given)
+    expected = load_model(given).network.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.network.state_dict().items())
+    card = read_card(run.save_weights())
+    assert card.config["slope"] == 0.01
+    assert load_model(run.weights_path).network.config.slope == 0.01  # type: ignore[union-attr]
+
+
 def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
     Run(pair_run(tmp_path), tmp_path / "runs", torch.device("cpu")).save_checkpoint()
     with pytest.raises(

@@ -13,16 +13,21 @@ from vidrestore.models.task_vectors import TaskVectors
 
 
 class ConvolutionPair(nn.Module):
-    """x + conv(relu(conv(x))), 3x3 each: the residual block of EDSR (B. Lim et al., CVPRW 2017)."""
+    """x + conv(relu(conv(x))), 3x3 each: the residual block of EDSR (B. Lim et al., CVPRW 2017).
 
-    def __init__(self, channels: int) -> None:
+    Negative values are multiplied by `slope`. With 0 a channel that is never positive gets no gradients and
+    stays so for ever.
+    """
+
+    def __init__(self, channels: int, slope: float = 0.0) -> None:
         super().__init__()
+        self.slope = slope
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (B, C, H, W) to the same shape."""
-        added: Tensor = self.second(F.relu(self.first(maps)))
+        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope))
         return maps + added if in_one_piece() else added.add_(maps)
 
 
@@ -31,10 +36,10 @@ class ConvolutionStage(nn.Module):
     `mb_taylorformer.Stage`.
     """
 
-    def __init__(self, channels: int, pairs: int, tasks: int) -> None:
+    def __init__(self, channels: int, pairs: int, tasks: int, slope: float = 0.0) -> None:
         super().__init__()
         self.task = TaskVectors(tasks, channels) if tasks else None
-        self.pairs = nn.Sequential(*(ConvolutionPair(channels) for _ in range(pairs)))
+        self.pairs = nn.Sequential(*(ConvolutionPair(channels, slope) for _ in range(pairs)))
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:

@@ -69,6 +69,7 @@ class MBTaylorFormerConfig:
     norm: Literal["deviation", "layer"] = "deviation"
     # number of levels, from full size, with pairs of plain convolutions instead of transformers
     convolutional: int = 0
+    slope: float = 0.0  # of negative values between two plain convolutions
     # the output is input (1 + gain) + residual, which suits haze, instead of input + residual
     gain: bool = False
     tasks: tuple[str, ...] = ()  # each has a learnt vector that is added before every stage; empty: one task
@@ -104,6 +105,8 @@ class MBTaylorFormerConfig:
             raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
         if not 0 <= self.convolutional <= 4:
             raise ValueError(f"convolutional must be 0 to 4 levels, got {self.convolutional}")
+        if not 0 <= self.slope < 1:
+            raise ValueError(f"slope must be at least 0 and below 1, got {self.slope}")
         check_names(self.tasks)
 
     @property
@@ -223,7 +226,7 @@ def stage(
 ) -> Stage | ConvolutionStage:
     """Return the stage of a level with `channels`; convolution stages are residual by themselves."""
     if level < config.convolutional:
-        return ConvolutionStage(channels, config.blocks[level], len(config.tasks))
+        return ConvolutionStage(channels, config.blocks[level], len(config.tasks), config.slope)
     return Stage(level, channels, config, residual)
 
 

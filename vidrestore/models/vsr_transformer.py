@@ -58,7 +58,9 @@ class VsrConfig:
     blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction. `tail`:
     features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: number of features that
     are warped from neighbours in a compact network, whose feed-forward layers then join both directions; 0:
-    all. `local`: the neighbourhood of a token in a compact network; None is the released form.
+    all. `slope`: what residual blocks multiply negative values by; with 0 a channel that is never positive
+    gets no gradients and stays so for ever. `local`: the neighbourhood of a token in a compact network; None
+    is the released form.
 
     Table 6 removes parts: without `attention` (STCSA) a block is its feed-forward layer alone; without
     `alignment` (BOFF) that layer is replaced by as many residual blocks on single frames, and there is no
@@ -77,6 +79,7 @@ class VsrConfig:
     shared: int = 0
     attention: bool = True
     alignment: bool = True
+    slope: float = 0.0
     local: Locality | None = None
     flow: SpynetConfig = field(default_factory=SpynetConfig)
 
@@ -94,6 +97,8 @@ class VsrConfig:
                 "frames, features, blocks, heads and patch must be at least 1, the others at least 0, got "
                 f"{self}"
             )
+        if not 0 <= self.slope < 1:
+            raise ValueError(f"slope must be at least 0 and below 1, got {self.slope}")
         if self.features % self.heads:
             raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
         if self.local is None and self.shared:
@@ -115,10 +120,11 @@ class VsrConfig:
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(ReLU(conv(x)))."""
+    """x + conv(ReLU(conv(x))); negative values are multiplied by `slope`."""
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, slope: float) -> None:
         super().__init__()
+        self.slope = slope
         self.conv1 = nn.Conv2d(features, features, 3, padding=1)
         self.conv2 = nn.Conv2d(features, features, 3, padding=1)
         for conv in (self.conv1, self.conv2):
@@ -128,12 +134,12 @@ class ResidualBlock(nn.Module):
                 conv.weight *= GAIN
 
     def forward(self, maps: Tensor) -> Tensor:
-        change: Tensor = self.conv2(F.relu(self.conv1(maps), inplace=True))
+        change: Tensor = self.conv2(F.leaky_relu(self.conv1(maps), self.slope, inplace=True))
         return change.add_(maps)
 
 
-def residual_blocks(count: int, features: int) -> nn.Sequential:
-    return nn.Sequential(*(ResidualBlock(features) for _ in range(count)))
+def residual_blocks(count: int, features: int, slope: float) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(features, slope) for _ in range(count)))
 
 
 class Direction(nn.Module):
@@ -141,10 +147,10 @@ class Direction(nn.Module):
     -> features.
     """
 
-    def __init__(self, given: int, features: int, depth: int) -> None:
+    def __init__(self, given: int, features: int, depth: int, slope: float) -> None:
         super().__init__()
         self.head = nn.Conv2d(given + 3, features, 3, padding=1)
-        self.stack = residual_blocks(depth, features)
+        self.stack = residual_blocks(depth, features, slope)
 
     def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
         joined = torch.cat((frames, warped), 1).contiguous(memory_format=torch.channels_last)
@@ -157,11 +163,11 @@ class FeedForward(nn.Module):
     warped onto it.
     """
 
-    def __init__(self, features: int, depth: int, local: Locality | None) -> None:
+    def __init__(self, features: int, depth: int, local: Locality | None, slope: float) -> None:
         super().__init__()
         self.norm = None if local else layer_norm(features, local)
-        self.later = Direction(features, features, depth)
-        self.earlier = Direction(features, features, depth)
+        self.later = Direction(features, features, depth, slope)
+        self.earlier = Direction(features, features, depth, slope)
         self.fusion = nn.Conv2d(2 * features, features, 1)
         if local:
             near_zero(self.fusion)
@@ -183,10 +189,10 @@ class JointFeedForward(nn.Module):
     own.
     """
 
-    def __init__(self, features: int, depth: int, shared: int) -> None:
+    def __init__(self, features: int, depth: int, shared: int, slope: float) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(features, shared, 1)
-        self.both = Direction(features + 2 * shared, features, depth)
+        self.both = Direction(features + 2 * shared, features, depth, slope)
         self.fusion = nn.Conv2d(features, features, 1)
         near_zero(self.fusion)
 
@@ -215,11 +221,13 @@ class Block(nn.Module):
                 config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1
             )
         if config.alignment and config.shared:
-            self.feed_forward = JointFeedForward(config.features, config.propagation, config.shared)
+            self.feed_forward = JointFeedForward(
+                config.features, config.propagation, config.shared, config.slope
+            )
         elif config.alignment:
-            self.feed_forward = FeedForward(config.features, config.propagation, config.local)
+            self.feed_forward = FeedForward(config.features, config.propagation, config.local, config.slope)
         else:
-            self.alone = residual_blocks(2 * config.propagation, config.features)
+            self.alone = residual_blocks(2 * config.propagation, config.features, config.slope)
 
     def feed_alone(self, maps: Tensor) -> Tensor:
         """Transform maps (B, C, H, W) frame by frame."""
@@ -230,11 +238,11 @@ class Block(nn.Module):
 class Extractor(nn.Sequential):
     """Frames (B, 3, H, W) -> features (B, C, H, W)."""
 
-    def __init__(self, features: int, depth: int) -> None:
+    def __init__(self, features: int, depth: int, slope: float) -> None:
         super().__init__(
             nn.Conv2d(3, features, 3, padding=1),
             nn.LeakyReLU(SLOPE, inplace=True),
-            residual_blocks(depth, features),
+            residual_blocks(depth, features, slope),
         )
 
 
@@ -295,9 +303,9 @@ class VsrTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.flow = Spynet(config.flow) if config.alignment else None
-        self.extractor = Extractor(config.features, config.extraction)
+        self.extractor = Extractor(config.features, config.extraction, config.slope)
         self.blocks = nn.ModuleList(Block(config, index) for index in range(config.blocks))
-        self.reconstruction = residual_blocks(config.reconstruction, config.features)
+        self.reconstruction = residual_blocks(config.reconstruction, config.features, config.slope)
         self.tail = Tail(config.features, config.tail)
 
     def forward(self, clips: Tensor) -> Tensor:

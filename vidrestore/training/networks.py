@@ -134,8 +134,9 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
     Besides weights of the same network these are accepted: a flow network for the flow of a super-resolution
     network, which may have fewer levels; a super-resolution network that takes single frames for the same
-    parts of one that takes several; an image network without tasks for one with tasks. Other parameters are
-    unchanged. Raises CheckpointError for any other weights.
+    parts of one that takes several; an image network without tasks for one with tasks; a network with
+    another slope of its residual blocks. Other parameters are unchanged. Raises CheckpointError for any other
+    weights.
     """
     model = load_model(source)
     for network in networks:
@@ -158,10 +159,10 @@ def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tens
         cast("GroupNetwork", given).config,
         given.state_dict(),
     )
-    if type(given) is type(network) and theirs == ours:
-        return found
-    if isinstance(network, MBTaylorFormer) and theirs == replace(ours, tasks=()):
-        return found
+    if type(given) is type(network):
+        known = replace(theirs, slope=ours.slope) if hasattr(ours, "slope") else theirs
+        if known == ours or (isinstance(network, MBTaylorFormer) and known == replace(ours, tasks=())):
+            return found
     if not isinstance(network, VsrTransformer):
         return None
     if isinstance(given, Spynet):

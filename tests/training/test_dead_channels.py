@@ -1,0 +1,72 @@
+"""The script that finds channels which have stopped learning and lets them begin anew."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from pair_runs import pair_run
+from torch import Tensor
+
+from vidrestore.models.convolution_stage import ConvolutionPair
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.training.data import sources
+from vidrestore.training.loop import Run
+from vidrestore.weights import load_model
+
+DEAD = (1, 3)  # channels of the refinement's first pair
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Weights of a tiny network with dead channels, beside its recipe, tiny.toml."""
+    run = Run(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "runs", torch.device("cpu"))
+    network = cast("MBTaylorFormer", run.average)
+    pair = first_pair(network)
+    with torch.no_grad():
+        network.head.normal_()
+        pair.first.bias.fill_(0.5)  # type: ignore[union-attr]
+        pair.first.bias[list(DEAD)] = -1e3  # type: ignore[index]
+    return run.save_weights()
+
+
+def first_pair(network: MBTaylorFormer) -> ConvolutionPair:
+    return cast("ConvolutionPair", network.refinement.pairs[0])  # type: ignore[index,union-attr]
+
+
+def test_dead_channels_are_counted_and_begin_anew_without_a_change_of_the_result(
+    weights: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(repository / "examples" / "experiments")
+    new = weights.with_name("new.safetensors")
+    arguments = [weights.parents[1] / "tiny.toml", weights, "--revived", new]
+    monkeypatch.setattr(sys, "argv", ["dead_channels.py", *map(str, arguments)])
+    import_module("dead_channels").main()
+    counted = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert counted["refinement.pairs.0"] == ["2", "of", "8"]
+    before, after = (cast("MBTaylorFormer", load_model(path).network) for path in (weights, new))
+    pictures = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(after(pictures), before(pictures))
+    assert [learning(network, pictures)[list(DEAD)].tolist() for network in (before, after)] == [
+        [False, False],
+        [True, True],
+    ]
+
+
+def learning(network: MBTaylorFormer, pictures: Tensor) -> Tensor:
+    """Which channels of the first pair's second convolution get gradients."""
+    network.train().requires_grad_(True)
+    network(pictures).square().sum().backward()
+    gradient = first_pair(network).second.weight.grad
+    assert gradient is not None
+    return gradient.abs().sum((0, 2, 3)) > 0
