@@ -1,8 +1,8 @@
 """What the network, the places of its patches and their stride are worth: luma PSNR and time of denoising
 clean clips, as a table.
 
-    python examples/compare_denoisers.py CLIP... [--model NAME|FILE ...] [--places fixed|camera|matched ...]
-    [--stride N ...]
+    python examples/compare_denoisers.py CLIP... [--model NAME|FILE ...] [--stride N ...]
+                                         [--places fixed|camera|near|matched ...]
                                          [--sigma S] [--frames N]
 
 CLIP is a video or a folder of pictures. White Gaussian noise is added to its luma, rounded and clipped; clips
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument(
         "--model", action="append", help="listed name or .safetensors file; may be given more than once"
     )
-    parser.add_argument("--places", action="append", choices=("fixed", "camera", "matched"))
+    parser.add_argument("--places", action="append", choices=("fixed", "camera", "near", "matched"))
     parser.add_argument(
         "--stride",
         action="append",

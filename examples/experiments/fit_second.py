@@ -58,7 +58,7 @@ class Recorder(DenoiseRestorer):
         self.seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]] = []
 
     def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
-        self.seen.append((plane, estimate, work.tracks(in_turn=self.preset.in_turn), work))
+        self.seen.append((plane, estimate, work.tracks(in_turn=True), work))
         return estimate
 
 
@@ -93,7 +93,7 @@ def estimated(sample: Sample, stage: int, values: Tensor, transform: Transform) 
         work.sigma,
         sample.tracks[stage],
         transform,
-        sample.estimate if work.brightness is None else work.brightness,
+        None,
         CHUNK,
         gains=factors(values, work.sigma, len(sample.noisy), transform.side),
     )

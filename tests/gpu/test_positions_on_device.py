@@ -24,7 +24,7 @@ def moving(frames: int = 6, height: int = 40, width: int = 56) -> Tensor:
     return torch.stack(views) + 5 * torch.randn(frames, height, width, generator=rng)
 
 
-@pytest.mark.parametrize("positions", ["fixed", "camera", "matched"])
+@pytest.mark.parametrize("positions", ["fixed", "camera", "near", "matched"])
 @pytest.mark.parametrize("shape", [(40, 56), (20, 28)])
 def test_places_are_those_of_the_cpu(positions: Following, shape: tuple[int, int]) -> None:
     luma = moving()

@@ -89,9 +89,24 @@ def test_planes_of_other_proportions_move_by_their_share():
     assert [4, 4] in moved.tolist()
 
 
+def test_near_patches_of_an_object_that_moves_little_against_the_camera_follow_it():
+    steps, own = [(0, 0), (4, 8), (4, 8)], (-1, 2)
+    clip = shown(steps)
+    for t in (1, 2):  # a third of the picture moves on its own, too
+        part = slice(0, 128), slice(96, 160)
+        clip[t][part] = shown([(0, 0), *[(dy + own[0], dx + own[1]) for dy, dx in steps[1:]]])[t][part]
+    origins = ClipPositions(clip, 16, follow=True).origins(clip.shape, 16, "near")
+    rows, columns = origins // 160 % 128, origins % 160
+    moved = torch.stack([rows[:, 1] - rows[:, 0], columns[:, 1] - columns[:, 0]], 1)
+    start = columns[:, 0]
+    for inside, motion in (((start < 64), (4, 8)), ((start >= 112) & (start < 134), (3, 10))):
+        stays = inside & (rows[:, 0] < 108)
+        assert (moved[stays] == torch.tensor(motion)).all(1).float().mean() > 0.8
+
+
 def test_without_following_all_places_are_fixed():
     clip = shown([(0, 0), (4, 8)])
     positions = ClipPositions(clip, 16, follow=False)
-    for way in ("camera", "matched"):
+    for way in ("camera", "near", "matched"):
         origins = positions.origins(clip.shape, 16, way)
         assert torch.equal(origins[:, 1], origins[:, 0] + 128 * 160)

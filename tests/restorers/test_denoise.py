@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.models import second_pass
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
@@ -180,7 +181,41 @@ def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: floa
     )
 
 
-def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch) -> None:
+@pytest.mark.parametrize("quality", sorted(PRESETS))
+def test_colour_planes_of_full_size_are_estimated_as_often_as_luma(refined, quality):
+    planes = clip(12, 40, 44)
+    full = (planes[0], planes[0].flip(1), planes[0].flip(2))
+    restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, device="cpu"))
+    restorer.restore(full, (20.0,) * 3)
+    assert len(refined) == 3 * restorer.preset.second.grids
+    assert all(gains is not None for *_, gains in refined)
+
+
+@pytest.fixture
+def even(monkeypatch) -> None:
+    """Noise that was measured doesn't follow the brightness."""
+    none = torch.empty(0)
+    monkeypatch.setattr(second_pass, "noise_curve", lambda *of: second_pass.NoiseCurve(none, none))
+
+
+def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may_follow_the_brightness(
+    monkeypatch,
+) -> None:
+    seen = []
+
+    def followed(noisy, estimate, sigma, tracks, transform, brightness, *others):
+        seen.append(None if brightness is None else brightness.shape)
+        return estimate
+
+    monkeypatch.setattr(dust_restorer, "refine", followed)
+    planes = clip(6, 40, 44)
+    for sigma in (9.0, "auto"):
+        DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).restore(planes, (9.0,) * 3)
+    assert seen[: len(seen) // 2] == [None] * (len(seen) // 2)
+    assert seen[len(seen) // 2 :] == [plane.shape for plane in planes]
+
+
+def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even) -> None:
     planes, model = clip(6), weights(transparent())
 
     def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
@@ -197,7 +232,7 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
 
 
 @pytest.mark.parametrize("frames", [1, 4])
-def test_clips_too_short_to_tell_the_spectrum_are_filtered_as_with_white_noise(weights, frames) -> None:
+def test_clips_too_short_to_tell_the_spectrum_are_filtered_as_with_white_noise(weights, frames, even) -> None:
     planes, model = clip(frames), weights(transparent())
     one, other = (
         DenoiseRestorer(RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")).restore(

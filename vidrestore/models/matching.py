@@ -19,7 +19,7 @@ from torch import Tensor
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
-NEAR_RADIUS = 2  # at full size, around the motion of another grid
+NEAR_RADIUS = 2  # at full size, around motion that is known
 RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
@@ -126,6 +126,17 @@ class Found:
         return _smoothed(moved[holder], grid)[_nearest_cell(corners, grid)]
 
 
+@dataclass(frozen=True)
+class Common:
+    """The same motion of all patches: steps (T - 1, 2) from each frame to the next."""
+
+    steps: Tensor
+
+    def motion(self, frame: int, corners: Tensor) -> Tensor:
+        """Return (S, 2): the motion from `frame` to the next one of the patches at (S, 2) corners."""
+        return self.steps[frame].expand_as(corners)
+
+
 def _nearest_cell(corners: Tensor, grid: Grid) -> Tensor:
     cells = (corners + grid.stride // 2).div(grid.stride, rounding_mode="floor")
     limits = pair_like(cells, grid.rows - 1, grid.columns - 1)
@@ -133,11 +144,11 @@ def _nearest_cell(corners: Tensor, grid: Grid) -> Tensor:
     return rows * grid.columns + columns
 
 
-def matched_positions(guide: Tensor, grid: Grid, found: Found | None = None) -> Tensor:
+def matched_positions(guide: Tensor, grid: Grid, found: Found | Common | None = None) -> Tensor:
     """Follow the patches of `grid` through a clip.
 
     guide: (T, H, W) float, the noisy luma at the plane's size. With `found`, patches are searched for around
-    those of another grid, at full size only. Returns (T, S, 2) int64 corners; in each frame every cell holds
+    that motion, at full size only. Returns (T, S, 2) int64 corners; in each frame every cell holds
     one slot.
     """
     corners = grid.corners(guide.device)
@@ -371,6 +382,8 @@ def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
         return _assign_on_device(candidates, rank, slots)
     for candidate in candidates.T:
         asking = slots[(cells < 0) & (holder[candidate] < 0)]
+        if not len(asking):
+            continue
         best = torch.full_like(slots, len(slots)).scatter_reduce_(0, candidate[asking], rank[asking], "amin")
         served = asking[best[candidate[asking]] == rank[asking]]
         cells[served], holder[candidate[served]] = candidate[served], served

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import origins_of
-from vidrestore.models.matching import Found, Grid, fixed_positions, matched_positions, pair_like
+from vidrestore.models.matching import Common, Found, Grid, fixed_positions, matched_positions, pair_like
 
-Following = Literal["fixed", "camera", "matched"]
+# "near": matched close to where the camera's motion puts a patch, in half the time
+Following = Literal["fixed", "camera", "near", "matched"]
 SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
 
 
@@ -61,11 +62,12 @@ class ClipPositions:
         if places == "fixed" or not self.follow:
             return fixed_positions(frames, grid, self.luma.device)
         if places == "camera":
-            motion = self._motion
-            here, there = pair_like(motion, *self.luma.shape[1:]), pair_like(motion, *size)
-            return camera_positions(motion * there / here, grid)
-        near = self._before._found.get(size) if self._before else None
-        matched = matched_positions(self.luma_at(torch.Size((frames, *size))), grid, near)
+            return camera_positions(self._motion_at(size), grid)
+        if places == "near":
+            known: Found | Common | None = Common(self._motion_at(size).round().long().diff(dim=0))
+        else:
+            known = self._before._found.get(size) if self._before else None
+        matched = matched_positions(self.luma_at(torch.Size((frames, *size))), grid, known)
         self._found[size] = Found(matched, grid)
         return matched
 
@@ -74,6 +76,11 @@ class ClipPositions:
         if shape not in self._luma_at:
             self._luma_at[shape] = F.interpolate(self.luma[None], size=shape[1:], mode="area")[0]
         return self._luma_at[shape]
+
+    def _motion_at(self, size: tuple[int, int]) -> Tensor:
+        """Return the camera's motion (T, 2) since the first frame, in pixels of a plane of that size."""
+        motion = self._motion
+        return motion * pair_like(motion, *size) / pair_like(motion, *self.luma.shape[1:])
 
     @cached_property
     def _motion(self) -> Tensor:

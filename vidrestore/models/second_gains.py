@@ -48,9 +48,10 @@ def gains_name(quality: str, *, colour: bool) -> str:
 @lru_cache(KEPT)
 def gains(name: str, stage: int, sigma: float, frames: int, side: int, device: torch.device) -> Gains:
     """Return the fitted factors `name` of the first estimate by the filter (`stage` 0), or of one after it,
-    for groups of `frames` patches.
+    for groups of `frames` patches. Estimates after the last that was fitted have its factors.
     """
-    found = factors(fitted()[name][stage], sigma, frames, side)
+    stages = fitted()[name]
+    found = factors(stages[min(stage, len(stages) - 1)], sigma, frames, side)
     return Gains(*(each.to(device) for each in found))
 
 

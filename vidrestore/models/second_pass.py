@@ -77,7 +77,7 @@ def refine(
     sigma: float,
     tracks: Tensor,
     transform: Transform,
-    guide: Tensor,
+    guide: Tensor | None,
     chunk: int = CHUNK,
     spectrum: Tensor | None = None,
     gains: Gains | None = None,
@@ -85,21 +85,24 @@ def refine(
     """Return the second estimate of a plane (T, H, W) with noise `sigma`, from the first one.
 
     tracks: (S, M, T) flat origins of patches; the M patches of a track are close to each other and share the
-    components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness. spectrum: (side^2,), as
+    components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness that the noise may
+    follow; None for noise of the same strength everywhere. spectrum: (side^2,), as
     `noise_spectrum.relative_spectrum` gives it; None for white noise. gains: for tracks of T patches; None
     for Wiener's.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     side, width = transform.side, noisy.shape[2]
-    curve = noise_curve(noisy, estimate, guide, tracks[:, 0], side)
+    curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks[:, 0], side)
     total = torch.zeros_like(estimate).view(-1)
     line = torch.arange(side, device=noisy.device)
     offsets = (line[:, None] * width + line).flatten()
     for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
         first, source = (patches_at(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy))
-        brightness = first if guide is estimate else patches_at(guide, groups, side).view_as(first)
-        variance = sigma**2 * curve.at(brightness.mean((2, 3), keepdim=True))
+        variance = first.new_full((), sigma**2)
+        if guide is not None and curve is not None:
+            brightness = first if guide is estimate else patches_at(guide, groups, side).view_as(first)
+            variance = variance * curve.at(brightness.mean((2, 3), keepdim=True))
         if spectrum is not None:
             variance = variance * spectrum
         change = filtered_change(first, source.sub_(first), variance, transform, gains)

@@ -55,7 +55,7 @@ class Preset:
     size with `half`, and where they are detailed also at full size with `colour`. `first_detail` does the
     same for the first plane: it is the power, over that of the noise, from which a group counts as detailed.
     `second` and `second_colour` are the groups for a second estimate of the first plane and of the others;
-    with `in_turn` each of their grids makes an estimate of white noise, guided by that of the one before.
+    each of their grids makes an estimate of white noise, guided by that of the one before.
     """
 
     first: Sampling
@@ -64,19 +64,17 @@ class Preset:
     second: Sampling
     second_colour: Sampling
     first_detail: float | None = None
-    in_turn: bool = True
 
 
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 PRESETS = {
     "fast": Preset(
         first=Sampling(15, "camera"),
-        half=Sampling(14, "camera"),
+        half=Sampling(16, "camera"),
         colour=Sampling(16, "camera"),
-        second=Sampling(16, "camera", 2),
+        second=Sampling(16, "near", 2),
         second_colour=Sampling(16, "camera"),
         first_detail=1.12,
-        in_turn=False,
     ),
     "default": Preset(
         first=Sampling(16, "matched"),
@@ -98,7 +96,8 @@ PRESETS = {
 @dataclass(frozen=True)
 class Refining:
     """How a plane is estimated again: groups (S, G, T) of some grids, whether all move with the camera, the
-    noise, the brightness (T, H, W), None for the estimate's own, and whether it is a colour difference.
+    noise, the brightness (T, H, W) that measured noise may follow, None for the estimate's own, and whether
+    it is a colour difference.
     """
 
     grids: Tensor
@@ -195,7 +194,7 @@ class DenoiseRestorer:
                     grids.transpose(0, 1),
                     sampling.positions == "camera",
                     max(level, SIGMA_RANGE[0]),
-                    guide.luma_at(plane.shape) if index else None,
+                    guide.luma_at(plane.shape) if index and not self.white else None,
                     colour=index > 0,
                 )
                 estimate = self.refined(plane, estimate, work, dtype)
@@ -211,16 +210,17 @@ class DenoiseRestorer:
         transform = self._transform(dtype)
         spectrum = self._spectrum(plane, estimate, work, transform)
         fitted = len(plane) >= LEAST_FRAMES and (spectrum is None or work.colour)
-        in_turn = fitted and spectrum is None and self.preset.in_turn
+        in_turn = fitted and spectrum is None
         name = gains_name(self.quality, colour=work.colour)
         for stage, tracks in enumerate(work.tracks(in_turn=in_turn)):
+            brightness = estimate if work.brightness is None else work.brightness
             estimate = refine(
                 plane,
                 estimate,
                 work.sigma,
                 tracks,
                 transform,
-                estimate if work.brightness is None else work.brightness,
+                None if self.white else brightness,
                 max(1, 2 * self.tracks // tracks.shape[1]),
                 spectrum,
                 gains(name, stage, work.sigma, len(plane), self.patch, self.device) if fitted else None,
