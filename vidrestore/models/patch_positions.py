@@ -15,7 +15,7 @@ from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Common, Found, Grid, fixed_positions, matched_positions, pair_like
 
-# "near": matched close to where the camera's motion puts a patch, in half the time
+# "near": matched close to where the camera's motion puts a patch, in three fifths of the time
 Following = Literal["fixed", "camera", "near", "matched"]
 SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
 
