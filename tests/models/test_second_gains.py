@@ -78,7 +78,7 @@ def test_every_quality_has_fitted_factors_for_each_estimate_of_luma_and_of_colou
     preset = PRESETS[quality]
     for colour, sampling in ((False, preset.second), (True, preset.second_colour)):
         stages = fitted()[gains_name(quality, colour=colour)]
-        assert len(stages) == (sampling.grids)
+        assert len(stages) == sampling.grids
         assert all(stage.shape == (4, 2, RANKS, len(KNOTS)) for stage in stages)
 
 

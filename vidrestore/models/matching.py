@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.halfsize import halve
+
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
 NEAR_RADIUS = 2  # at full size, around motion that is known
@@ -28,9 +30,7 @@ MEMORY = 4  # frames that the running mean of a template covers
 
 def halved(picture: Tensor) -> Tensor:
     """Return means of 2 x 2 pixels of (H, W); an odd last row or column is replicated."""
-    height, width = picture.shape
-    even = F.pad(picture[None], (0, width % 2, 0, height % 2), mode="replicate")[0]
-    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
+    return halve(picture[None])[0]
 
 
 def blurred(picture: Tensor) -> Tensor:
