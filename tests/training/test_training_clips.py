@@ -4,6 +4,7 @@ networks.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import warp
+from vidrestore.training.config import ClipTrainingConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.compressed import encoded
 from vidrestore.training.data.super_resolution import (
@@ -33,7 +35,7 @@ from vidrestore.training.data.super_resolution import (
 from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.losses import charbonnier
-from vidrestore.training.objective import flow_distance, initialise_flow_level
+from vidrestore.training.objective import ClipObjective, flow_distance, initialise_flow_level
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -194,6 +196,15 @@ def test_a_level_first_sees_differences_and_no_brightness() -> None:
 def test_charbonnier_is_nearly_the_absolute_error() -> None:
     error = torch.tensor([-2.0, 0.5, 0.0])
     assert float(charbonnier(error)) == pytest.approx(2.5 / 3, abs=1e-5)
+
+
+def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average() -> None:
+    objective = ClipObjective(ClipTrainingConfig(steps=1, loss="psnr"))
+    clips = torch.rand(2, 3, 3, 8, 8)
+    errors = torch.tensor([0.01, 0.1, 0.3, 0.05, 0.2, 0.02]).view(2, 3, 1, 1, 1)
+    loss = objective.loss(nn.Identity(), (clips + errors, clips), 0)
+    expected = np.mean([math.log(float(error) ** 2 + 1e-3) for error in errors.flatten()])
+    assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])

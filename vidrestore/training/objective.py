@@ -15,11 +15,16 @@ from vidrestore.degrade import imresize
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
-from vidrestore.training.config import ClipTrainingConfig, PairTrainingConfig, RunConfig, TrainingConfig
+from vidrestore.training.config import (
+    ClipTrainingConfig,
+    FlowTrainingConfig,
+    PairTrainingConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
-from vidrestore.training.data_config import FlowDataConfig
 from vidrestore.training.losses import (
     batch_loss,
     charbonnier,
@@ -154,7 +159,7 @@ def middle_frames(pictures: Tensor) -> Tensor:
 
 class ClipObjective:
     """Clips at low and at high resolution: Charbonnier's loss over all frames, as VSR-Transformer is
-    trained.
+    trained, or `psnr_loss` of each frame.
     """
 
     fixed_settings: tuple[str, ...] = ("batch", "seed", "optimiser")
@@ -192,7 +197,10 @@ class ClipObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch
-        return charbonnier(restored_pictures(network, small, self.settings.precision) - large)
+        restored = restored_pictures(network, small, self.settings.precision)
+        if self.settings.loss == "psnr":
+            return psnr_loss(restored.flatten(0, 1), large.flatten(0, 1))
+        return charbonnier(restored - large)
 
     @torch.no_grad()
     def metrics(self, network: nn.Module, held_out: HeldOutClips) -> Metrics:
@@ -214,7 +222,7 @@ class FlowObjective:
 
     fixed_settings: tuple[str, ...] = ("batch", "seed")
 
-    def __init__(self, settings: ClipTrainingConfig) -> None:
+    def __init__(self, settings: FlowTrainingConfig) -> None:
         self.settings = settings
         self.parameters: dict[str, Any] = {}
 
@@ -290,9 +298,11 @@ def flow_distance(estimate: Tensor, flow: Tensor) -> Tensor:
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
-    data, settings = config.data, config.training
+    settings = config.training
     if isinstance(settings, ClipTrainingConfig):
-        return FlowObjective(settings) if isinstance(data, FlowDataConfig) else ClipObjective(settings)
+        return ClipObjective(settings)
+    if isinstance(settings, FlowTrainingConfig):
+        return FlowObjective(settings)
     if isinstance(settings, PairTrainingConfig):
         return PairObjective(settings)
     assert isinstance(settings, TrainingConfig)
