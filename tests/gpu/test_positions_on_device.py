@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.matching import Grid, fixed_positions, gather
-from vidrestore.models.noise_spectrum import relative_spectrum
+from vidrestore.models.noise_spectrum import is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_gains import gains
 from vidrestore.models.second_pass import Transform
@@ -79,3 +79,12 @@ def test_the_spectrum_of_noise_is_that_of_the_cpu() -> None:
         found = spectrum(luma.to(DEVICE), estimate.to(DEVICE))
         assert isinstance(found, OnDevice)
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_white_noise_measured_too_high_is_told_as_on_the_cpu() -> None:
+    spectrum = torch.full((16, 16), 0.5)
+    spectrum[:4, :4] = 2.0
+    with Rehearsal():
+        found = spectrum.flatten().to(DEVICE)
+        assert lower_level(found) == pytest.approx(0.5)
+        assert not is_white(found) and not may_be_white(found)

@@ -12,7 +12,15 @@ from torch import Tensor
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
-from vidrestore.models.noise_spectrum import BANDS, LEAST, powers, relative_spectrum
+from vidrestore.models.noise_spectrum import (
+    BANDS,
+    LEAST,
+    is_white,
+    lower_level,
+    may_be_white,
+    powers,
+    relative_spectrum,
+)
 from vidrestore.models.second_pass import Transform
 
 SIDE, FRAMES, HEIGHT, WIDTH = 16, 5, 128, 160
@@ -97,3 +105,42 @@ def test_texture_where_the_motion_is_wrong_is_not_taken_for_noise(transform):
         slope() + detail + sigma * noise(), slope() + detail, sigma, groups(), transform
     )
     assert found.max() < 3
+
+
+def spectrum(high: float, low: float, slope: float = 0.0) -> Tensor:
+    """(SIDE^2,): `high`, falling by e^slope across the frequencies, and `low` in the lowest sixteenth."""
+    line = torch.linspace(0, 1, SIDE)
+    found = high * (-slope * (line[:, None] + line) / 2).exp()
+    found[: SIDE // 4, : SIDE // 4] = low
+    return found.flatten()
+
+
+@pytest.mark.parametrize(
+    "found, white",
+    [
+        (spectrum(1.1, 1.1), True),
+        (spectrum(1.18, 1.4), True),  # even but for texture
+        (spectrum(1.18, 1.4, 1.0), False),  # not even: coarse or coded
+        (spectrum(0.7, 1.4), False),  # weaker than was measured
+        (spectrum(1.3, 1.4), False),
+    ],
+)
+def test_noise_is_white_if_its_spectrum_is_one_or_even_at_high_frequencies_with_little_beside(found, white):
+    assert is_white(found) == white
+
+
+@pytest.mark.parametrize(
+    "found, level",
+    [
+        (spectrum(0.5, 2.0), 0.5),
+        (spectrum(0.5, 2.0, 1.0), None),  # not even
+        (spectrum(0.95, 2.0), None),  # as measured
+        (spectrum(0.1, 2.0), None),  # far less: what is strong at low frequencies is the noise
+    ],
+)
+def test_noise_that_is_even_but_weaker_than_measured_at_high_frequencies_may_be_of_that_level(found, level):
+    assert lower_level(found) == (level if level is None else pytest.approx(level))
+
+
+def test_a_spectrum_near_one_may_be_that_of_white_noise():
+    assert may_be_white(spectrum(0.85, 1.4)) and not may_be_white(spectrum(0.7, 1.4))

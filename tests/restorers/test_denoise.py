@@ -114,6 +114,56 @@ def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeyp
     assert all((spectrum is None) == (gains is not None) for _, _, spectrum, gains in refined)
 
 
+def beside(texture: float, noise: float) -> torch.Tensor:
+    """A relative spectrum (256,): `noise`, and `texture` times as much at the lowest frequencies."""
+    spectrum = torch.full((16, 16), noise)
+    spectrum[:4, :4] *= texture
+    return spectrum.flatten()
+
+
+@pytest.mark.parametrize(
+    "spectra, levels, white",
+    [
+        ([beside(4.0, 0.9)], [1.0], True),  # as measured
+        ([beside(4.0, 0.5), beside(1.5, 1.0)], [1.0, 0.5], True),
+        ([beside(4.0, 0.5), beside(8.0, 1.2)], [1.0, 0.5], False),  # coarse noise is still there
+    ],
+)
+def test_texture_that_was_measured_as_noise_is_restored_anew_with_the_sigma_of_the_noise(
+    refined, monkeypatch, spectra, levels, white
+):
+    remaining, tried = iter(spectra), []
+
+    def found(plane, sigma, positions, precision):
+        tried.append(sigma)
+        return plane
+
+    restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
+    monkeypatch.setattr(dust_restorer, "relative_spectrum", lambda *of: next(remaining))
+    monkeypatch.setattr(restorer, "restored_plane", found)
+    restorer.restore((clip(12, 40, 44)[0],), (24.0,))
+    assert tried == pytest.approx([24.0 * level**0.5 for level in levels])
+    assert next(remaining, None) is None
+    *_, spectrum, gains = refined[0]
+    assert (spectrum is None) == (gains is not None) == white
+
+
+def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends() -> None:
+    """Spray: blurred noise that is another in every frame."""
+    generator = torch.Generator().manual_seed(2)
+    drawn = [torch.randn(12, 1, 100, 132, generator=generator) for _ in range(2)]
+    spray = 128 + 25 * torch.nn.functional.avg_pool2d(drawn[0], 5, stride=1)[:, 0, :96, :128]
+    noisy = spray + 6 * drawn[1][:, 0, :96, :128]
+
+    def error(sigma: float, told: float | str) -> float:
+        options = RestoreOptions(sigma=told, precision="fp32", device="cpu")
+        (restored,) = DenoiseRestorer(options).restore((noisy,), (sigma,))
+        return float((restored - spray).square().mean())
+
+    right, wrong, mended = error(6.0, 6.0), error(9.5, 9.5), error(9.5, "auto")
+    assert mended - right < 0.2 * (wrong - right)
+
+
 def test_sigmas_below_the_trained_range_are_taken_as_its_lowest(weights):
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")

@@ -36,9 +36,13 @@ LEAST = 0.05  # squared grey levels, added to powers before taking their logarit
 HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
 MOST = 2.0  # largest variance, over the residual's power in flat groups; more is texture
 LIMITS = (-4.0, 3.0)  # of the logarithm of a variance over sigma squared
-# Mean size of that logarithm below which noise counts as white: that of white noise is 0.02 to 0.14, with and
-# without a codec that keeps most of it, of other noise 0.16 to 3.6.
-WHITE = 0.15
+# Mean size of the logarithm below which noise counts as white: that of white noise is 0.02 to 0.14, with and
+# without a codec that keeps most of it, of other noise 0.16 to 3.6. Of noise that is even at high frequencies
+# more of it is texture.
+WHITE, WHITE_AND_TEXTURE = 0.15, 0.25
+MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
+EVEN = 0.2  # range of the logarithm between the outer two below which noise is even there
+LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which sigma was too high
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
 
 
@@ -83,8 +87,42 @@ def relative_spectrum(
 
 
 def is_white(spectrum: Tensor) -> bool:
-    """Return True if a relative spectrum is that of white noise, but for errors of measurement."""
-    return bool(spectrum.log().abs().mean() < WHITE)
+    """Return True if a relative spectrum is that of white noise, but for texture and errors of
+    measurement.
+    """
+    level = _even_level(spectrum)
+    beside_texture = level is not None and level >= LOWER[1]
+    return _unevenness(spectrum) < (WHITE_AND_TEXTURE if beside_texture else WHITE)
+
+
+def may_be_white(spectrum: Tensor) -> bool:
+    """Return True if a relative spectrum is that of white noise of about that strength, with texture."""
+    return _unevenness(spectrum) < WHITE_AND_TEXTURE
+
+
+def _unevenness(spectrum: Tensor) -> float:
+    return float(spectrum.log().abs().mean())
+
+
+def lower_level(spectrum: Tensor) -> float | None:
+    """Return the variance over sigma squared of what may be white noise that was measured too high, else
+    None.
+
+    Moving texture such as spray looks like coarse noise between frames. But white noise is even at high
+    frequencies, and the spectrum shows its strength there. A first estimate at that strength tells: coarse
+    noise stays in it, texture is not taken for noise any more.
+    """
+    level = _even_level(spectrum)
+    least, most = LOWER
+    return level if level is not None and least < level < most else None
+
+
+def _even_level(spectrum: Tensor) -> float | None:
+    """Return the median of a spectrum at high frequencies, None if it isn't even there."""
+    line = torch.linspace(0, 1, math.isqrt(len(spectrum)), device=spectrum.device)
+    high = spectrum.log()[(line[:, None] + line > HIGH).flatten()]
+    least, middle, most = high.quantile(high.new_tensor(MIDDLE)).tolist()
+    return math.exp(middle) if most - least < EVEN else None
 
 
 def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:

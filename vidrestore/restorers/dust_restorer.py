@@ -5,7 +5,9 @@ network, and put them together again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,7 +21,7 @@ from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
-from vidrestore.models.noise_spectrum import FRAMES, is_white, relative_spectrum
+from vidrestore.models.noise_spectrum import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_gains import LEAST_FRAMES, gains, gains_name
 from vidrestore.models.second_pass import CHUNK as TRACKS
@@ -96,8 +98,8 @@ PRESETS = {
 @dataclass(frozen=True)
 class Refining:
     """How a plane is estimated again: groups (S, G, T) of some grids, whether all move with the camera, the
-    noise, the brightness (T, H, W) that measured noise may follow, None for the estimate's own, and whether
-    it is a colour difference.
+    noise, the brightness (T, H, W) that measured noise may follow, None for the estimate's own, whether it
+    is a colour difference, and the spectrum (N,) of measured noise, None of white noise.
     """
 
     grids: Tensor
@@ -105,6 +107,7 @@ class Refining:
     sigma: float
     brightness: Tensor | None
     colour: bool
+    spectrum: Tensor | None = None
 
     def tracks(self, *, in_turn: bool) -> list[Tensor]:
         """Return tracks (S, M, T) for each estimate: one for each grid in turn, or one for all."""
@@ -197,9 +200,32 @@ class DenoiseRestorer:
                     guide.luma_at(plane.shape) if index and not self.white else None,
                     colour=index > 0,
                 )
+                work = replace(work, spectrum=self._spectrum(plane, estimate, work, dtype))
+                if not work.colour:
+                    again = partial(self.restored_plane, plane, positions=positions, precision=precision)
+                    work, estimate = self._lowered(plane, estimate, work, again, dtype)
                 estimate = self.refined(plane, estimate, work, dtype)
             done.append(estimate)
         return done
+
+    def _lowered(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        work: Refining,
+        restored: Callable[[float], Tensor],
+        dtype: torch.dtype,
+    ) -> tuple[Refining, Tensor]:
+        """Lower the sigma of white noise that was measured too high; `restored` makes a first estimate for
+        it.
+        """
+        level = None if work.spectrum is None else lower_level(work.spectrum)
+        if level is None:
+            return work, estimate
+        lower = replace(work, sigma=max(work.sigma * level**0.5, SIGMA_RANGE[0]), spectrum=None)
+        tried = restored(lower.sigma)
+        found = self._measured(plane, tried, lower, dtype)
+        return (lower, tried) if may_be_white(found) else (work, estimate)
 
     def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
         """Return the second estimate of a plane, or the last of those that are made in turn.
@@ -207,10 +233,9 @@ class DenoiseRestorer:
         The gains were fitted to white noise. They help against other noise of colour, too, but not of luma,
         and one estimate by all grids averages its errors better.
         """
-        transform = self._transform(dtype)
-        spectrum = self._spectrum(plane, estimate, work, transform)
-        fitted = len(plane) >= LEAST_FRAMES and (spectrum is None or work.colour)
-        in_turn = fitted and spectrum is None
+        transform, white = self._transform(dtype), work.spectrum is None
+        fitted = len(plane) >= LEAST_FRAMES and (white or work.colour)
+        in_turn = fitted and white
         name = gains_name(self.quality, colour=work.colour)
         for stage, tracks in enumerate(work.tracks(in_turn=in_turn)):
             brightness = estimate if work.brightness is None else work.brightness
@@ -222,19 +247,21 @@ class DenoiseRestorer:
                 transform,
                 None if self.white else brightness,
                 max(1, 2 * self.tracks // tracks.shape[1]),
-                spectrum,
+                work.spectrum,
                 gains(name, stage, work.sigma, len(plane), self.patch, self.device) if fitted else None,
             )
         return estimate
 
-    def _spectrum(
-        self, plane: Tensor, estimate: Tensor, work: Refining, transform: Transform
-    ) -> Tensor | None:
+    def _spectrum(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor | None:
         """Return the spectrum of measured noise, None of white noise."""
         if self.white or len(plane) < FRAMES:
             return None
-        spectrum = relative_spectrum(plane, estimate, work.sigma, work.grids.flatten(0, 1), transform)
+        spectrum = self._measured(plane, estimate, work, dtype)
         return None if is_white(spectrum) else spectrum
+
+    def _measured(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+        transform, groups = self._transform(dtype), work.grids.flatten(0, 1)
+        return relative_spectrum(plane, estimate, work.sigma, groups, transform)
 
     def _transform(self, dtype: torch.dtype) -> Transform:
         """Return the transform of the second estimate, made once."""
