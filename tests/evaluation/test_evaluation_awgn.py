@@ -14,13 +14,21 @@ from sample_pictures import write_rgb
 
 from vidrestore.colour import OPPONENT
 from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.papers.awgn import FRAMES, denoise_by_planes, measure, noisy_video
+from vidrestore.evaluation.papers.awgn import (
+    FRAMES,
+    denoise_by_planes,
+    denoiser,
+    measure,
+    noisy_video,
+)
 from vidrestore.evaluation.papers.published import Table, TableSet, read_table
 from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.suites import belongs, mean_of
 from vidrestore.evaluation.systems import GIVEN, System, all_qualities, seed_of, weights_notes
 from vidrestore.metrics import psnr
+from vidrestore.models import second_pass
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers import dust_restorer
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.weights import load_model
@@ -121,6 +129,17 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
         for video in (noisy, restored)
     )
     assert after > before + 8
+
+
+def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    (system, *_) = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
+    measured: list[Any] = []
+    for name in ("relative_spectrum", "noise_curve"):
+        module = second_pass if name == "noise_curve" else dust_restorer
+        monkeypatch.setattr(module, name, lambda *of: measured.append(of))
+    noisy = noisy_video(torch.full((6, 3, 32, 40), 128, dtype=torch.uint8), 20.0, 1)
+    restored = torch.stack(list(denoiser(system)(noisy, 20.0)))
+    assert not measured and float((restored - 128 / 255).std()) < 0.02
 
 
 def test_dust_is_judged_at_every_quality_by_name(tmp_path: Path) -> None:

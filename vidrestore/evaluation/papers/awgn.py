@@ -12,6 +12,7 @@ of its row times the sigma of R, G, B.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from vidrestore.restorers.dust_restorer import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85
+GIVEN_SIGMA = 20.0  # any: the restorer only has to know that noise is given and not measured
 # (T, 3, H, W) in [0, 1] and sigma on the 0-255 scale -> frames (3, H, W)
 Denoiser = Callable[[Tensor, float], Iterator[Tensor]]
 
@@ -106,7 +108,7 @@ def denoiser(system: System) -> Denoiser:
     if system.model.card.family == "mb-taylorformer":
         restorer = ImageRestorer("denoise", options)
         return lambda noisy, sigma: restorer.frames(noisy, (0, len(noisy)))
-    planes = DenoiseRestorer(options)
+    planes = DenoiseRestorer(replace(options, sigma=GIVEN_SIGMA))
     return lambda noisy, sigma: denoise_by_planes(planes, noisy, sigma)
 
 
