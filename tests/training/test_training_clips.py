@@ -207,6 +207,26 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average() -> None:
     assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("family", "settings", "found"),
+    [
+        ("vsr-transformer", {"loss": "spectrum"}, "loss must be charbonnier or psnr, .*spectrum"),
+        ("spynet", {"loss": "psnr"}, "unknown.*loss"),
+        ("spynet", {"optimiser": "muon"}, "unknown.*optimiser"),
+    ],
+)
+def test_clips_have_two_losses_and_flow_has_its_own(
+    tmp_path: Path, family: str, settings: dict[str, str], found: str
+) -> None:
+    usual, squared = (
+        clip_run(tmp_path, "vsr-transformer", training=given).training for given in ({}, {"loss": "psnr"})
+    )
+    assert isinstance(usual, ClipTrainingConfig) and isinstance(squared, ClipTrainingConfig)
+    assert (usual.loss, squared.loss) == ("charbonnier", "psnr")
+    with pytest.raises(ConfigError, match=found):
+        clip_run(tmp_path, family, training=settings)
+
+
 @pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
 def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(
     tmp_path: Path, family: str, figure: str
