@@ -90,8 +90,10 @@ def footage_of(frames: int, *, held_out: bool) -> Footage:
     return Footage(clips, photos, frames, STILL_SHARE)
 
 
-def cut(planes: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...] | None:
-    """192 x 256 pixels of 4:2:0 from a random place; None of other layouts and of smaller pictures."""
+def cut(
+    planes: tuple[Tensor, ...], rng: np.random.Generator, size: tuple[int, int] = (192, 256)
+) -> tuple[Tensor, ...] | None:
+    """`size` pixels of 4:2:0 from a random place; None of other layouts and of much smaller pictures."""
     height, width = planes[0].shape[1:]
     if (
         len(planes) != 3
@@ -100,7 +102,7 @@ def cut(planes: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, .
         or min(height, width) < 128
     ):
         return None
-    rows, columns = min(height, 192) // 16 * 16, min(width, 256) // 16 * 16
+    rows, columns = (min(side, most) // 16 * 16 for side, most in zip((height, width), size, strict=True))
     top, left = (
         2 * int(rng.integers((height - rows) // 2 + 1)),
         2 * int(rng.integers((width - columns) // 2 + 1)),

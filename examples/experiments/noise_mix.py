@@ -52,13 +52,13 @@ def noisy_window(clean: Planes, rng: np.random.Generator) -> Noisy:
     noise = processed(noise, rng)
     seen = _whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = rng.random() < CODED
-    return Noisy(_coded(seen, rng) if coded else seen, clean, coded=coded)
+    return Noisy(through_x264(seen, rng) if coded else seen, clean, coded=coded)
 
 
 def clean_as_it_is(clean: Planes, share: float, rng: np.random.Generator) -> Noisy:
     """Without noise; coded in `share` of the cases."""
     coded = rng.random() < share
-    return Noisy(_coded(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded)
+    return Noisy(through_x264(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded)
 
 
 def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
@@ -67,7 +67,11 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     chroma = luma if rng.random() < 0.6 else log_uniform(rng, CHROMA)
     sigma = (luma, chroma, chroma)
     seen = _whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
-    return Noisy(_coded(seen, rng), clean, coded=True) if rng.random() < 0.33 else Noisy(seen, clean, sigma)
+    return (
+        Noisy(through_x264(seen, rng), clean, coded=True)
+        if rng.random() < 0.33
+        else Noisy(seen, clean, sigma)
+    )
 
 
 def _camera(clean: Planes, rng: np.random.Generator) -> Planes:
@@ -95,7 +99,7 @@ def _whole(planes: Planes) -> Planes:
     return tuple(plane.round().clamp(0, 255) for plane in planes)
 
 
-def _coded(planes: Planes, rng: np.random.Generator) -> Planes:
+def through_x264(planes: Planes, rng: np.random.Generator) -> Planes:
     """Through x264 and back."""
     crf, preset = rng.uniform(14, 32), str(rng.choice(PRESETS))
     whole = [plane.round().clamp(0, 255).to(torch.uint8).numpy() for plane in planes]

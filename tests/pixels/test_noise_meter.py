@@ -9,6 +9,7 @@ import pytest
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
+from vidrestore.media.recompress import recompress
 from vidrestore.noise import meter
 from vidrestore.noise.features import COUNT, FLOOR, PART, band_index, plane_features, strength_between
 from vidrestore.noise.meter import Measured, NoiseMeter, PlaneNoise, beside_luma, noise_in_words
@@ -115,11 +116,16 @@ def answers(
     odds: float = 9.0,
     stronger: float = 0.0,
     cautious: float = 9.0,
+    weak: tuple[float, float] = (-9.0, 1.0),
 ) -> None:
-    """Make the regressions say `sigma`, for a formula that says 5, log odds, and how much to raise colour."""
+    """Make the regressions say `sigma`, for a formula that says 5, log odds, how much to raise colour, and
+    log odds and sigma of weak noise.
+    """
     change = np.log((sigma + meter.OFFSET) / (5 + meter.OFFSET))
     doubt = np.log((cautious + meter.OFFSET) / (5 + meter.OFFSET))
     said = {"regression": [change] * 2, "doubt": [doubt] * 2, "odds": [odds], "colour": [stronger]}
+    said["weak"] = [weak[0], np.log(weak[1] + meter.OFFSET)]
+    monkeypatch.setattr(NoiseEstimator, "sigma", lambda self: 5.0)
     monkeypatch.setattr(meter, "_output", lambda name, given: np.array(said[name]))
 
 
@@ -137,6 +143,58 @@ def test_the_odds_of_noise_decide_and_where_they_are_even_a_cautious_regression(
     answers(monkeypatch, 8.0, odds, cautious=cautious)
     assert estimated(with_strength(8.0)) == pytest.approx(expected)
     assert estimated(with_strength(8.0), colour=True) == pytest.approx(expected)
+
+
+def behind_x264(frames: list[Picture], crf: float) -> list[Picture]:
+    grey = np.full([side // 2 for side in frames[0].shape], 128, np.uint8)
+    coded = recompress([(frame.astype(np.uint8), grey, grey) for frame in frames], crf)
+    return [luma.astype(np.float32) for luma, *_ in coded]
+
+
+@pytest.mark.parametrize("sigma, crf", [(4.0, 23), (6.0, 26)])
+def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_it(
+    sigma: float, crf: float
+) -> None:
+    clean = scene(20, 208, 320)
+    for frames, least, most in ((with_noise(clean, sigma), 0.5 * sigma, sigma), (clean, 0.0, 0.0)):
+        gauge, coded = NoiseMeter(1, colour=False), behind_x264(frames, crf)
+        for first in (0, 8, 16):
+            gauge.add([(frame,) for frame in coded[first : first + 4]])
+        (found,) = gauge.noise()
+        assert least <= found.sigma <= most
+
+
+def gauged(features: NDArray[np.float64] | None) -> tuple[float, ...]:
+    """Sigma of luma with these features, and of a colour difference with the same."""
+    gauge = NoiseMeter(2, colour=True)
+    gauge._looks = [[features, features]]
+    return tuple(plane.sigma for plane in gauge.noise())
+
+
+@pytest.mark.parametrize(
+    "odds, weak, found",
+    [
+        (0.0, (1.1, 4.0), 4.0),
+        (-4.4, (1.1, 4.0), 4.0),
+        (0.0, (0.9, 4.0), 0.0),
+        (-4.6, (9.0, 4.0), 0.0),
+        (0.0, (9.0, 0.8), 0.0),
+    ],
+)
+def test_luma_that_seems_clean_is_looked_at_again_unless_noise_is_very_unlikely(
+    odds: float, weak: tuple[float, float], found: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, 8.0, odds, cautious=0.5, weak=weak)
+    assert gauged(with_strength(0.4)) == pytest.approx((found, 0.0))
+
+
+def test_weak_noise_is_not_looked_for_where_noise_was_found_or_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers(monkeypatch, 8.0, odds=1.6, weak=(9.0, 4.0))
+    assert gauged(with_strength(8.0))[0] == pytest.approx(8)
+    answers(monkeypatch, 8.0, odds=0.0, cautious=0.5, weak=(9.0, 4.0))
+    assert gauged(np.tile(with_strength(8.0)[:PART], COUNT // PART)) == (0, 0)
 
 
 def test_less_suffices_for_colour_beside_noisy_luma(monkeypatch: pytest.MonkeyPatch) -> None:

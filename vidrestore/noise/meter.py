@@ -5,12 +5,15 @@ Other noise is coarse, smeared along lines, thinned out by a codec or copied by 
 that a small regression, fitted to training clips with many kinds of noise
 (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the sigma that denoises
 best: that of the power where most of the noise is. Two more say how likely it is that there is noise at all,
-and how much stronger the noise of colour differences has to be taken after a codec.
+and how much stronger the noise of colour differences has to be taken after a codec. A last one, fitted to
+nothing but weak noise that a codec altered and to clean video (examples/experiments/fit_weak.py), is asked
+where those leave luma without noise but aren't sure.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -44,6 +47,8 @@ TEXTURE, CODED = (1.025, 1.065), 1.2
 WEAK = 15.0  # sigma above which noise is never taken for texture
 UNLIKELY, LIKELY = -0.5, 1.5  # log odds of noise below and above which nothing else counts
 BESIDE_NOISY = 0.0  # the latter for colour differences beside noisy luma
+# Log odds of noise from which luma without noise is looked at again, and those of weak noise that suffice.
+LOOKED_AT_AGAIN, WEAKLY_LIKELY = -4.5, 1.0
 # Limit on sigma relative to the formula's for a single frame, where texture looks like coarse noise.
 ALONE = 1.6
 MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
@@ -105,6 +110,8 @@ class NoiseMeter:
         """Return the noise measured so far, plane by plane."""
         measured = [self._measured(index) for index in range(len(self._white))]
         first = estimate(measured[0], measured[0])
+        if not first.sigma:
+            first = weak_noise(measured[0])
         likely = BESIDE_NOISY if first.sigma else LIKELY
         planes = [
             first,
@@ -134,6 +141,10 @@ class Measured:
     white: float
     colour: bool
 
+    def odds(self, luma: Measured) -> float:
+        """Return the log odds of noise; `luma` is the first plane of the same frames, with features."""
+        return float(_output("odds", odds_input(self, luma))[0])
+
     def regressed(self, name: str) -> tuple[float, float]:
         """Return sigma and root mean square by the regression `name`."""
         assert self.features is not None
@@ -155,16 +166,38 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
     sigma, rms = plane.regressed("regression")
     if not _has_differences(plane.features):
         sigma = min(sigma, ALONE * plane.white)
-    inputs = odds_input(plane, luma if luma.features is not None else plane)
-    odds = _output("odds", inputs)[0]
+    beside = luma if luma.features is not None else plane
+    odds = plane.odds(beside)
     sure = odds > likely and _has_differences(plane.features)
     if sigma < NONE_BELOW or odds < UNLIKELY or (not sure and _looks_clean(plane, sigma)):
         return PlaneNoise(0.0, 0.0)
     if not plane.colour:
         sigma = min(sigma, max(MOST * strength_between(plane.features), plane.white))
     elif not np.isclose(sigma, plane.white, rtol=1e-6):
-        sigma *= float(np.exp(np.clip(_output("colour", inputs[:COMMON])[0], *STRONGER)))
+        sigma *= float(np.exp(np.clip(_output("colour", odds_input(plane, beside)[:COMMON])[0], *STRONGER)))
     return PlaneNoise(sigma, min(rms, sigma))
+
+
+def weak_noise(luma: Measured) -> PlaneNoise:
+    """Return the noise of luma in which `estimate` found none."""
+    odds = luma.odds(luma) if luma.features is not None and _has_differences(luma.features) else -math.inf
+    if LOOKED_AT_AGAIN < odds <= LIKELY:
+        weakly, logarithm = _output("weak", weak_input(luma, odds))
+        sigma = float(np.exp(logarithm)) - OFFSET
+        if weakly > WEAKLY_LIKELY and sigma >= NONE_BELOW:
+            return PlaneNoise(sigma, sigma)
+    return PlaneNoise(0.0, 0.0)
+
+
+def weak_input(luma: Measured, odds: float) -> Array:
+    """Return the log odds of noise, the logarithms of sigma as the regressions, differences and the formula
+    have it, the concentrations, and the bands relative to the formula's sigma.
+    """
+    assert luma.features is not None
+    regressed = [luma.regressed(name)[0] for name in ("regression", "doubt")]
+    strengths = np.log(np.array([*regressed, strength_between(luma.features), luma.white]) + OFFSET)
+    bands = bands_alone(luma.features).reshape(-1, len(QUANTILES) * 9 + 1)[:, :-1] / 2 - strengths[-1]
+    return np.concatenate([[odds], strengths, concentration(luma.features).ravel(), bands.ravel()])
 
 
 def _looks_clean(plane: Measured, sigma: float) -> bool:
@@ -238,7 +271,7 @@ def regression(name: str) -> list[tuple[Array, Array]]:
     """Return the mean and spread of the input, then weight and bias of every layer.
 
     The outputs of "regression" and "doubt" are added to the logarithm of the formula's sigma, that of
-    "colour" to the logarithm of sigma; "odds" gives log odds.
+    "colour" to the logarithm of sigma; "odds" gives log odds, "weak" log odds and the logarithm of sigma.
     """
     stored = json.loads(files("vidrestore.noise").joinpath(f"{name}.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]
