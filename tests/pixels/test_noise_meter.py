@@ -126,6 +126,7 @@ def answers(
     said = {"regression": [change] * 2, "doubt": [doubt] * 2, "odds": [odds], "colour": [stronger]}
     said["weak"] = [weak[0], np.log(weak[1] + meter.OFFSET)]
     monkeypatch.setattr(NoiseEstimator, "sigma", lambda self: 5.0)
+    monkeypatch.setattr(meter, "_is_familiar", lambda inputs: True)
     monkeypatch.setattr(meter, "_output", lambda name, given: np.array(said[name]))
 
 
@@ -175,9 +176,9 @@ def gauged(features: NDArray[np.float64] | None) -> tuple[float, ...]:
     "odds, weak, found",
     [
         (0.0, (1.1, 4.0), 4.0),
-        (-4.4, (1.1, 4.0), 4.0),
+        (-2.9, (1.1, 4.0), 4.0),
         (0.0, (0.9, 4.0), 0.0),
-        (-4.6, (9.0, 4.0), 0.0),
+        (-3.1, (9.0, 4.0), 0.0),
         (0.0, (9.0, 0.8), 0.0),
     ],
 )
@@ -195,6 +196,36 @@ def test_weak_noise_is_not_looked_for_where_noise_was_found_or_nothing_changes(
     assert gauged(with_strength(8.0))[0] == pytest.approx(8)
     answers(monkeypatch, 8.0, odds=0.0, cautious=0.5, weak=(9.0, 4.0))
     assert gauged(np.tile(with_strength(8.0)[:PART], COUNT // PART)) == (0, 0)
+
+
+@pytest.mark.parametrize("off", [-6.6, 6.6])
+def test_nothing_is_said_of_what_differs_from_all_that_was_learnt_from(off: float) -> None:
+    mean, spread = meter.regression("weak")[0]
+    unusual = mean.copy()
+    unusual[3] += off * spread[3]
+    assert meter._is_familiar(mean) and not meter._is_familiar(unusual)
+
+
+STROKES = [(row, slice(None)) for row in (0, 3, 6)] + [
+    (rows, column) for rows in (slice(0, 4), slice(3, 7)) for column in (0, 4)
+]
+
+
+def test_small_text_that_scrolls_is_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, letters = np.random.default_rng(0), np.zeros((26, 7, 5), bool)
+    for letter in letters:
+        for stroke in rng.permutation(len(STROKES))[: rng.integers(2, 6)]:
+            letter[STROKES[stroke]] = True
+    letters[:3] = False  # spaces
+    letters = np.pad(letters, ((0, 0), (0, 5), (0, 2)))
+    lines = [np.concatenate(letters[rng.integers(26, size=60)], axis=1) for _ in range(30)]
+    page = np.where(np.concatenate(lines), 20, 240).astype(np.float32)
+    gauge = NoiseMeter(1, colour=False)
+    for first in (0, 8, 16):
+        gauge.add([(page[at : at + 208, :320],) for at in range(first, first + 4)])
+    assert gauge.noise()[0].sigma == 0
+    monkeypatch.setattr(meter, "_is_familiar", lambda inputs: True)
+    assert gauge.noise()[0].sigma > 2
 
 
 def test_less_suffices_for_colour_beside_noisy_luma(monkeypatch: pytest.MonkeyPatch) -> None:

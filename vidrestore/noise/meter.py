@@ -48,7 +48,10 @@ WEAK = 15.0  # sigma above which noise is never taken for texture
 UNLIKELY, LIKELY = -0.5, 1.5  # log odds of noise below and above which nothing else counts
 BESIDE_NOISY = 0.0  # the latter for colour differences beside noisy luma
 # Log odds of noise from which luma without noise is looked at again, and those of weak noise that suffice.
-LOOKED_AT_AGAIN, WEAKLY_LIKELY = -4.5, 1.0
+LOOKED_AT_AGAIN, WEAKLY_LIKELY = -3.0, 1.0
+# Standard deviations of the inputs of "weak" from their means beyond which it knows nothing; small text has
+# 7.5 and more, noise in footage hardly ever over 6.
+UNFAMILIAR = 6.5
 # Limit on sigma relative to the formula's for a single frame, where texture looks like coarse noise.
 ALONE = 1.6
 MOST = 1.35  # limit on sigma relative to that of differences between frames, unless the formula's is higher
@@ -181,12 +184,18 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
 def weak_noise(luma: Measured) -> PlaneNoise:
     """Return the noise of luma in which `estimate` found none."""
     odds = luma.odds(luma) if luma.features is not None and _has_differences(luma.features) else -math.inf
-    if LOOKED_AT_AGAIN < odds <= LIKELY:
-        weakly, logarithm = _output("weak", weak_input(luma, odds))
+    if LOOKED_AT_AGAIN < odds <= LIKELY and _is_familiar(inputs := weak_input(luma, odds)):
+        weakly, logarithm = _output("weak", inputs)
         sigma = float(np.exp(logarithm)) - OFFSET
         if weakly > WEAKLY_LIKELY and sigma >= NONE_BELOW:
             return PlaneNoise(sigma, sigma)
     return PlaneNoise(0.0, 0.0)
+
+
+def _is_familiar(inputs: Array) -> bool:
+    """Return True unless inputs of "weak" are far from all that it was fitted to."""
+    mean, spread = regression("weak")[0]
+    return bool((np.abs(inputs - mean) <= UNFAMILIAR * spread).all())
 
 
 def weak_input(luma: Measured, odds: float) -> Array:
