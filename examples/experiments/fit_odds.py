@@ -19,6 +19,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -150,27 +151,46 @@ def fitted_odds(every: list[Sample]) -> Layers:
         [np.clip(-gain / SEEN, 0.3, 3) if clean else np.clip(abs(gain), 0.1, 3) for _, gain, clean in rows]
     ).float()
     mean, spread = given.mean(0), given.std(0) + 1e-3
-    inputs, networks = (given - mean) / spread, []
-    for seed in range(NETWORKS):
-        torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
-        optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.3)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
-        for _ in range(STEPS):
-            chosen = torch.randint(len(inputs), (384,))
-            odds = network(inputs[chosen] + JITTER * torch.randn(384, inputs.shape[1]))[:, 0]
-            lost = F.binary_cross_entropy_with_logits(odds, noise[chosen], reduction="none")
-            optimiser.zero_grad()
-            (weights[chosen] * lost).mean().backward()
-            optimiser.step()
-            schedule.step()
-        networks.append(network)
+    inputs = (given - mean) / spread
+    networks = [
+        fitted(inputs, noise, weights, seed, Training(HIDDEN, STEPS, JITTER, 384)) for seed in range(NETWORKS)
+    ]
+    return [(mean, spread), *side_by_side(networks)]
+
+
+class Training(NamedTuple):
+    """How a network is fitted: its hidden units, the steps, the noise added to inputs, rows in a step."""
+
+    hidden: int
+    steps: int
+    jitter: float
+    rows: int
+
+
+def fitted(inputs: Tensor, noise: Tensor, weights: Tensor, seed: int, how: Training) -> nn.Sequential:
+    """Logistic regression of `noise` by a network with one hidden layer."""
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Linear(inputs.shape[1], how.hidden), nn.ReLU(), nn.Linear(how.hidden, 1))
+    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, how.steps)
+    for _ in range(how.steps):
+        chosen = torch.randint(len(inputs), (how.rows,))
+        odds = network(inputs[chosen] + how.jitter * torch.randn(how.rows, inputs.shape[1]))[:, 0]
+        lost = F.binary_cross_entropy_with_logits(odds, noise[chosen], reduction="none")
+        optimiser.zero_grad()
+        (weights[chosen] * lost).mean().backward()
+        optimiser.step()
+        schedule.step()
+    return network
+
+
+def side_by_side(networks: list[nn.Sequential]) -> Layers:
+    """Return both layers of one network whose output is the mean of these."""
     first, last = zip(*((network[0], network[2]) for network in networks), strict=True)
     return [
-        (mean, spread),
         (torch.cat([layer.weight for layer in first]), torch.cat([layer.bias for layer in first])),
         (
-            torch.cat([layer.weight for layer in last], 1) / NETWORKS,
+            torch.cat([layer.weight for layer in last], 1) / len(networks),
             torch.stack([layer.bias for layer in last]).mean(0),
         ),
     ]

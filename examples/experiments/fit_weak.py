@@ -3,7 +3,7 @@
 with such noise, and without noise.
 
     fit_weak.py samples SAMPLES.pkl --kind noisy|clean --count 300 [--seed 1] [--held-out]
-    fit_weak.py fit SAMPLES.pkl [SAMPLES.pkl ...]
+    fit_weak.py fit SAMPLES.pkl [SAMPLES.pkl ...] [--check SAMPLES.pkl ...]
 
 A sample is a window in which the other regressions find no noise: what is measured of its luma, and the
 errors of `denoise` (its first estimate) for some values of sigma. The bundled file was fitted to 529 noisy
@@ -18,19 +18,15 @@ import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import av
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fit_noise import LOOKS, clean_window, commands, cut, footage_of
-from fit_odds import write
-from noise_mix import Planes, through_x264
-from real_noise import planes_of
-from torch import Tensor, nn
+from fit_odds import Training, fitted, side_by_side, write
+from noise_clips import through_encoder
+from noise_mix import Planes, coded_by_x264
+from torch import Tensor
 
 from vidrestore.degrade.coloured_noise import blurred, white
 from vidrestore.degrade.draws import log_uniform
@@ -94,7 +90,7 @@ def samples(kind: str, count: int, seed: int, *, held_out: bool) -> Iterator[Sam
             window = tuple((level + (plane - level) * share).round() for plane, level in levels)
         seen = weakly_noisy(window, rng) if kind == "noisy" else without_noise(window, rng)
         luma = measured(seen[0])
-        if luma is None or meter.estimate(luma, luma).sigma or not is_open(luma):
+        if luma is None or meter.estimate(luma, luma).sigma or not meter.is_open(luma):
             continue
         errors = tried(seen[0][TRIED_FRAMES], window[0][TRIED_FRAMES], restorer) if kind == "noisy" else {}
         found = Sample(luma, errors)
@@ -114,7 +110,7 @@ def weakly_noisy(clean: Planes, rng: np.random.Generator) -> Planes:
 
 
 def without_noise(clean: Planes, rng: np.random.Generator) -> Planes:
-    """As filmed, as often as not coded; or sharpened, smaller, drawn and coded as in `clean_window`."""
+    """As filmed, coded more often than not; or sharpened, smaller, drawn and coded as in `clean_window`."""
     if rng.random() < ALTERED:
         return clean_window(clean, rng).seen
     return coded(clean, rng) if rng.random() < CODED else clean
@@ -124,7 +120,7 @@ def coded(planes: Planes, rng: np.random.Generator) -> Planes:
     """Through H.264, Motion JPEG, H.265 or MPEG-4 and back."""
     kind = rng.random()
     if kind < H264:
-        return through_x264(planes, rng)
+        return coded_by_x264(planes, rng)
     frames = [tuple(part.to(torch.uint8).numpy() for part in frame) for frame in zip(*planes, strict=True)]
     if kind < H264 + MOTION_JPEG:
         back = recompress_pictures(frames, int(rng.integers(*QUANTISERS)))
@@ -142,23 +138,6 @@ def coded(planes: Planes, rng: np.random.Generator) -> Planes:
     return tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*back, strict=True))
 
 
-def through_encoder(frames: list[tuple[np.ndarray, ...]], name: str, options: dict[str, str]) -> list[Any]:
-    """Encode and decode Y, U, V of 4:2:0 by any encoder."""
-    file = BytesIO()
-    height, width = frames[0][0].shape
-    with av.open(file, "w", format="matroska") as container:
-        stream = container.add_stream(name, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.codec_context.thread_count = 1
-        for planes in frames:
-            flat = np.concatenate([planes[0], np.stack(planes[1:]).reshape(height // 2, width)])
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(flat, format="yuv420p")))
-        container.mux(stream.encode(None))
-    file.seek(0)
-    with av.open(file) as container:
-        return [planes_of(picture) for picture in container.decode(video=0)]
-
-
 def measured(luma: Tensor) -> Measured | None:
     frames = [frame.numpy() for frame in luma]
     looks = [plane_features([(frame,) for frame in frames[at : at + FRAMES_SEEN]])[0] for at in LOOKS]
@@ -167,10 +146,6 @@ def measured(luma: Tensor) -> Measured | None:
         formula.add(frames[at])
     known = [look for look in looks if look is not None]
     return Measured(np.median(known, axis=0), formula.sigma(), False) if len(known) == len(looks) else None
-
-
-def is_open(luma: Measured) -> bool:
-    return meter.LOOKED_AT_AGAIN < luma.odds(luma) <= meter.LIKELY
 
 
 def tried(seen: Tensor, clean: Tensor, restorer: DenoiseRestorer) -> dict[float, float]:
@@ -188,47 +163,23 @@ def fit(every: list[Sample]) -> None:
     """Fit the odds by small networks and sigma by a linear map, and write them as one, hidden layers side by
     side; positive and negative parts of the inputs carry the linear map through them.
     """
-    given = torch.tensor(
-        np.array([weak_input(each.luma, each.luma.odds(each.luma)) for each in every])
-    ).float()
+    given = torch.tensor(np.array([weak_input(each.luma) for each in every])).float()
     mean, spread = given.mean(0), given.std(0) + 1e-3
     inputs = (given - mean) / spread
     noise = torch.tensor([float(bool(each.errors)) for each in every])
     weights = torch.tensor([min(2.0, each.gain) if each.errors else CLEAN_WEIGHT for each in every])
-    networks = [fitted(inputs, noise, weights, seed) for seed in range(NETWORKS)]
+    how = Training(HIDDEN, STEPS, JITTER, 256)
+    networks = [fitted(inputs, noise, weights, seed, how) for seed in range(NETWORKS)]
+    (weight, bias), (last, last_bias) = side_by_side(networks)
     slope, offset = fitted_sigma(inputs, every)
-    first, last = zip(*((network[0], network[2]) for network in networks), strict=True)
-    hidden = NETWORKS * HIDDEN
-    shown = torch.stack((slope, -slope))
-    outputs = torch.zeros(2, hidden + 2)
-    outputs[0, :hidden] = torch.cat([layer.weight for layer in last], 1) / NETWORKS
-    outputs[1, hidden:] = torch.tensor([1.0, -1.0])
-    biases = torch.stack([torch.stack([layer.bias for layer in last]).mean(), offset])
+    outputs = torch.zeros(2, last.shape[1] + 2)
+    outputs[0, :-2], outputs[1, -2:] = last[0], torch.tensor([1.0, -1.0])
     layers = [
         (mean, spread),
-        (
-            torch.cat([*(layer.weight for layer in first), shown]),
-            torch.cat([*(layer.bias for layer in first), torch.zeros(2)]),
-        ),
-        (outputs, biases),
+        (torch.cat([weight, torch.stack((slope, -slope))]), torch.cat([bias, torch.zeros(2)])),
+        (outputs, torch.stack([last_bias[0], offset])),
     ]
     write(Path(meter.__file__).parent / "weak.json", layers)
-
-
-def fitted(inputs: Tensor, noise: Tensor, weights: Tensor, seed: int) -> nn.Sequential:
-    torch.manual_seed(seed)
-    network = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
-    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
-    for _ in range(STEPS):
-        chosen = torch.randint(len(inputs), (256,))
-        odds = network(inputs[chosen] + JITTER * torch.randn(256, inputs.shape[1]))[:, 0]
-        lost = F.binary_cross_entropy_with_logits(odds, noise[chosen], reduction="none")
-        optimiser.zero_grad()
-        (weights[chosen] * lost).mean().backward()
-        optimiser.step()
-        schedule.step()
-    return network
 
 
 def fitted_sigma(inputs: Tensor, every: list[Sample]) -> tuple[Tensor, Tensor]:
@@ -269,15 +220,20 @@ def main() -> None:
     make.add_argument("--kind", choices=("noisy", "clean"), required=True)
     make.add_argument("--held-out", action="store_true")
     learn.add_argument("samples", type=Path, nargs="+")
+    learn.add_argument("--check", type=Path, nargs="*", default=[], help="samples to show, not to fit to")
     given = parser.parse_args()
     if given.command == "samples":
         made = list(samples(given.kind, given.count, given.seed, held_out=given.held_out))
         given.output.write_bytes(pickle.dumps(made))
         return
-    every = [each for path in given.samples for each in pickle.loads(path.read_bytes())]
-    if given.command == "fit":
-        fit(every)
-    table(every)
+    fit(loaded(given.samples))
+    table(loaded(given.samples))
+    if given.check:
+        table(loaded(given.check))
+
+
+def loaded(paths: list[Path]) -> list[Sample]:
+    return [each for path in paths for each in pickle.loads(path.read_bytes())]
 
 
 if __name__ == "__main__":

@@ -53,10 +53,15 @@ def read_planes(folder: Path, count: int, step: int = 3) -> list[Planes]:
 
 
 def through_x264(frames: list[Planes], crf: int = 23) -> list[Planes]:
+    return through_encoder(frames, "libx264", {"crf": str(crf), "preset": "medium"})
+
+
+def through_encoder(frames: list[Planes], name: str, options: dict[str, str]) -> list[Planes]:
+    """Encode and decode frames of 4:2:0."""
     file = BytesIO()
     height, width = frames[0][0].shape
     with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=24, options={"crf": str(crf), "preset": "medium"})
+        stream = container.add_stream(name, rate=24, options=options)
         stream.width, stream.height, stream.pix_fmt, stream.time_base = (
             width,
             height,

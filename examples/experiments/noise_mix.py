@@ -52,13 +52,13 @@ def noisy_window(clean: Planes, rng: np.random.Generator) -> Noisy:
     noise = processed(noise, rng)
     seen = _whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = rng.random() < CODED
-    return Noisy(through_x264(seen, rng) if coded else seen, clean, coded=coded)
+    return Noisy(coded_by_x264(seen, rng) if coded else seen, clean, coded=coded)
 
 
 def clean_as_it_is(clean: Planes, share: float, rng: np.random.Generator) -> Noisy:
     """Without noise; coded in `share` of the cases."""
     coded = rng.random() < share
-    return Noisy(through_x264(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded)
+    return Noisy(coded_by_x264(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded)
 
 
 def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
@@ -68,7 +68,7 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     sigma = (luma, chroma, chroma)
     seen = _whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
     return (
-        Noisy(through_x264(seen, rng), clean, coded=True)
+        Noisy(coded_by_x264(seen, rng), clean, coded=True)
         if rng.random() < 0.33
         else Noisy(seen, clean, sigma)
     )
@@ -99,7 +99,7 @@ def _whole(planes: Planes) -> Planes:
     return tuple(plane.round().clamp(0, 255) for plane in planes)
 
 
-def through_x264(planes: Planes, rng: np.random.Generator) -> Planes:
+def coded_by_x264(planes: Planes, rng: np.random.Generator) -> Planes:
     """Through x264 and back."""
     crf, preset = rng.uniform(14, 32), str(rng.choice(PRESETS))
     whole = [plane.round().clamp(0, 255).to(torch.uint8).numpy() for plane in planes]

@@ -165,7 +165,7 @@ def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_
         assert least <= found.sigma <= most
 
 
-def gauged(features: NDArray[np.float64] | None) -> tuple[float, ...]:
+def gauged(features: NDArray[np.float64]) -> tuple[float, ...]:
     """Sigma of luma with these features, and of a colour difference with the same."""
     gauge = NoiseMeter(2, colour=True)
     gauge._looks = [[features, features]]

@@ -13,7 +13,6 @@ where those leave luma without noise but aren't sure.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -183,13 +182,20 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
 
 def weak_noise(luma: Measured) -> PlaneNoise:
     """Return the noise of luma in which `estimate` found none."""
-    odds = luma.odds(luma) if luma.features is not None and _has_differences(luma.features) else -math.inf
-    if LOOKED_AT_AGAIN < odds <= LIKELY and _is_familiar(inputs := weak_input(luma, odds)):
-        weakly, logarithm = _output("weak", inputs)
+    if is_open(luma):
+        inputs = weak_input(luma)
+        odds, logarithm = _output("weak", inputs)
         sigma = float(np.exp(logarithm)) - OFFSET
-        if weakly > WEAKLY_LIKELY and sigma >= NONE_BELOW:
+        if odds > WEAKLY_LIKELY and sigma >= NONE_BELOW and _is_familiar(inputs):
             return PlaneNoise(sigma, sigma)
     return PlaneNoise(0.0, 0.0)
+
+
+def is_open(luma: Measured) -> bool:
+    """Return True if luma changes from frame to frame, and the odds neither exclude noise nor suffice."""
+    if luma.features is None or not _has_differences(luma.features):
+        return False
+    return LOOKED_AT_AGAIN < luma.odds(luma) <= LIKELY
 
 
 def _is_familiar(inputs: Array) -> bool:
@@ -198,15 +204,23 @@ def _is_familiar(inputs: Array) -> bool:
     return bool((np.abs(inputs - mean) <= UNFAMILIAR * spread).all())
 
 
-def weak_input(luma: Measured, odds: float) -> Array:
+def weak_input(luma: Measured) -> Array:
     """Return the log odds of noise, the logarithms of sigma as the regressions, differences and the formula
     have it, the concentrations, and the bands relative to the formula's sigma.
     """
     assert luma.features is not None
     regressed = [luma.regressed(name)[0] for name in ("regression", "doubt")]
     strengths = np.log(np.array([*regressed, strength_between(luma.features), luma.white]) + OFFSET)
-    bands = bands_alone(luma.features).reshape(-1, len(QUANTILES) * 9 + 1)[:, :-1] / 2 - strengths[-1]
-    return np.concatenate([[odds], strengths, concentration(luma.features).ravel(), bands.ravel()])
+    shares = _strengths_of_bands(luma.features) - strengths[-1]
+    return np.concatenate(
+        [[luma.odds(luma)], strengths, concentration(luma.features).ravel(), shares.ravel()]
+    )
+
+
+def _strengths_of_bands(features: Array) -> Array:
+    """Return (1 + len(DISTANCES), len(QUANTILES), 9): logarithms of the noise's strength by band."""
+    bands = bands_alone(features).reshape(1 + len(DISTANCES), -1)[:, :-1]
+    return bands.reshape(len(bands), len(QUANTILES), 9) / 2
 
 
 def _looks_clean(plane: Measured, sigma: float) -> bool:
@@ -239,8 +253,7 @@ def odds_input(plane: Measured, luma: Measured) -> Array:
         assert each.features is not None
         strengths += [each.regressed("regression")[0], strength_between(each.features), each.white]
     logarithms = np.log(np.array(strengths) + OFFSET)
-    bands = bands_alone(plane.features).reshape(-1, len(QUANTILES) * 9 + 1)[:, :-1]
-    shares = bands.reshape(len(bands), len(QUANTILES), 9) / 2 - logarithms[0]
+    shares = _strengths_of_bands(plane.features) - logarithms[0]
     weak = QUANTILES.index(0.1)
     return np.concatenate(
         [
