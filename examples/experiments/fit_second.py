@@ -29,7 +29,7 @@ from vidrestore.models.grouping import GROUP
 from vidrestore.models.second_gains import KNOTS, RANKS, SIGMA_RANGE, factors, gains_name
 from vidrestore.models.second_pass import Transform, refine
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer, Refining
+from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer, Refining, RefiningColour
 
 RATE, WARM_UP = 0.02, 20  # of the optimiser
 UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
@@ -58,14 +58,22 @@ class Recorder(DenoiseRestorer):
         self.seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]] = []
 
     def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+        self.seen.append((plane, estimate, [work.grids[0, :, None]], work))
+        return estimate
+
+    def refined_colour(
+        self, plane: Tensor, estimate: Tensor, work: RefiningColour, dtype: torch.dtype
+    ) -> Tensor:
         self.seen.append((plane, estimate, work.tracks(in_turn=True), work))
         return estimate
 
 
-def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[list[Sample]]:
-    """Yield the samples of the three planes of one window after the other."""
+def noisy_windows(
+    count: int, seed: int, sigmas: tuple[float, float], *, held_out: bool
+) -> Iterator[tuple[list[Tensor], tuple[Tensor, ...], float]]:
+    """Yield the clean planes of windows, the same in white noise, and its sigma."""
     footage, rng = footage_of(GROUP, held_out=held_out), np.random.default_rng(seed)
-    lowest, highest = (math.log(each) for each in SIGMA_RANGE)
+    lowest, highest = (math.log(each) for each in sigmas)
     while count:
         window = cut(footage.window(rng, 128), rng)
         if window is None or len(window[0]) < GROUP:
@@ -78,10 +86,16 @@ def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Ite
             .clamp(0, 255)
             for plane in clean
         )
+        yield clean, noisy, sigma
+        count -= 1
+
+
+def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[list[Sample]]:
+    """Yield the samples of the three planes of one window after the other."""
+    for clean, noisy, sigma in noisy_windows(count, seed, SIGMA_RANGE, held_out=held_out):
         recorder.seen.clear()
         recorder.restore(noisy, (sigma,) * len(noisy))
         yield [Sample(plane, *kept) for plane, kept in zip(clean, recorder.seen, strict=True)]
-        count -= 1
 
 
 def estimated(sample: Sample, stage: int, values: Tensor, transform: Transform) -> Tensor:
@@ -168,7 +182,7 @@ def main() -> None:
         name = gains_name(given.quality, colour=colour)
         print(name)
         parts = (
-            [each for window in part for each in window if each.work.colour == colour]
+            [each for window in part for each in window if isinstance(each.work, RefiningColour) == colour]
             for part in (fitted, judged)
         )
         stages = fit_in_turn(*parts, given.steps, transform)

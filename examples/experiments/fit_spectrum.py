@@ -30,7 +30,7 @@ from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.models.second_pass import Transform
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
+from vidrestore.restorers.dust_restorer import GRIDS, PRESETS, DenoiseRestorer, Sampling
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1
@@ -69,7 +69,8 @@ def window_samples(noisy: Noisy, restorer: DenoiseRestorer) -> list[Sample]:
                 continue
             estimate = restorer.restored_plane(seen[number], sigma, positions, "auto")
             guide = guide if number else estimate
-            sampling = preset.second_colour if number else preset.second
+            luma = Sampling(preset.second.stride, "matched", GRIDS)
+            sampling = preset.second_colour if number else luma
             places = ClipPositions(guide, restorer.patch, follow=True)
             groups = places.origins(estimate.shape, *sampling)
             found = powers(seen[number], estimate, groups, transform)

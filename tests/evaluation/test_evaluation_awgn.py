@@ -26,7 +26,7 @@ from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.suites import belongs, mean_of
 from vidrestore.evaluation.systems import GIVEN, System, all_qualities, seed_of, weights_notes
 from vidrestore.metrics import psnr
-from vidrestore.models import second_pass
+from vidrestore.models import nonlocal_bayes, second_pass
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import dust_restorer
 from vidrestore.restorers.base import Facts
@@ -134,8 +134,8 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
 def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     (system, *_) = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     measured: list[Any] = []
-    for name in ("relative_spectrum", "noise_curve"):
-        module = second_pass if name == "noise_curve" else dust_restorer
+    curves = [(module, "noise_curve") for module in (second_pass, nonlocal_bayes)]
+    for module, name in ((dust_restorer, "relative_spectrum"), *curves):
         monkeypatch.setattr(module, name, lambda *of: measured.append(of))
     noisy = noisy_video(torch.full((6, 3, 32, 40), 128, dtype=torch.uint8), 20.0, 1)
     restored = torch.stack(list(denoiser(system)(noisy, 20.0)))

@@ -7,9 +7,11 @@ import torch
 from stand_in import DEVICE, OnDevice, Rehearsal
 from torch import Tensor
 
+from vidrestore.models.bayes_gains import gains as bayes_gains
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.matching import Grid, fixed_positions, gather
 from vidrestore.models.noise_spectrum import is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.nonlocal_bayes import Noise, inverse_covariance, nonlocal_bayes
 from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_gains import gains
 from vidrestore.models.second_pass import Transform
@@ -55,6 +57,25 @@ def test_the_gains_of_the_second_estimate_lie_where_the_planes_are() -> None:
     with Rehearsal():
         found = gains("default", 0, 20.0, 20, 16, DEVICE)
         assert found is not None and all(isinstance(each, OnDevice) for each in found)
+
+
+@pytest.mark.parametrize("coloured", [False, True])
+def test_estimates_by_non_local_bayes_are_those_of_the_cpu(coloured: bool) -> None:
+    luma = moving()
+    estimate = luma.mean(0, keepdim=True).expand_as(luma).contiguous()
+
+    def again(noisy: Tensor, first: Tensor) -> Tensor:
+        tracks = ClipPositions(noisy, 16, follow=True).origins(noisy.shape, 8, "matched")
+        spectrum = torch.linspace(0.5, 2, 256, device=noisy.device)
+        noise = Noise(5.0, first, inverse_covariance(spectrum) if coloured else None)
+        factors = bayes_gains("default", 0, 5.0, noisy.device)
+        return nonlocal_bayes(noisy, first, tracks, 16, noise, factors, samples=3)
+
+    expected = again(luma, estimate)
+    with Rehearsal():
+        found = again(luma.to(DEVICE), estimate.to(DEVICE))
+        assert isinstance(found, OnDevice)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=2e-2)
 
 
 def test_patches_are_gathered_where_the_plane_is() -> None:

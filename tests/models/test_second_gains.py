@@ -76,9 +76,9 @@ def test_the_slopes_count_where_the_first_estimate_is_strong():
 @pytest.mark.parametrize("quality", PRESETS)
 def test_every_quality_has_fitted_factors_for_each_estimate_of_luma_and_of_colour(quality):
     preset = PRESETS[quality]
-    for colour, sampling in ((False, preset.second), (True, preset.second_colour)):
+    for colour, estimates in ((False, 1), (True, preset.second_colour.grids)):
         stages = fitted()[gains_name(quality, colour=colour)]
-        assert len(stages) == sampling.grids
+        assert len(stages) == estimates
         assert all(stage.shape == (4, 2, RANKS, len(KNOTS)) for stage in stages)
 
 

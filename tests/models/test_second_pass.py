@@ -1,4 +1,4 @@
-"""The second estimate: what it takes off, what it leaves, and noise that follows the brightness."""
+"""The second estimate: what it takes off, and what it leaves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.second_pass import (
-    NoiseCurve,
     Transform,
     filtered_change,
     in_pairs,
-    noise_curve,
     refine,
 )
 
@@ -87,26 +85,6 @@ def test_an_estimate_that_is_not_finite_stays_so():
     first = picture(2)
     first[0, 3, 3] = torch.nan
     assert refine(picture(2), first, 5.0, tracks(2, 64, 64), transform(), first)[0, 3, 3].isnan()
-
-
-def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
-    brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
-    taken = noise(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
-    strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128)[:, 0], SIDE)
-    dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
-    assert light / dark == pytest.approx(9, rel=0.3)
-
-
-def test_few_groups_tell_nothing_of_the_brightness():
-    strength = noise_curve(
-        noise(2, 16, 16), torch.zeros(2, 16, 16), picture(2, 16, 16), tracks(2, 16, 16)[:, 0], SIDE
-    )
-    assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
-
-
-def test_between_known_brightnesses_the_strength_is_a_straight_line():
-    strength = NoiseCurve(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
-    assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("count, expected", [(4, [[0, 1], [2, 3]]), (3, [[0, 1], [2, 2]]), (1, [[0, 0]])])

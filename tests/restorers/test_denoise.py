@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models import second_pass
+from vidrestore.models import nonlocal_bayes, second_pass
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
+from vidrestore.models.noise_curve import NoiseCurve
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import dust_restorer
 from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer
@@ -55,7 +58,8 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 def test_a_network_that_returns_its_input_gives_every_plane_back(
     weights, quality, frames, height, width, monkeypatch
 ):
-    monkeypatch.setattr(dust_restorer, "refine", lambda noisy, estimate, *how: estimate)
+    for name in ("refine", "nonlocal_bayes"):
+        monkeypatch.setattr(dust_restorer, name, lambda noisy, estimate, *how: estimate)
     planes = clip(frames, height, width)
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
@@ -75,43 +79,65 @@ def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(we
     assert all(torch.equal(now, then) for now, then in zip(planes, before, strict=True))
 
 
-Given = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, object]]
+class Given(NamedTuple):
+    """What a further estimate is made of: the filter, the estimate before, tracks, spectrum and gains."""
+
+    by: str
+    estimate: torch.Tensor
+    tracks: torch.Tensor
+    spectrum: torch.Tensor | None
+    gains: object
 
 
 @pytest.fixture
-def refined(monkeypatch) -> Given:
-    """What every second estimate is made of: the estimate before, tracks, spectrum and gains. It adds 1."""
-    given: Given = []
+def refined(monkeypatch) -> list[Given]:
+    """The further estimates that are made; each adds 1."""
+    given: list[Given] = []
 
-    def added(noisy, estimate, sigma, tracks, transform, brightness, chunk, spectrum, gains):
-        given.append((estimate, tracks, spectrum, gains))
+    def filtered(noisy, estimate, sigma, tracks, transform, brightness, chunk, spectrum, gains):
+        given.append(Given("Wiener", estimate, tracks, spectrum, gains))
         return estimate + 1
 
-    monkeypatch.setattr(dust_restorer, "refine", added)
+    def alike(noisy, estimate, tracks, side, noise, gains, *others):
+        given.append(Given("Bayes", estimate, tracks, noise.whitener, gains))
+        return estimate + 1
+
+    monkeypatch.setattr(dust_restorer, "refine", filtered)
+    monkeypatch.setattr(dust_restorer, "nonlocal_bayes", alike)
     return given
 
 
-def test_against_white_noise_each_grid_makes_an_estimate_that_is_guided_by_the_one_before(refined):
+def test_luma_is_estimated_again_by_wieners_filter_and_then_by_non_local_bayes(refined):
     DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
-    (first, tracks, *_), (second, shifted, *_) = refined
-    torch.testing.assert_close(second, first + 1)
-    assert tracks.shape == shifted.shape and not torch.equal(tracks, shifted)
+    assert [each.by for each in refined] == ["Wiener", "Bayes", "Bayes", "Bayes"]
+    for before, after in pairwise(refined):
+        torch.testing.assert_close(after.estimate, before.estimate + 1)
+    for one, other in combinations([each.tracks.squeeze(1) for each in refined], 2):
+        assert one.shape == other.shape and not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("frames, estimates", [(11, 1), (12, 2)])
-def test_short_clips_are_estimated_again_once_by_wieners_filter(refined, frames, estimates):
+@pytest.mark.parametrize(
+    "frames, fitted, estimates", [(12, True, 3), (11, False, 3), (3, False, 3), (2, False, 1)]
+)
+def test_short_clips_have_wieners_filter_on_all_grids_without_gains_and_those_of_two_frames_bayes_once(
+    refined, frames, fitted, estimates
+):
     DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(frames, 40, 44)[0],), (20.0,))
-    assert len(refined) == estimates
-    assert all((gains is None) == (estimates == 1) for *_, gains in refined)
+    first, *later = refined
+    assert (first.gains is not None) == fitted
+    assert len(later) == estimates
+    grid = len(first.tracks) if fitted else len(first.tracks) / 4
+    assert sum(len(each.tracks) for each in later) == 3 * grid
 
 
-@pytest.mark.parametrize("size, estimates", [(0.1, 2), (0.2, 1)])
-def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, estimates):
+@pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
+def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
     monkeypatch.setattr(dust_restorer, "relative_spectrum", lambda *of: uneven)
     DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
-    assert len(refined) == estimates
-    assert all((spectrum is None) == (gains is not None) for _, _, spectrum, gains in refined)
+    first, *later = refined
+    assert (first.spectrum is None) == (first.gains is not None) == white
+    assert all((each.spectrum is None) == white for each in later)
 
 
 def beside(texture: float, noise: float) -> torch.Tensor:
@@ -144,8 +170,7 @@ def test_texture_that_was_measured_as_noise_is_restored_anew_with_the_sigma_of_t
     restorer.restore((clip(12, 40, 44)[0],), (24.0,))
     assert tried == pytest.approx([24.0 * level**0.5 for level in levels])
     assert next(remaining, None) is None
-    *_, spectrum, gains = refined[0]
-    assert (spectrum is None) == (gains is not None) == white
+    assert (refined[0].spectrum is None) == (refined[0].gains is not None) == white
 
 
 def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends() -> None:
@@ -211,7 +236,8 @@ def test_a_device_that_is_not_there_is_named(device, message):
 
 
 def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):
-    monkeypatch.setattr(dust_restorer, "refine", lambda noisy, estimate, *how: estimate)
+    for name in ("refine", "nonlocal_bayes"):
+        monkeypatch.setattr(dust_restorer, name, lambda noisy, estimate, *how: estimate)
     network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
     path = weights(network)
     half, full = (
@@ -232,20 +258,23 @@ def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: floa
 
 
 @pytest.mark.parametrize("quality", sorted(PRESETS))
-def test_colour_planes_of_full_size_are_estimated_as_often_as_luma(refined, quality):
+def test_colour_planes_of_full_size_are_estimated_as_often_as_those_of_half(refined, quality):
     planes = clip(12, 40, 44)
-    full = (planes[0], planes[0].flip(1), planes[0].flip(2))
     restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, device="cpu"))
-    restorer.restore(full, (20.0,) * 3)
-    assert len(refined) == 3 * restorer.preset.second.grids
-    assert all(gains is not None for *_, gains in refined)
+    for given in (planes, (planes[0], planes[0].flip(1), planes[0].flip(2))):
+        refined.clear()
+        restorer.restore(given, (20.0,) * 3)
+        colour = refined[1 + restorer.preset.second.estimates :]
+        assert len(colour) == 2 * restorer.preset.second_colour.grids
+        assert all(each.by == "Wiener" and each.gains is not None for each in colour)
 
 
 @pytest.fixture
 def even(monkeypatch) -> None:
     """Noise that was measured doesn't follow the brightness."""
-    none = torch.empty(0)
-    monkeypatch.setattr(second_pass, "noise_curve", lambda *of: second_pass.NoiseCurve(none, none))
+    curve = NoiseCurve(torch.empty(0), torch.empty(0))
+    for module in (second_pass, nonlocal_bayes):
+        monkeypatch.setattr(module, "noise_curve", lambda *of: curve)
 
 
 def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may_follow_the_brightness(
@@ -257,12 +286,16 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
         seen.append(None if brightness is None else brightness.shape)
         return estimate
 
+    def alike(noisy, estimate, tracks, side, noise, *others):
+        return followed(noisy, estimate, noise.sigma, tracks, None, noise.brightness)
+
     monkeypatch.setattr(dust_restorer, "refine", followed)
+    monkeypatch.setattr(dust_restorer, "nonlocal_bayes", alike)
     planes = clip(6, 40, 44)
     for sigma in (9.0, "auto"):
         DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).restore(planes, (9.0,) * 3)
     assert seen[: len(seen) // 2] == [None] * (len(seen) // 2)
-    assert seen[len(seen) // 2 :] == [plane.shape for plane in planes]
+    assert seen[len(seen) // 2 :] == [planes[0].shape] * 4 + [plane.shape for plane in planes[1:]]
 
 
 def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even) -> None:

@@ -35,6 +35,7 @@ class ClipPositions:
         self._before = before
         self._found: dict[tuple[int, int], Found] = {}
         self._cache: dict[tuple[torch.Size, int, Following, int], Tensor] = {}
+        self._corners_of: dict[tuple[int, Grid, Following], Tensor] = {}
         self._luma_at = {luma.shape: luma}
 
     def origins(self, shape: torch.Size, stride: int, places: Following, grids: int = 1) -> Tensor:
@@ -48,7 +49,9 @@ class ClipPositions:
         if key not in self._cache:
             frames, height, width = shape
             grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
-            corners = self._corners(frames, grid, places)
+            if (frames, grid, places) not in self._corners_of:
+                self._corners_of[frames, grid, places] = self._corners(frames, grid, places)
+            corners = self._corners_of[frames, grid, places]
             limit, half = pair_like(corners, height - self.patch, width - self.patch), grid.stride // 2
             shifted = [
                 torch.minimum(corners + pair_like(corners, half * down, half * right), limit)

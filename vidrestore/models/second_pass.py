@@ -11,23 +11,16 @@ different means.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, on_tokens
 from vidrestore.models.grouping import coverage, patches_at
+from vidrestore.models.noise_curve import noise_curve
 from vidrestore.models.second_gains import Gains
 
 CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
-CURVE_GROUPS = 300  # groups sampled for the noise curve
-LEVELS = 6  # brightness levels of the noise curve
-GROUPS_PER_LEVEL = 10  # least number of groups per level
-POWER_QUANTILE = 0.4  # of the groups' residual power, which is higher in groups with texture
-RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to that of all
 
 
 class Transform:
@@ -43,24 +36,6 @@ class Transform:
 
     def back(self, coefficients: Tensor) -> Tensor:
         return on_tokens(self._back, coefficients.to(self._dtype)).float()
-
-
-@dataclass(frozen=True)
-class NoiseCurve:
-    """The relative noise variance at a few brightness levels, linearly interpolated; constant 1 if there are
-    none.
-    """
-
-    brightness: Tensor  # (L,), ascending, on the 0-255 scale
-    variance: Tensor  # (L,)
-
-    def at(self, brightness: Tensor) -> Tensor:
-        if len(self.brightness) < 2:
-            return torch.ones_like(brightness)
-        above = torch.searchsorted(self.brightness, brightness).clamp(1, len(self.brightness) - 1)
-        low, high = self.brightness[above - 1], self.brightness[above]
-        share = ((brightness - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
-        return torch.lerp(self.variance[above - 1], self.variance[above], share)
 
 
 def in_pairs(tracks: Tensor) -> Tensor:
@@ -136,21 +111,3 @@ def filtered_change(
     change = d.mul_(share).sub_(a)
     moved: Tensor = components @ transform.back(change)
     return moved.flatten(0, 1)
-
-
-def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
-    """Estimate the noise by brightness from the residual of the first estimate in groups at flat (S, T)
-    origins.
-    """
-    groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
-    if len(groups) < LEVELS * GROUPS_PER_LEVEL:
-        return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
-    residual = patches_at(noisy, groups, side).sub_(patches_at(estimate, groups, side))
-    power = residual.square().mean((1, 2))
-    brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = power[order].tensor_split(LEVELS)
-    ratio = torch.stack([level.quantile(POWER_QUANTILE) for level in levels]) / power.quantile(
-        POWER_QUANTILE
-    ).clamp(min=1e-6)
-    means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
-    return NoiseCurve(means, ratio.clamp(*RATIO))

@@ -16,15 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.errors import CheckpointError
+from vidrestore.models.bayes_gains import gains as bayes_gains
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
 from vidrestore.models.noise_spectrum import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
+from vidrestore.models.nonlocal_bayes import Noise, inverse_covariance, nonlocal_bayes
 from vidrestore.models.patch_positions import ClipPositions, Following
-from vidrestore.models.second_gains import LEAST_FRAMES, gains, gains_name
-from vidrestore.models.second_pass import CHUNK as TRACKS
+from vidrestore.models.second_gains import LEAST_FRAMES, Gains, gains, gains_name
 from vidrestore.models.second_pass import Transform, in_pairs, refine
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
 GROUPS_PER_PROCESSOR = 4.0  # of a GPU: each group is 80 rows of a matrix product
-TRACKS_PER_PROCESSOR = 16.0  # of two groups each, in the second estimate; the host waits once for all of them
-TRACK_COPIES = 12  # of a track's patches in memory, temporary ones included
+TRACKS_PER_PROCESSOR = 16.0  # of a GPU, in the second estimate
+PATCHES = 80  # in a group of the second estimate, about
+GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
 
 
@@ -49,47 +52,60 @@ class Sampling(NamedTuple):
     grids: int = 1
 
 
+class Further(NamedTuple):
+    """Further estimates of luma, each guided by the one before: one by `second_pass`, then some by
+    `nonlocal_bayes`, from `grids` of groups each, of as many patches in every frame as `samples`. Patches may
+    be matched once more, in the first estimate.
+    """
+
+    stride: int
+    estimates: int
+    grids: int = 1
+    samples: int = 3
+    matched_again: bool = False
+
+
 @dataclass(frozen=True)
 class Preset:
     """A quality: the groups of patches that are restored.
 
     `first` are those of the first plane. Smaller planes, of colour differences, are restored at half their
-    size with `half`, and where they are detailed also at full size with `colour`. `first_detail` does the
-    same for the first plane: it is the power, over that of the noise, from which a group counts as detailed.
-    `second` and `second_colour` are the groups for a second estimate of the first plane and of the others;
+    size with `half`, and where they are detailed also at full size with `colour`. `second` are those of
+    further estimates of the first plane. `second_colour` are the groups for a second estimate of the others;
     each of their grids makes an estimate of white noise, guided by that of the one before.
     """
 
     first: Sampling
     half: Sampling
     colour: Sampling
-    second: Sampling
+    second: Further
     second_colour: Sampling
-    first_detail: float | None = None
 
 
+GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
+IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another
+OVERLAPPING = 1.5  # patches more, as a share, of single frames
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 PRESETS = {
     "fast": Preset(
-        first=Sampling(15, "camera"),
+        first=Sampling(16, "matched"),
         half=Sampling(16, "camera"),
         colour=Sampling(16, "camera"),
-        second=Sampling(16, "near", 2),
+        second=Further(16, estimates=1),
         second_colour=Sampling(16, "camera"),
-        first_detail=1.12,
     ),
     "default": Preset(
         first=Sampling(16, "matched"),
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
-        second=Sampling(11, "matched", 2),
+        second=Further(16, estimates=3, matched_again=True),
         second_colour=Sampling(16, "camera", 2),
     ),
     "best": Preset(
-        first=Sampling(5, "matched"),
+        first=Sampling(8, "matched"),
         half=Sampling(5, "matched"),
         colour=Sampling(8, "camera"),
-        second=Sampling(5, "matched", 2),
+        second=Further(8, estimates=3, grids=2, samples=4, matched_again=True),
         second_colour=Sampling(8, "matched", 2),
     ),
 }
@@ -97,21 +113,28 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Refining:
-    """How a plane is estimated again: groups (S, G, T) of some grids, whether all move with the camera, the
-    noise, the brightness (T, H, W) that measured noise may follow, None for the estimate's own, whether it
-    is a colour difference, and the spectrum (N,) of measured noise, None of white noise.
+    """How a plane is estimated again: groups (G, S, T) of some grids, the noise, and its spectrum (N,), None
+    of white noise.
     """
 
     grids: Tensor
-    camera: bool
     sigma: float
-    brightness: Tensor | None
-    colour: bool
     spectrum: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class RefiningColour(Refining):
+    """The same of a colour difference: `brightness` (T, H, W), which measured noise may follow, and whether
+    all groups move with the camera.
+    """
+
+    brightness: Tensor | None = None
+    camera: bool = False
 
     def tracks(self, *, in_turn: bool) -> list[Tensor]:
         """Return tracks (S, M, T) for each estimate: one for each grid in turn, or one for all."""
-        parts = list(self.grids.split(1, 1)) if in_turn else [self.grids]
+        by_place = self.grids.transpose(0, 1)
+        parts = list(by_place.split(1, 1)) if in_turn else [by_place]
         # what moves alike can share the components, two neighbours at a time
         return [in_pairs(part) if self.camera else part for part in parts]
 
@@ -148,7 +171,7 @@ class DenoiseRestorer:
         # bytes of a group's codes, temporary ones included
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
-        each = TRACK_COPIES * 4 * 2 * GROUP * self.patch**2
+        each = GROUP_COPIES * 4 * PATCHES * self.patch**2
         self.tracks = batch_for(self.device, TRACKS, each, TRACKS_PER_PROCESSOR)
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._transforms: dict[torch.dtype, Transform] = {}
@@ -185,28 +208,54 @@ class DenoiseRestorer:
         precision: str,
     ) -> list[Tensor]:
         """Return second estimates of planes; patches are matched in the first estimates."""
-        guide = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
+        again = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         done = []
         for index, (plane, estimate, level) in enumerate(zip(planes, first, sigma, strict=True)):
-            sampling = self.preset.second if plane.shape == first[0].shape else self.preset.second_colour
-            found = guide if sampling.positions == "matched" else positions
-            if level:
-                grids = found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
-                work = Refining(
-                    grids.transpose(0, 1),
-                    sampling.positions == "camera",
-                    max(level, SIGMA_RANGE[0]),
-                    guide.luma_at(plane.shape) if index and not self.white else None,
-                    colour=index > 0,
-                )
-                work = replace(work, spectrum=self._spectrum(plane, estimate, work, dtype))
-                if not work.colour:
-                    again = partial(self.restored_plane, plane, positions=positions, precision=precision)
-                    work, estimate = self._lowered(plane, estimate, work, again, dtype)
-                estimate = self.refined(plane, estimate, work, dtype)
-            done.append(estimate)
+            if not level:
+                done.append(estimate)
+            elif index:
+                done.append(self._colour_again(plane, estimate, level, (positions, again), dtype))
+            else:
+                restored = partial(self.restored_plane, plane, positions=positions, precision=precision)
+                done.append(self._luma_again(plane, estimate, level, (positions, again), restored, dtype))
         return done
+
+    def _luma_again(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        sigma: float,
+        positions: tuple[ClipPositions, ClipPositions],
+        restored: Callable[[float], Tensor],
+        dtype: torch.dtype,
+    ) -> Tensor:
+        further = self.preset.second
+        found = positions[further.matched_again].origins(plane.shape, further.stride, "matched", GRIDS)
+        grids = found.unflatten(0, (GRIDS, -1)).roll(-1, 0)
+        work = Refining(grids, max(sigma, SIGMA_RANGE[0]))
+        work = replace(work, spectrum=self._spectrum(plane, estimate, work, dtype))
+        work, estimate = self._lowered(plane, estimate, work, restored, dtype)
+        return self.refined(plane, estimate, work, dtype)
+
+    def _colour_again(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        sigma: float,
+        positions: tuple[ClipPositions, ClipPositions],
+        dtype: torch.dtype,
+    ) -> Tensor:
+        sampling = self.preset.second_colour
+        found = positions[sampling.positions == "matched"]
+        work = RefiningColour(
+            found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1)),
+            max(sigma, SIGMA_RANGE[0]),
+            brightness=positions[1].luma_at(plane.shape),
+            camera=sampling.positions == "camera",
+        )
+        work = replace(work, spectrum=self._spectrum(plane, estimate, work, dtype))
+        return self.refined_colour(plane, estimate, work, dtype)
 
     def _lowered(
         self,
@@ -228,29 +277,66 @@ class DenoiseRestorer:
         return (lower, tried) if may_be_white(found) else (work, estimate)
 
     def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
-        """Return the second estimate of a plane, or the last of those that are made in turn.
+        """Return the last of the estimates of luma that are made in turn. Of a few frames non-local Bayes
+        makes a single one by all grids, which averages its errors better.
 
-        The gains were fitted to white noise. They help against other noise of colour, too, but not of luma,
-        and one estimate by all grids averages its errors better.
+        The gains of Wiener's filter were fitted to white noise, and don't help against another; without them
+        it needs all grids.
         """
-        transform, white = self._transform(dtype), work.spectrum is None
-        fitted = len(plane) >= LEAST_FRAMES and (white or work.colour)
-        in_turn = fitted and white
-        name = gains_name(self.quality, colour=work.colour)
-        for stage, tracks in enumerate(work.tracks(in_turn=in_turn)):
-            brightness = estimate if work.brightness is None else work.brightness
-            estimate = refine(
-                plane,
-                estimate,
-                work.sigma,
-                tracks,
-                transform,
-                None if self.white else brightness,
-                max(1, 2 * self.tracks // tracks.shape[1]),
-                work.spectrum,
-                gains(name, stage, work.sigma, len(plane), self.patch, self.device) if fitted else None,
+        fitted = len(plane) >= LEAST_FRAMES and work.spectrum is None
+        about = (work.sigma, len(plane), self.patch, self.device)
+        factors = gains(gains_name(self.quality, colour=False), 0, *about) if fitted else None
+        tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
+        estimate = self._filtered(plane, estimate, tracks, work, estimate, factors, dtype)
+        further, later = self.preset.second, work.grids.roll(-1, 0)
+        count = further.estimates if len(plane) >= IN_TURN_FROM else 1
+        used = later.repeat(2, 1, 1)[: further.estimates * further.grids]
+        whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
+        for stage, tracks in enumerate(used.unflatten(0, (count, -1)).flatten(1, 2)):
+            noise = Noise(work.sigma, None if self.white else estimate, whitener)
+            shares = bayes_gains(self.quality, stage, work.sigma, self.device)
+            samples = _samples(further.samples, len(plane))
+            estimate = nonlocal_bayes(
+                plane, estimate, tracks, self.patch, noise, shares, samples, dtype, self.tracks
             )
         return estimate
+
+    def refined_colour(
+        self, plane: Tensor, estimate: Tensor, work: RefiningColour, dtype: torch.dtype
+    ) -> Tensor:
+        """Return the second estimate of a colour difference, or the last of those that are made in turn.
+
+        The gains were fitted to white noise, and help against other noise, too.
+        """
+        fitted = len(plane) >= LEAST_FRAMES
+        name = gains_name(self.quality, colour=True)
+        about = (work.sigma, len(plane), self.patch, self.device)
+        for stage, tracks in enumerate(work.tracks(in_turn=fitted and work.spectrum is None)):
+            factors = gains(name, stage, *about) if fitted else None
+            estimate = self._filtered(plane, estimate, tracks, work, work.brightness, factors, dtype)
+        return estimate
+
+    def _filtered(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        tracks: Tensor,
+        work: Refining,
+        brightness: Tensor | None,
+        factors: Gains | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        return refine(
+            plane,
+            estimate,
+            work.sigma,
+            tracks,
+            self._transform(dtype),
+            None if self.white else brightness,
+            max(1, self.tracks // tracks.shape[1]),
+            work.spectrum,
+            factors,
+        )
 
     def _spectrum(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor | None:
         """Return the spectrum of measured noise, None of white noise."""
@@ -274,11 +360,11 @@ class DenoiseRestorer:
         """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
         preset, first = self.preset, plane.shape == positions.luma.shape
         origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
-        work, detail = self._level(sigma, precision), preset.first_detail if first else COLOUR_DETAIL
-        if detail is None or sigma / 2 < SIGMA_RANGE[0]:
+        work = self._level(sigma, precision)
+        if first or sigma / 2 < SIGMA_RANGE[0]:
             return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
         small = halve(plane)
-        power = detail * DETAIL_NOISE * sigma**2
+        power = COLOUR_DETAIL * DETAIL_NOISE * sigma**2
         detailed = detailed_groups(plane, small, origins, self.patch, power, self.batch)
         base = double(self._half(small, sigma / 2, positions, precision), *plane.shape[1:])
         return restore_patches(plane, detailed, self.patch, work, base, self.batch)
@@ -319,6 +405,13 @@ class DenoiseRestorer:
             while len(self._levels) > LEVELS_KEPT:
                 self._levels.popitem(last=False)
             return self._levels[sigma, dtype]
+
+
+def _samples(wanted: int, frames: int) -> int:
+    """Return the patches of a group in every frame: more in short clips, and still more where the noise of
+    patches that overlap can't be averaged along time.
+    """
+    return max(wanted, round(wanted * (1 + OVERLAPPING / frames) * GROUP / frames))
 
 
 def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:

@@ -1,0 +1,149 @@
+"""Non-local Bayes: which patches are alike, what it takes off, and what it leaves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from vidrestore.models.bayes_gains import Gains
+from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.grouping import origins_of, patches_at
+from vidrestore.models.matching import Grid, fixed_positions
+from vidrestore.models.nonlocal_bayes import Noise, bayes_change, inverse_covariance, nonlocal_bayes, similar
+
+SIDE = 8
+PIXELS = SIDE**2
+PUBLISHED = Gains(*torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]))
+
+
+def tracks(frames: int, height: int, width: int, stride: int = SIDE) -> Tensor:
+    grid = Grid(height, width, SIDE, stride)
+    return origins_of(fixed_positions(frames, grid), height, width)
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def picture(frames: int = 6, height: int = 64, width: int = 64) -> Tensor:
+    return (100 + 60 * torch.sin(torch.arange(width) / 3)).expand(frames, height, width).contiguous()
+
+
+def groups(seed: int = 0, strength: float = 10.0) -> Tensor:
+    """Patches that lie in few directions, as those of pictures do."""
+    return 90 + strength * (noise(2, 12, 5, seed=seed) @ noise(2, 5, PIXELS, seed=seed + 1))
+
+
+def test_white_noise_is_taken_off_by_the_estimate_of_least_squared_error():
+    first, residual, variance = groups(), 3 * noise(2, 12, PIXELS, seed=7), torch.tensor([9.0, 25.0])
+    change = bayes_change(first, residual, variance.view(2, 1, 1), PUBLISHED)
+    for patches, rest, level, found in zip(first.double(), residual.double(), variance, change, strict=True):
+        mean = patches.mean(0)
+        covariance = torch.cov(patches.T, correction=0)
+        gain = covariance @ torch.linalg.inv(covariance + level * torch.eye(PIXELS))
+        expected = mean + (patches + rest - mean) @ gain.T
+        torch.testing.assert_close(patches + found, expected, atol=2e-2, rtol=0)
+
+
+def test_coloured_noise_is_taken_off_by_its_covariance():
+    spectrum = torch.linspace(0.2, 4, PIXELS)
+    basis = dct_dictionary(SIDE, PIXELS).double()
+    noise_covariance = 9.0 * (basis * spectrum) @ basis.T
+    first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
+    change = bayes_change(
+        first, residual, torch.full((2, 1, 1), 9.0), PUBLISHED, inverse_covariance(spectrum)
+    )
+    for patches, rest, found in zip(first.double(), residual.double(), change, strict=True):
+        mean = patches.mean(0)
+        covariance = torch.cov(patches.T, correction=0)
+        gain = covariance @ torch.linalg.inv(covariance + noise_covariance)
+        expected = mean + (patches + rest - mean) @ gain.T
+        torch.testing.assert_close(patches + found, expected, atol=2e-2, rtol=0)
+
+
+def test_the_gains_weigh_both_terms_by_their_strength_in_the_first_estimate():
+    made = Gains(*torch.tensor([1.2, 0.3, -0.6, 0.2, 1.4, -0.3]))
+    first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
+    change = bayes_change(first, residual, torch.full((2, 1, 1), 9.0), made)
+    for patches, rest, found in zip(first.double(), residual.double(), change, strict=True):
+        centred = patches - patches.mean(0)
+        left, strength, right = torch.linalg.svd(centred, full_matrices=False)
+        weak = 9 / (strength**2 / 12 + 9)
+        # the residual in the directions of the group, down its patches and across their pixels
+        inside = left.T @ rest @ right.T
+        factors = (1.2 + 0.3 * weak[None]) + weak[:, None] * (-0.6 + 0.2 * weak[None])
+        taken = torch.diag(strength * weak * (1.4 - 0.3 * weak))
+        expected = left @ (factors * inside * (1 - weak) - taken) @ right
+        torch.testing.assert_close(found.double(), expected, atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize("samples, reach", [(1, 1), (3, 1), (5, 2)])
+def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame(samples, reach):
+    estimate, height, width = 99 + 20 * noise(3, 24, 24), 24, 24
+    # patches are compared by a few pixels; of a plane that is even in blocks of 4, these are all
+    estimate = estimate.repeat_interleave(4, 1).repeat_interleave(4, 2)[:, :height, :width].contiguous()
+    track = torch.tensor([[8 * 24 + 8, 576 + 8 * 24 + 8, 1152 + 5 * 24 + 6]])
+    found = similar(estimate, track, 16, samples)
+    assert found.shape == (1, 3 * samples)
+    compared = torch.arange(2, 16, 4)
+    patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][:, :, compared]
+    mean = patches.mean(0)
+    for frame, origin in enumerate(track[0].tolist()):
+        row, column = divmod(origin - 576 * frame, 24)
+        distances = {}
+        for y in range(max(0, row - reach), min(8, row + reach) + 1):
+            for x in range(max(0, column - reach), min(8, column + reach) + 1):
+                seen = estimate[frame, y : y + 16, x : x + 16][compared][:, compared]
+                distances[576 * frame + 24 * y + x] = float((seen - mean).square().sum())
+        nearest = sorted(distances.values())[:samples]
+        chosen = [distances[each] for each in found[0].tolist() if each // 576 == frame]
+        assert sorted(chosen) == pytest.approx(nearest, rel=1e-4)
+
+
+def test_a_rough_first_estimate_comes_nearer_to_the_picture():
+    clean = picture()
+    noisy = clean + 10 * noise(*clean.shape)
+    first = clean + 0.4 * (noisy - clean)
+    second = nonlocal_bayes(
+        noisy, first, tracks(*clean.shape, stride=4), SIDE, Noise(10.0, first), PUBLISHED, 10
+    )
+    assert (second - clean).square().mean() < 0.7 * (first - clean).square().mean()
+
+
+def test_half_precision_hardly_shows():
+    clean = picture()
+    noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
+    full, half = (
+        nonlocal_bayes(noisy, first, tracks(*clean.shape, stride=4), SIDE, Noise(10.0), PUBLISHED, 3, dtype)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    torch.testing.assert_close(half, full, atol=0.15, rtol=0)
+
+
+def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
+    clean = picture()
+    noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
+    small, large = (
+        nonlocal_bayes(noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, 3, chunk=chunk)
+        for chunk in (3, 1000)
+    )
+    torch.testing.assert_close(small, large, atol=1e-3, rtol=0)
+
+
+def test_what_no_group_holds_stays_as_first_estimated():
+    clean = picture(2)
+    first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
+    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, 3)
+    changed = second != first
+    assert changed[:, 1 : SIDE - 1, 1 : SIDE - 1].all()
+    # a patch, and what is a pixel around it
+    assert not changed[:, SIDE + 1 :].any() and not changed[:, :, SIDE + 1 :].any()
+
+
+def test_an_estimate_that_is_not_finite_stays_so():
+    first = picture(2)
+    first[0, 3, 3] = torch.nan
+    assert nonlocal_bayes(picture(2), first, tracks(2, 64, 64), SIDE, Noise(5.0), PUBLISHED, 3)[
+        0, 3, 3
+    ].isnan()

@@ -1,0 +1,141 @@
+"""A further estimate of a plane, guided by the first: non-local Bayes on groups that follow the motion.
+
+As in the second step of VNLB (Arias and Morel, "Video Denoising via Empirical Bayesian Estimation of
+Space-Time Patches", 2018), similar patches of the first estimate are taken for samples of one Gaussian
+distribution, and their source for those samples in noise. With G for n centred patches of the first estimate,
+one per row, and Z for the same patches of the source, the estimate of least squared error is
+
+    Z C (C + N)^-1,    C = G^T G / n, N the covariance of the noise.
+
+Here a group is a track through the clip: in every frame the patches nearest to the mean of the track, among
+those that lie within a few pixels. Of D = Z - G only products with G are needed (by the matrix inversion
+lemma), and matrices of n rows instead of one per pixel: with
+
+    K = G N^-1 G^T / n,    L = (K + 1)^-1,    Y = (D N^-1 G^T / n) L,
+
+the change is (Y - L) G. L is 0 in directions that are strong in the first estimate, and 1 where it has
+nothing. `bayes_gains` fits how much of each term to take.
+
+The noise may depend on the brightness: the residual of the first estimate is compared between groups of
+different means.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vidrestore.models.bayes_gains import Gains
+from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.grouping import coverage, patches_at
+from vidrestore.models.noise_curve import noise_curve
+
+CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
+CHOICE = 2  # candidates per patch that is chosen, at least
+SAMPLED = 4  # patches are compared by every fourth pixel down and across
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a plane is freed from.
+
+    sigma: on the 0-255 scale. brightness: (T, H, W), what the noise may follow; None for noise of the same
+    strength everywhere. whitener: (N, N), the inverse covariance over sigma squared of the noise in a patch,
+    None for white noise.
+    """
+
+    sigma: float
+    brightness: Tensor | None = None
+    whitener: Tensor | None = None
+
+
+def nonlocal_bayes(
+    noisy: Tensor,
+    estimate: Tensor,
+    tracks: Tensor,
+    side: int,
+    noise: Noise,
+    gains: Gains,
+    samples: int,
+    dtype: torch.dtype = torch.float32,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """Return the second estimate of a plane (T, H, W) from the first one.
+
+    tracks: (S, T) flat origins of patches of `side` pixels; `chunk` tracks are filtered at once. samples:
+    patches of a track in every frame. dtype: of the products that only make the change, which is small.
+    """
+    noisy, estimate = noisy.contiguous(), estimate.contiguous()
+    residual = (noisy - estimate).to(dtype)
+    guide = noise.brightness
+    curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks, side)
+    total = torch.zeros_like(estimate).view(-1)
+    line = torch.arange(side, device=noisy.device)
+    offsets = (line[:, None] * noisy.shape[2] + line).flatten()
+    chosen = []
+    for part in tracks.split(chunk):
+        groups = similar(estimate, part, side, samples)
+        first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
+        variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
+        if guide is not None and curve is not None:
+            variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
+        change = bayes_change(first, rest, variance, gains, noise.whitener)
+        total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten().float())
+        chosen.append(groups)
+    counts = coverage(torch.cat(chosen), (len(noisy), *noisy.shape[1:]), side)
+    return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
+
+
+def similar(estimate: Tensor, tracks: Tensor, side: int, samples: int) -> Tensor:
+    """Return (S, T * samples) flat origins: in every frame the patches nearest to the mean of their track
+    (S, T), among those around its patch in that frame.
+    """
+    _, height, width = estimate.shape
+    reach = 0
+    while (2 * reach + 1) ** 2 < CHOICE * samples:
+        reach += 1
+    steps = torch.arange(-reach, reach + 1, device=tracks.device)
+    place = tracks % (height * width)
+    row, column = place // width, place % width
+    rows = (row[..., None] + steps).clamp(0, height - side)
+    columns = (column[..., None] + steps).clamp(0, width - side)
+    around = ((tracks - place)[..., None, None] + rows[..., None] * width + columns[..., None, :]).flatten(2)
+    line = torch.arange(SAMPLED // 2, side, SAMPLED, device=tracks.device)
+    pixels = (line[:, None] * width + line).flatten()
+    seen = estimate.view(-1)[around[..., None] + pixels]
+    wanted = seen[:, :, around.shape[2] // 2].mean(1)[:, None, None]
+    nearest = (seen - wanted).square_().sum(-1).topk(samples, 2, largest=False, sorted=False).indices
+    return around.gather(2, nearest).flatten(1)
+
+
+def inverse_covariance(spectrum: Tensor) -> Tensor:
+    """Return the (N, N) inverse covariance of noise whose variance in a patch's DCT is `spectrum` (N,)."""
+    basis = dct_dictionary(math.isqrt(len(spectrum)), len(spectrum)).to(spectrum.device)
+    return (basis / spectrum) @ basis.mT
+
+
+def bayes_change(
+    first: Tensor, residual: Tensor, variance: Tensor, gains: Gains, whitener: Tensor | None = None
+) -> Tensor:
+    """Return the difference of the second estimate from the first in groups (S, n, N), in the dtype of
+    `residual`, which is source minus first; `variance` (S, 1, 1) is that of the noise.
+    """
+    dtype, scale = residual.dtype, 1 / (variance * first.shape[1])
+    centred = first - first.mean(1, keepdim=True)
+    weighted = centred if whitener is None else centred @ whitener
+    products = torch.bmm(weighted, centred.mT).mul_(scale)
+    products.diagonal(dim1=1, dim2=2).add_(1)
+    # no error is raised for NaN and infinity; they stay in the residual
+    factor, _ = torch.linalg.cholesky_ex(products)
+    weak = torch.cholesky_inverse(factor)  # L
+    kept = torch.bmm(residual, weighted.to(dtype).mT).float().mul_(scale)
+    given = torch.bmm(kept, weak)  # Y
+    weaker = torch.bmm(given, weak)
+    returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
+    both = torch.addcmul(given * gains.both, weaker, gains.both_weak)
+    both = both.addcmul_(weak, gains.taken_weak, value=-1)
+    both.diagonal(dim1=1, dim2=2).sub_(gains.taken)
+    return torch.bmm(torch.baddbmm(returned, weak, both).to(dtype), centred.to(dtype))
