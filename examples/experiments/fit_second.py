@@ -15,9 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -125,35 +126,48 @@ def wieners() -> Tensor:
     return values
 
 
-def fit(fitted: list[Sample], stage: int, start: Tensor, steps: int, transform: Transform) -> Tensor:
+class Fitting(NamedTuple):
+    """What is fitted: the values of the filter as published, the optimiser's rate, and the estimate that
+    follows a sample's, by its stage and values. Samples have `clean` and `estimate`.
+    """
+
+    published: Tensor
+    rate: float
+    estimated: Callable[[Any, int, Tensor], Tensor]
+
+
+def fit(fitted: list[Any], stage: int, start: Tensor, steps: int, fitting: Fitting) -> Tensor:
     """Return the values that are best for the samples."""
     values = start.clone().requires_grad_()
-    optimiser, rng = torch.optim.Adam([values], lr=RATE), np.random.default_rng(stage)
+    optimiser, rng = torch.optim.Adam([values], lr=fitting.rate), np.random.default_rng(stage)
     order: list[int] = []
     for step in range(steps):
         order = order or rng.permutation(len(fitted)).tolist()
         sample = fitted[order.pop()]
         falling = (1 + math.cos(math.pi * step / steps)) / 2
-        optimiser.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / WARM_UP) * falling
+        optimiser.param_groups[0]["lr"] = fitting.rate * min(1.0, (step + 1) / WARM_UP) * falling
         optimiser.zero_grad()
-        loss_of(estimated(sample, stage, values, transform), sample.clean).backward()
+        loss_of(fitting.estimated(sample, stage, values), sample.clean).backward()
         optimiser.step()
     return values.detach()
 
 
-def fit_in_turn(fitted: list[Sample], judged: list[Sample], steps: int, transform: Transform) -> list[Tensor]:
+def fit_in_turn(
+    fitted: list[Any], judged: list[Any], count: int, steps: int, fitting: Fitting
+) -> list[Tensor]:
     """Return the values of one stage after the other, each fitted to what the one before made."""
     stages: list[Tensor] = []
-    for stage in range(len(fitted[0].tracks)):
-        stages.append(fit(fitted, stage, stages[-1] if stages else wieners(), steps, transform))
+    for stage in range(count):
+        start = stages[-1] if stages else fitting.published
+        stages.append(fit(fitted, stage, start, steps, fitting))
         with torch.no_grad():
-            wiener, best = (
-                np.mean([psnr(estimated(each, stage, values, transform), each.clean) for each in judged])
-                for values in (wieners(), stages[-1])
+            before, best = (
+                np.mean([psnr(fitting.estimated(each, stage, values), each.clean) for each in judged])
+                for values in (fitting.published, stages[-1])
             )
-            print(f"  stage {stage}: {wiener:.2f} dB by Wiener's filter, {best:.2f} fitted", flush=True)
+            print(f"  stage {stage}: {before:.2f} dB as published, {best:.2f} fitted", flush=True)
             fitted, judged = (
-                [each._replace(estimate=estimated(each, stage, stages[-1], transform)) for each in part]
+                [each._replace(estimate=fitting.estimated(each, stage, stages[-1])) for each in part]
                 for part in (fitted, judged)
             )
     return stages
@@ -163,18 +177,22 @@ def psnr(estimate: Tensor, clean: Tensor) -> float:
     return 10 * math.log10(255**2 / math.exp(loss_of(estimate, clean)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments(doc: str | None, count: int, steps: int) -> argparse.Namespace:
+    """Return what is given on the command line; `count` and `steps` are defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gains", type=Path)
     parser.add_argument("--quality", choices=tuple(PRESETS), required=True)
-    parser.add_argument("--count", type=int, default=60, help="windows that are fitted to")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--count", type=int, default=count, help="windows that are fitted to")
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments(__doc__, count=60, steps=120)
     recorder = Recorder(given.quality)
     transform = Transform(recorder.patch, torch.float32, PlainLinear, recorder.device)
+    fitting = Fitting(wieners(), RATE, partial(estimated, transform=transform))
     fitted = list(samples(given.count, given.seed, recorder, held_out=False))
     judged = list(samples(JUDGED, given.seed, recorder, held_out=True))
     stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
@@ -185,7 +203,8 @@ def main() -> None:
             [each for window in part for each in window if isinstance(each.work, RefiningColour) == colour]
             for part in (fitted, judged)
         )
-        stages = fit_in_turn(*parts, given.steps, transform)
+        count = recorder.preset.second_colour.grids if colour else 1
+        stages = fit_in_turn(*parts, count, given.steps, fitting)
         kept = [torch.lerp(wieners(), stage, KEPT) for stage in stages]
         stored[name] = short([stage.tolist() for stage in kept])
     given.gains.write_text(json.dumps(stored) + "\n")

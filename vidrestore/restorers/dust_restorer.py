@@ -277,8 +277,7 @@ class DenoiseRestorer:
         return (lower, tried) if may_be_white(found) else (work, estimate)
 
     def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
-        """Return the last of the estimates of luma that are made in turn. Of a few frames non-local Bayes
-        makes a single one by all grids, which averages its errors better.
+        """Return the last of the estimates of luma that are made in turn.
 
         The gains of Wiener's filter were fitted to white noise, and don't help against another; without them
         it needs all grids.
@@ -288,18 +287,29 @@ class DenoiseRestorer:
         factors = gains(gains_name(self.quality, colour=False), 0, *about) if fitted else None
         tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
         estimate = self._filtered(plane, estimate, tracks, work, estimate, factors, dtype)
-        further, later = self.preset.second, work.grids.roll(-1, 0)
-        count = further.estimates if len(plane) >= IN_TURN_FROM else 1
-        used = later.repeat(2, 1, 1)[: further.estimates * further.grids]
+        return self.alike(plane, estimate, work, dtype)
+
+    def alike(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+        """Return the last of the estimates of luma by non-local Bayes."""
         whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
-        for stage, tracks in enumerate(used.unflatten(0, (count, -1)).flatten(1, 2)):
+        samples = _samples(self.preset.second.samples, len(plane))
+        for stage, tracks in enumerate(self.alike_tracks(work, len(plane))):
             noise = Noise(work.sigma, None if self.white else estimate, whitener)
             shares = bayes_gains(self.quality, stage, work.sigma, self.device)
-            samples = _samples(further.samples, len(plane))
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, shares, samples, dtype, self.tracks
             )
         return estimate
+
+    def alike_tracks(self, work: Refining, frames: int) -> Tensor:
+        """Return the tracks (E, S, T) of each estimate by non-local Bayes. Of a few frames there is a single
+        one by all grids, which averages its errors better.
+        """
+        second = self.preset.second
+        grids = work.grids.roll(-1, 0).repeat(2, 1, 1)[: second.estimates * second.grids]
+        count = second.estimates if frames >= IN_TURN_FROM else 1
+        tracks: Tensor = grids.unflatten(0, (count, -1)).flatten(1, 2)
+        return tracks
 
     def refined_colour(
         self, plane: Tensor, estimate: Tensor, work: RefiningColour, dtype: torch.dtype
