@@ -14,6 +14,7 @@ from vidrestore.models import nonlocal_bayes, second_pass
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
+from vidrestore.models.finisher import COLOUR, LUMA, finisher
 from vidrestore.models.noise_curve import NoiseCurve
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import dust_restorer
@@ -53,13 +54,18 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
     return tuple(255 * torch.rand(frames, *size, generator=generator) for size in sizes)
 
 
+def without_further_estimates(monkeypatch) -> None:
+    for name in ("refine", "nonlocal_bayes"):
+        monkeypatch.setattr(dust_restorer, name, lambda noisy, estimate, *how: estimate)
+    monkeypatch.setattr(dust_restorer, "finish", lambda network, noisy, estimate, sigma, luma: estimate)
+
+
 @pytest.mark.parametrize("quality", sorted(PRESETS))
 @pytest.mark.parametrize("frames, height, width", [(5, 20, 26), (1, 20, 26), (3, 7, 3), (2, 16, 200)])
 def test_a_network_that_returns_its_input_gives_every_plane_back(
     weights, quality, frames, height, width, monkeypatch
 ):
-    for name in ("refine", "nonlocal_bayes"):
-        monkeypatch.setattr(dust_restorer, name, lambda noisy, estimate, *how: estimate)
+    without_further_estimates(monkeypatch)
     planes = clip(frames, height, width)
     restorer = DenoiseRestorer(
         RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
@@ -107,9 +113,39 @@ def refined(monkeypatch) -> list[Given]:
     return given
 
 
+@pytest.mark.parametrize("quality", sorted(PRESETS))
+def test_last_estimates_are_corrected_but_by_fast_and_those_of_colour_see_the_corrected_luma(
+    refined, quality, monkeypatch
+):
+    seen = []
+
+    def finish(network, noisy, estimate, sigma, luma):
+        seen.append((network, noisy, estimate, sigma, luma))
+        return estimate + 7
+
+    monkeypatch.setattr(dust_restorer, "finish", finish)
+    planes = clip(12, 40, 44)
+    restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, precision="fp32", device="cpu"))
+    restored = restorer.restore(planes, (20.0, 9.0, 5.0))
+    per_colour = restorer.preset.second_colour.grids
+    of_luma = restorer.preset.second.estimates
+    lasts = [refined[of_luma + per_colour * index].estimate + 1 for index in range(3)]
+    if quality == "fast":
+        assert not seen and all(torch.equal(*pair) for pair in zip(restored, lasts, strict=True))
+        return
+    small = torch.nn.functional.avg_pool2d(restored[0], 2)
+    expected = zip(planes, lasts, (20.0, 9.0, 5.0), (None, small, small), strict=True)
+    for found, given, result in zip(seen, expected, restored, strict=True):
+        network, noisy, estimate, sigma, luma = found
+        assert network is finisher(COLOUR if sigma < 20 else LUMA, torch.float32, planes[0].device)
+        assert torch.equal(noisy, given[0]) and torch.equal(estimate, given[1]) and sigma == given[2]
+        assert torch.equal(result, estimate + 7)
+        torch.testing.assert_close(luma, given[3])
+
+
 def test_luma_is_estimated_again_by_wieners_filter_and_then_by_non_local_bayes(refined):
     DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
-    assert [each.by for each in refined] == ["Wiener", "Bayes", "Bayes", "Bayes"]
+    assert [each.by for each in refined] == ["Wiener", "Bayes", "Bayes"]
     for before, after in pairwise(refined):
         torch.testing.assert_close(after.estimate, before.estimate + 1)
     for one, other in combinations([each.tracks.squeeze(1) for each in refined], 2):
@@ -117,17 +153,18 @@ def test_luma_is_estimated_again_by_wieners_filter_and_then_by_non_local_bayes(r
 
 
 @pytest.mark.parametrize(
-    "frames, fitted, estimates", [(12, True, 3), (11, False, 3), (3, False, 3), (2, False, 1)]
+    "frames, fitted, estimates, grids",
+    [(12, True, 2, 2), (11, False, 2, 2), (3, False, 2, 2), (2, False, 1, 2)],
 )
 def test_short_clips_have_wieners_filter_on_all_grids_without_gains_and_those_of_two_frames_bayes_once(
-    refined, frames, fitted, estimates
+    refined, frames, fitted, estimates, grids
 ):
     DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(frames, 40, 44)[0],), (20.0,))
     first, *later = refined
     assert (first.gains is not None) == fitted
     assert len(later) == estimates
     grid = len(first.tracks) if fitted else len(first.tracks) / 4
-    assert sum(len(each.tracks) for each in later) == 3 * grid
+    assert sum(len(each.tracks) for each in later) == grids * grid
 
 
 @pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
@@ -236,8 +273,7 @@ def test_a_device_that_is_not_there_is_named(device, message):
 
 
 def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):
-    for name in ("refine", "nonlocal_bayes"):
-        monkeypatch.setattr(dust_restorer, name, lambda noisy, estimate, *how: estimate)
+    without_further_estimates(monkeypatch)
     network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
     path = weights(network)
     half, full = (
@@ -295,7 +331,7 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
     for sigma in (9.0, "auto"):
         DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).restore(planes, (9.0,) * 3)
     assert seen[: len(seen) // 2] == [None] * (len(seen) // 2)
-    assert seen[len(seen) // 2 :] == [planes[0].shape] * 4 + [plane.shape for plane in planes[1:]]
+    assert seen[len(seen) // 2 :] == [planes[0].shape] * 3 + [plane.shape for plane in planes[1:]]
 
 
 def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even) -> None:

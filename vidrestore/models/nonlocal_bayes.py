@@ -105,7 +105,8 @@ def similar(estimate: Tensor, tracks: Tensor, side: int, samples: int) -> Tensor
     around = ((tracks - place)[..., None, None] + rows[..., None] * width + columns[..., None, :]).flatten(2)
     line = torch.arange(SAMPLED // 2, side, SAMPLED, device=tracks.device)
     pixels = (line[:, None] * width + line).flatten()
-    seen = estimate.view(-1)[around[..., None] + pixels]
+    places = around[..., None] + pixels
+    seen = estimate.view(-1).index_select(0, places.flatten()).view_as(places)
     wanted = seen[:, :, around.shape[2] // 2].mean(1)[:, None, None]
     nearest = (seen - wanted).square_().sum(-1).topk(samples, 2, largest=False, sorted=False).indices
     return around.gather(2, nearest).flatten(1)

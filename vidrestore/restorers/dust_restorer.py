@@ -20,6 +20,7 @@ from vidrestore.models.bayes_gains import gains as bayes_gains
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.finisher import COLOUR, LUMA, finish, finisher
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
 from vidrestore.models.noise_spectrum import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
@@ -72,7 +73,8 @@ class Preset:
     `first` are those of the first plane. Smaller planes, of colour differences, are restored at half their
     size with `half`, and where they are detailed also at full size with `colour`. `second` are those of
     further estimates of the first plane. `second_colour` are the groups for a second estimate of the others;
-    each of their grids makes an estimate of white noise, guided by that of the one before.
+    each of their grids makes an estimate of white noise, guided by that of the one before. `finished`: the
+    last estimates are corrected by small networks.
     """
 
     first: Sampling
@@ -80,10 +82,12 @@ class Preset:
     colour: Sampling
     second: Further
     second_colour: Sampling
+    finished: bool = True
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
 IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another
+LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 PRESETS = {
@@ -93,12 +97,13 @@ PRESETS = {
         colour=Sampling(16, "camera"),
         second=Further(16, estimates=1),
         second_colour=Sampling(16, "camera"),
+        finished=False,
     ),
     "default": Preset(
         first=Sampling(16, "matched"),
         half=Sampling(14, "camera"),
         colour=Sampling(16, "camera"),
-        second=Further(16, estimates=3, matched_again=True),
+        second=Further(16, estimates=2, samples=4, matched_again=True),
         second_colour=Sampling(16, "camera", 2),
     ),
     "best": Preset(
@@ -124,11 +129,11 @@ class Refining:
 
 @dataclass(frozen=True)
 class RefiningColour(Refining):
-    """The same of a colour difference: `brightness` (T, H, W), which measured noise may follow, and whether
-    all groups move with the camera.
+    """The same of a colour difference: the last estimate of `luma` (T, H, W), at its size, whose brightness
+    measured noise may follow, and whether all groups move with the camera.
     """
 
-    brightness: Tensor | None = None
+    luma: Tensor | None = None
     camera: bool = False
 
     def tracks(self, *, in_turn: bool) -> list[Tensor]:
@@ -215,7 +220,8 @@ class DenoiseRestorer:
             if not level:
                 done.append(estimate)
             elif index:
-                done.append(self._colour_again(plane, estimate, level, (positions, again), dtype))
+                luma = _resized(done[0], plane)
+                done.append(self._colour_again(plane, estimate, level, (positions, again), luma, dtype))
             else:
                 restored = partial(self.restored_plane, plane, positions=positions, precision=precision)
                 done.append(self._luma_again(plane, estimate, level, (positions, again), restored, dtype))
@@ -244,6 +250,7 @@ class DenoiseRestorer:
         estimate: Tensor,
         sigma: float,
         positions: tuple[ClipPositions, ClipPositions],
+        luma: Tensor,
         dtype: torch.dtype,
     ) -> Tensor:
         sampling = self.preset.second_colour
@@ -251,7 +258,7 @@ class DenoiseRestorer:
         work = RefiningColour(
             found.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1)),
             max(sigma, SIGMA_RANGE[0]),
-            brightness=positions[1].luma_at(plane.shape),
+            luma=luma,
             camera=sampling.positions == "camera",
         )
         work = replace(work, spectrum=self._spectrum(plane, estimate, work, dtype))
@@ -287,7 +294,8 @@ class DenoiseRestorer:
         factors = gains(gains_name(self.quality, colour=False), 0, *about) if fitted else None
         tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
         estimate = self._filtered(plane, estimate, tracks, work, estimate, factors, dtype)
-        return self.alike(plane, estimate, work, dtype)
+        estimate = self.alike(plane, estimate, work, dtype)
+        return self.finished(plane, estimate, work.sigma, None, dtype)
 
     def alike(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
         """Return the last of the estimates of luma by non-local Bayes."""
@@ -301,14 +309,27 @@ class DenoiseRestorer:
             )
         return estimate
 
+    def finished(
+        self, plane: Tensor, estimate: Tensor, sigma: float, luma: Tensor | None, dtype: torch.dtype
+    ) -> Tensor:
+        """Return the last estimate, corrected if the quality has that; with `luma` that of a colour
+        difference.
+        """
+        if not self.preset.finished:
+            return estimate
+        network = finisher(LUMA if luma is None else COLOUR, dtype, self.device)
+        return finish(network, plane, estimate, sigma, luma)
+
     def alike_tracks(self, work: Refining, frames: int) -> Tensor:
         """Return the tracks (E, S, T) of each estimate by non-local Bayes. Of a few frames there is a single
-        one by all grids, which averages its errors better.
+        one by as many grids, which averages its errors better.
         """
         second = self.preset.second
-        grids = work.grids.roll(-1, 0).repeat(2, 1, 1)[: second.estimates * second.grids]
-        count = second.estimates if frames >= IN_TURN_FROM else 1
-        tracks: Tensor = grids.unflatten(0, (count, -1)).flatten(1, 2)
+        count = second.estimates * second.grids
+        if frames < IN_TURN_FROM:
+            return work.grids[:count].flatten(0, 1)[None]
+        grids = work.grids.roll(-1, 0).repeat(2, 1, 1)[:count]
+        tracks: Tensor = grids.unflatten(0, (second.estimates, -1)).flatten(1, 2)
         return tracks
 
     def refined_colour(
@@ -323,8 +344,8 @@ class DenoiseRestorer:
         about = (work.sigma, len(plane), self.patch, self.device)
         for stage, tracks in enumerate(work.tracks(in_turn=fitted and work.spectrum is None)):
             factors = gains(name, stage, *about) if fitted else None
-            estimate = self._filtered(plane, estimate, tracks, work, work.brightness, factors, dtype)
-        return estimate
+            estimate = self._filtered(plane, estimate, tracks, work, work.luma, factors, dtype)
+        return self.finished(plane, estimate, work.sigma, work.luma, dtype)
 
     def _filtered(
         self,
@@ -421,7 +442,7 @@ def _samples(wanted: int, frames: int) -> int:
     """Return the patches of a group in every frame: more in short clips, and still more where the noise of
     patches that overlap can't be averaged along time.
     """
-    return max(wanted, round(wanted * (1 + OVERLAPPING / frames) * GROUP / frames))
+    return max(wanted, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
 
 
 def _doubts(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
@@ -442,6 +463,13 @@ def _denoiser(network: object, name: str) -> Dust | SigmaDust:
         f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights "
         "list`)"
     )
+
+
+def _resized(luma: Tensor, plane: Tensor) -> Tensor:
+    """Return luma (T, H, W) at the size of another plane."""
+    if luma.shape == plane.shape:
+        return luma
+    return F.interpolate(luma[None], size=plane.shape[1:], mode="area")[0]
 
 
 def _at_least(plane: Tensor, side: int) -> Tensor:

@@ -1,0 +1,106 @@
+"""Small convolutional networks that correct the last estimates, one for luma and one for colour differences.
+
+Non-local Bayes and Wiener's filter restore groups of similar patches. What is alike nowhere, fine texture and
+small details, is left in the difference between source and estimate, and the pixels around show where. A
+network sees both, in units of the noise, and adds a correction (residual, as in K. Zhang et al., "Beyond a
+Gaussian Denoiser", TIP 2017). For colour it sees luma, too, which has most of the edges. It works at full
+resolution and looks five pixels far; at half the resolution, or with dilated filters, networks of the same
+cost gained half as much. `examples/experiments/fit_finisher.py` trains them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load
+from torch import Tensor, nn
+
+# Wider layers cost a processor more per weight, and so do 3x3 filters with a single output.
+WIDTH, DEPTH = 16, 5
+SLOPE = 0.1  # of negative values, so that no channel stops learning
+AROUND = 16  # pixels: the brightness of blocks of this side is taken off
+LEAST_CONTRAST = 10.0  # grey levels: with sigma, the unit of the picture itself
+LUMA, COLOUR = 3, 4  # maps that are seen
+MIDDLE = 3.0  # of the logarithms of sigma
+ROWS = 96  # corrected at once on a CPU, so that they stay in its cache
+
+
+class Finisher(nn.Module):
+    """Compute corrections by `depth` filters of 3x3 pixels; zero before training."""
+
+    def __init__(self, seen: int, width: int = WIDTH, depth: int = DEPTH) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Conv2d(width if index else seen, width, 3, padding=1) for index in range(depth)
+        )
+        self.last = nn.Conv2d(width, 1, 1)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)  # type: ignore[arg-type]
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Map what `features` gives, (B, C, H, W), to corrections (B, 1, H, W) in units of sigma."""
+        for layer in self.layers:
+            seen = F.leaky_relu_(layer(seen), SLOPE)
+        correction: Tensor = self.last(seen)
+        return correction
+
+
+def features(noisy: Tensor, estimate: Tensor, sigma: Tensor, luma: Tensor | None = None) -> Tensor:
+    """Return what a network sees of planes (B, H, W) with noise `sigma` (B,), on the 0-255 scale: (B, C, H,
+    W), the estimate without the brightness around, the difference of the source, the noise level and, for
+    colour differences, `luma` (B, H, W) as the estimate.
+    """
+    level = sigma[:, None, None]
+    maps = [contrast(estimate, level), (noisy - estimate) / level, (level.log() - MIDDLE).expand_as(noisy)]
+    if luma is not None:
+        maps.append(contrast(luma, level))
+    return torch.stack(maps, 3).permute(0, 3, 1, 2)  # in memory the channels of a pixel are neighbours
+
+
+def contrast(estimate: Tensor, level: Tensor) -> Tensor:
+    """Return planes (B, H, W) without the brightness around, in units of the noise `level` (B, 1, 1) and
+    more.
+    """
+    size = (estimate.shape[1], estimate.shape[2])
+    blocks = F.avg_pool2d(estimate[:, None], AROUND, ceil_mode=True, count_include_pad=False)
+    around = F.interpolate(blocks, size, mode="bilinear")[:, 0]
+    return (estimate - around) / (level + LEAST_CONTRAST)
+
+
+def finish(
+    network: Finisher, noisy: Tensor, estimate: Tensor, sigma: float, luma: Tensor | None = None
+) -> Tensor:
+    """Return the corrected estimate of a plane (T, H, W) on the 0-255 scale; a colour difference's needs
+    `luma` of its size. Products have the dtype of the network.
+    """
+    height, reach = noisy.shape[1], len(network.layers)
+    at_once = ROWS if noisy.device.type == "cpu" else height
+    level = noisy.new_full((1,), sigma)
+    finished = torch.empty_like(estimate)
+    for frame, result in enumerate(finished):
+        at = slice(frame, frame + 1)
+        seen = features(noisy[at], estimate[at], level, None if luma is None else luma[at])
+        seen, before = seen.to(network.last.weight.dtype), estimate[frame]
+        for top in range(0, height, at_once):
+            first, end = max(0, top - reach), min(height, top + at_once + reach)
+            correction = network(seen[:, :, first:end])[0, 0, top - first :][:at_once]
+            torch.add(before[top : top + at_once], correction, alpha=sigma, out=result[top : top + at_once])
+    return finished
+
+
+@cache
+def finisher(seen: int, dtype: torch.dtype, device: torch.device) -> Finisher:
+    """Return the trained network for LUMA or COLOUR, for inference."""
+    stored = load(files("vidrestore.models").joinpath("finisher.safetensors").read_bytes())
+    network = Finisher(seen)
+    network.load_state_dict(part_of(stored, "luma." if seen == LUMA else "colour."))
+    network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval().requires_grad_(False)
+
+
+def part_of(stored: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors of one of the networks of a file."""
+    return {name.removeprefix(prefix): each for name, each in stored.items() if name.startswith(prefix)}
