@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 import torch
 from fit_noise import short
-from fit_second import CHUNK, JUDGED, Fitting, arguments, fit_in_turn, noisy_windows
+from fit_second import CHUNK, JUDGED, Fitting, arguments, fit_in_turn, noisy_windows, recorded
 from torch import Tensor
 
 from vidrestore.models.bayes_gains import SIGMA_RANGE, Gains, factors
 from vidrestore.models.nonlocal_bayes import Noise, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer, Refining
+from vidrestore.restorers.denoise_presets import PRESETS
+from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
 
 RATE = 0.04  # of the optimiser
 SIDE = 16  # of a patch
@@ -39,23 +40,24 @@ class Sample(NamedTuple):
     tracks: Tensor
 
 
-class Recorder(DenoiseRestorer):
+class Recorder(FurtherEstimates):
     """Keeps what non-local Bayes would be given, and leaves the estimate before it."""
 
-    def __init__(self, quality: str) -> None:
-        super().__init__(RestoreOptions(quality=quality, sigma=20.0))
-        self.seen: tuple[Tensor, Tensor, Refining, Tensor] | None = None
+    seen: tuple[Tensor, Tensor, Refining, Tensor]
 
-    def alike(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+    def alike(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
         self.seen = plane, estimate, work, self.alike_tracks(work, len(plane))
         return estimate
 
+    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
+        return estimate
 
-def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[Sample]:
+
+def samples(count: int, seed: int, quality: str, *, held_out: bool) -> Iterator[Sample]:
     """Yield the samples of the luma of one window after the other."""
+    restorer, recorder = recorded(Recorder, RestoreOptions(quality=quality, sigma=20.0))
     for clean, noisy, sigma in noisy_windows(count, seed, SIGMA_RANGE, held_out=held_out):
-        recorder.restore(noisy[:1], (sigma,))
-        assert recorder.seen is not None
+        restorer.restore(noisy[:1], (sigma,))
         yield Sample(clean[0], *recorder.seen)
 
 
@@ -74,11 +76,10 @@ def published() -> Tensor:
 
 def main() -> None:
     given = arguments(__doc__, count=140, steps=420)
-    recorder = Recorder(given.quality)
-    second = recorder.preset.second
+    second = PRESETS[given.quality].second
     fitting = Fitting(published(), RATE, partial(estimated, patches=second.samples))
-    fitted = list(samples(given.count, given.seed, recorder, held_out=False))
-    judged = list(samples(JUDGED, given.seed, recorder, held_out=True))
+    fitted = list(samples(given.count, given.seed, given.quality, held_out=False))
+    judged = list(samples(JUDGED, given.seed, given.quality, held_out=True))
     stages = fit_in_turn(fitted, judged, second.estimates, given.steps, fitting)
     stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
     stored[given.quality] = short([stage.tolist() for stage in stages])

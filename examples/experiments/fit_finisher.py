@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +24,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fit_noise import LOOKS, cut, footage_of
-from fit_second import noisy_windows
-from noise_mix import Noisy, Planes, noisy_window
+from fit_second import noisy_windows, recorded
+from noise_mix import Noisy, Planes, noisy_window, rgb_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -34,7 +34,7 @@ from vidrestore.models.finisher import COLOUR, LUMA, Finisher, features, part_of
 from vidrestore.models.grouping import GROUP
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
 from vidrestore.training.muon import Muon
 
 SIGMA_RANGE = (5.0, 55.0)  # of white noise
@@ -56,23 +56,35 @@ class Sample(NamedTuple):
     sigma: float
 
 
-class Recorder(DenoiseRestorer):
+class Recorder(FurtherEstimates):
     """Keeps what a network would be given, and leaves it as it is."""
 
-    def finished(
-        self, plane: Tensor, estimate: Tensor, sigma: float, luma: Tensor | None, dtype: torch.dtype
-    ) -> Tensor:
-        self.seen.append((plane, estimate, sigma, luma))
+    seen: list[tuple[Tensor, Tensor, float, Tensor | None]]
+
+    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
+        self.seen.append((plane, estimate, work.sigma, luma))
         return estimate
 
-    def samples(self, clean: Planes, noisy: Planes, sigma: tuple[float, ...]) -> Iterator[Sample]:
-        """Yield the samples of the planes in which there is noise."""
-        self.seen: list[tuple[Tensor, Tensor, float, Tensor | None]] = []
-        self.restore(noisy, sigma)
+
+def recording(options: RestoreOptions) -> Callable[[Planes, Planes, tuple[float, ...]], list[Sample]]:
+    """Return what makes samples of clean planes, noisy ones and sigmas: of the planes in which there is
+    noise.
+    """
+    restorer, recorder = recorded(Recorder, options)
+
+    def made(clean: Planes, noisy: Planes, sigma: tuple[float, ...]) -> list[Sample]:
+        recorder.seen = []
+        restorer.restore(noisy, sigma)
         restored = [plane for plane, level in zip(clean, sigma, strict=True) if level]
-        for target, (plane, estimate, used, luma) in zip(restored, self.seen, strict=True):
-            planes = [target, plane, estimate] + ([] if luma is None else [luma])
-            yield Sample(torch.stack(planes)[:, list(FRAMES)].half(), used)
+        kept = zip(restored, recorder.seen, strict=True)
+        return [sample(target, *seen) for target, seen in kept]
+
+    return made
+
+
+def sample(clean: Tensor, noisy: Tensor, estimate: Tensor, sigma: float, luma: Tensor | None) -> Sample:
+    planes = [plane for plane in (clean, noisy, estimate, luma) if plane is not None]
+    return Sample(torch.stack(planes)[:, list(FRAMES)].half(), sigma)
 
 
 def samples(count: int, seed: int, *, colour: bool, held_out: bool) -> list[Sample]:
@@ -90,32 +102,31 @@ def samples(count: int, seed: int, *, colour: bool, held_out: bool) -> list[Samp
 
 def white(count: int, seed: int, quality: str, *, colour: bool, held_out: bool) -> Iterator[Sample]:
     """Yield samples of white noise."""
-    recorder = Recorder(RestoreOptions(quality=quality, sigma=20.0))
+    record = recording(RestoreOptions(quality=quality, sigma=20.0))
     rng = np.random.default_rng(seed)
     for clean, noisy, sigma in noisy_windows(count, seed, SIGMA_RANGE, held_out=held_out):
         if not colour:
-            yield from recorder.samples((clean[0],), (noisy[0],), (sigma,))
+            yield from record((clean[0],), (noisy[0],), (sigma,))
         elif rng.random() < RGB:
             rgb = halved_rgb(clean)
             drawn = (torch.from_numpy(rng.standard_normal(tuple(part.shape), np.float32)) for part in rgb)
             seen = [
                 (part + sigma * noise).round().clamp(0, 255) for part, noise in zip(rgb, drawn, strict=True)
             ]
-            yield from recorder.samples(rgb_to_opponent(rgb), rgb_to_opponent(seen), (sigma,) * 3)
+            yield from record(rgb_to_opponent(rgb), rgb_to_opponent(seen), (sigma,) * 3)
         else:
-            yield from recorder.samples(tuple(clean), noisy, (sigma,) * 3)
+            yield from record(tuple(clean), noisy, (sigma,) * 3)
 
 
 def halved_rgb(planes: Sequence[Tensor]) -> list[Tensor]:
-    """Return R, G, B of 4:2:0 planes (BT.601, limited range) at the size of the colour differences."""
-    y = (F.avg_pool2d(planes[0], 2) - 16) * 255 / 219
-    u, v = ((plane - 128) * 255 / 224 for plane in planes[1:])
-    return [each.clamp(0, 255) for each in (y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u)]
+    """Return R, G, B of 4:2:0 planes at the size of the colour differences."""
+    y, u, v = planes
+    return [255 * each.clamp(0, 1) for each in rgb_of(F.avg_pool2d(y, 2), u, v)]
 
 
 def measured(count: int, seed: int, quality: str, *, colour: bool, held_out: bool) -> Iterator[Sample]:
     """Yield samples of other noise, where some was found."""
-    recorder = Recorder(RestoreOptions(quality=quality))
+    record = recording(RestoreOptions(quality=quality))
     footage, rng = footage_of(GROUP, held_out=held_out), np.random.default_rng(seed)
     planes = 3 if colour else 1
     while count:
@@ -125,7 +136,7 @@ def measured(count: int, seed: int, quality: str, *, colour: bool, held_out: boo
         noisy = noisy_window(window, rng)
         sigma = found_sigma(noisy)[:planes]
         if sigma[-1] and not (noisy.sigma and not any(noisy.sigma)):
-            yield from recorder.samples(noisy.clean[:planes], noisy.seen[:planes], sigma)
+            yield from record(noisy.clean[:planes], noisy.seen[:planes], sigma)
             count -= 1
 
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,10 +27,12 @@ from torch import Tensor
 
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.second_gains import KNOTS, RANKS, SIGMA_RANGE, factors, gains_name
+from vidrestore.models.second_gains import KNOTS, RANKS, SIDE, SIGMA_RANGE, factors, gains_name
 from vidrestore.models.second_pass import Transform, refine
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import PRESETS, DenoiseRestorer, Refining, RefiningColour
+from vidrestore.restorers.denoise_presets import PRESETS
+from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.further_estimates import FurtherEstimates, Refining, RefiningColour
 
 RATE, WARM_UP = 0.02, 20  # of the optimiser
 UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
@@ -51,22 +53,30 @@ class Sample(NamedTuple):
     work: Refining
 
 
-class Recorder(DenoiseRestorer):
+class Recorder(FurtherEstimates):
     """Keeps what the second estimate would be made of, and leaves the first."""
 
-    def __init__(self, quality: str) -> None:
-        super().__init__(RestoreOptions(quality=quality, sigma=20.0))
-        self.seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]] = []
+    seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]]
 
-    def refined(self, plane: Tensor, estimate: Tensor, work: Refining, dtype: torch.dtype) -> Tensor:
+    def refined(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
         self.seen.append((plane, estimate, [work.grids[0, :, None]], work))
         return estimate
 
-    def refined_colour(
-        self, plane: Tensor, estimate: Tensor, work: RefiningColour, dtype: torch.dtype
-    ) -> Tensor:
+    def refined_colour(self, plane: Tensor, estimate: Tensor, work: RefiningColour) -> Tensor:
         self.seen.append((plane, estimate, work.tracks(in_turn=True), work))
         return estimate
+
+
+AnyRecorder = TypeVar("AnyRecorder", bound=FurtherEstimates)
+
+
+def recorded(kind: type[AnyRecorder], options: RestoreOptions) -> tuple[DenoiseRestorer, AnyRecorder]:
+    """Return a restorer whose further estimates are made, and kept, by a recorder."""
+    restorer = DenoiseRestorer(options)
+    usual = restorer.further
+    recorder = kind(usual.quality, usual.patch, usual.device, white=usual.white)
+    restorer.further = recorder
+    return restorer, recorder
 
 
 def noisy_windows(
@@ -91,11 +101,12 @@ def noisy_windows(
         count -= 1
 
 
-def samples(count: int, seed: int, recorder: Recorder, *, held_out: bool) -> Iterator[list[Sample]]:
+def samples(count: int, seed: int, quality: str, *, held_out: bool) -> Iterator[list[Sample]]:
     """Yield the samples of the three planes of one window after the other."""
+    restorer, recorder = recorded(Recorder, RestoreOptions(quality=quality, sigma=20.0))
     for clean, noisy, sigma in noisy_windows(count, seed, SIGMA_RANGE, held_out=held_out):
-        recorder.seen.clear()
-        recorder.restore(noisy, (sigma,) * len(noisy))
+        recorder.seen = []
+        restorer.restore(noisy, (sigma,) * len(noisy))
         yield [Sample(plane, *kept) for plane, kept in zip(clean, recorder.seen, strict=True)]
 
 
@@ -190,11 +201,10 @@ def arguments(doc: str | None, count: int, steps: int) -> argparse.Namespace:
 
 def main() -> None:
     given = arguments(__doc__, count=60, steps=120)
-    recorder = Recorder(given.quality)
-    transform = Transform(recorder.patch, torch.float32, PlainLinear, recorder.device)
+    transform = Transform(SIDE, torch.float32, PlainLinear, torch.device("cpu"))
     fitting = Fitting(wieners(), RATE, partial(estimated, transform=transform))
-    fitted = list(samples(given.count, given.seed, recorder, held_out=False))
-    judged = list(samples(JUDGED, given.seed, recorder, held_out=True))
+    fitted = list(samples(given.count, given.seed, given.quality, held_out=False))
+    judged = list(samples(JUDGED, given.seed, given.quality, held_out=True))
     stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
     for colour in (False, True):
         name = gains_name(given.quality, colour=colour)
@@ -203,7 +213,7 @@ def main() -> None:
             [each for window in part for each in window if isinstance(each.work, RefiningColour) == colour]
             for part in (fitted, judged)
         )
-        count = recorder.preset.second_colour.grids if colour else 1
+        count = PRESETS[given.quality].second_colour.grids if colour else 1
         stages = fit_in_turn(*parts, count, given.steps, fitting)
         kept = [torch.lerp(wieners(), stage, KEPT) for stage in stages]
         stored[name] = short([stage.tolist() for stage in kept])

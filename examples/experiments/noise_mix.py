@@ -78,12 +78,9 @@ def _camera(clean: Planes, rng: np.random.Generator) -> Planes:
     """A sensor's noise behind a Bayer filter, in a picture that is often dark; chroma smoothed by the camera
     now and then.
     """
-    y, u, v = (
-        (plane - offset) / scale
-        for plane, offset, scale in zip(clean, (16, 128, 128), (219, 224, 224), strict=True)
-    )
+    y, u, v = clean
     u, v = (F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0] for plane in (u, v))
-    rgb = torch.stack([y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u], 1).clamp(0, 1)
+    rgb = torch.stack(rgb_of(y, u, v), 1).clamp(0, 1)
     noise = random_noise(rgb, rng) - rgb
     luma = noise[:, 0] * 0.299 + noise[:, 1] * 0.587 + noise[:, 2] * 0.114
     chroma = [
@@ -93,6 +90,12 @@ def _camera(clean: Planes, rng: np.random.Generator) -> Planes:
         size = rng.uniform(0.5, 1.5)
         chroma = [blurred(plane, size, size, same=False) for plane in chroma]
     return 219 * luma, 224 * chroma[0], 224 * chroma[1]
+
+
+def rgb_of(y: Tensor, u: Tensor, v: Tensor) -> list[Tensor]:
+    """Return R, G, B, from 0 to 1 but for overshoots, of planes of one size (BT.601, limited range)."""
+    y, u, v = (y - 16) / 219, (u - 128) / 224, (v - 128) / 224
+    return [y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u]
 
 
 def _whole(planes: Planes) -> Planes:

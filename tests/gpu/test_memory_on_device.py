@@ -89,4 +89,6 @@ def test_second_estimates_fill_a_device(weights: dict[str, str]) -> None:
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))
     here = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cpu"))
-    assert (here.tracks, there.tracks) == (32, 2 * 16), "16 for each of the stand-in's 2 processors"
+    assert (here.further.tracks, there.further.tracks) == (32, 2 * 16), (
+        "16 for each of the stand-in's 2 processors"
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vidrestore.models.bayes_gains import SIGMA_RANGE, factors, fitted, gains
-from vidrestore.restorers.dust_restorer import PRESETS
+from vidrestore.restorers.denoise_presets import PRESETS
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.second_gains import KNOTS, RANKS, Gains, factors, fitted, gains_name
 from vidrestore.models.second_pass import Transform, filtered_change
-from vidrestore.restorers.dust_restorer import PRESETS
+from vidrestore.restorers.denoise_presets import PRESETS
 
 CPU, FRAMES, SIDE = torch.device("cpu"), 12, 16
 
