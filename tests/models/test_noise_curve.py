@@ -40,3 +40,14 @@ def test_few_groups_tell_nothing_of_the_brightness():
 def test_between_known_brightnesses_the_strength_is_a_straight_line():
     strength = NoiseCurve(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
     assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
+
+
+def test_noise_that_a_first_estimate_left_in_texture_does_not_make_the_curve():
+    brightness = torch.linspace(20, 220, 128).expand(4, 128, 128).contiguous()
+    taken, estimate = noise(4, 128, 128), torch.zeros(4, 128, 128)
+    textured = (slice(None), slice(80), slice(64, None))  # five eighths of the bright half
+    estimate[textured] = 20 * taken.flip(1)[textured]
+    taken[textured] *= 0.3
+    strength = noise_curve(estimate + taken, estimate, brightness, tracks(4, 128, 128), SIDE)
+    dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
+    assert light / dark == pytest.approx(1, rel=0.25)

@@ -1,4 +1,8 @@
-"""How the noise of a plane follows the brightness, estimated from what a first estimate took off."""
+"""How the noise of a plane follows the brightness, estimated from what a first estimate took off.
+
+A first estimate leaves noise in texture, and coarse noise nearly everywhere. So the fine differences between
+neighbouring pixels are compared, in those groups of patches that vary least.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from vidrestore.models.grouping import patches_at
 GROUPS = 300  # sampled for the curve
 LEVELS = 6  # of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
-POWER_QUANTILE = 0.4  # of the groups' residual power, which is higher in groups with texture
+FLAT = 0.25  # share of a level's groups, those that vary least
+LEAST = 1e-6  # squared grey levels: least power of noise
 RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to that of all
 
 
@@ -42,12 +47,22 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     groups = groups[:: math.ceil(len(groups) / GROUPS)]
     if len(groups) < LEVELS * GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
-    residual = patches_at(noisy, groups, side).sub_(patches_at(estimate, groups, side))
-    power = residual.square().mean((1, 2))
+    first = patches_at(estimate, groups, side)
+    power = _fine_power(patches_at(noisy, groups, side) - first, side)
+    detail = first.var(2).mean(1)
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = power[order].tensor_split(LEVELS)
-    ratio = torch.stack([level.quantile(POWER_QUANTILE) for level in levels]) / power.quantile(
-        POWER_QUANTILE
-    ).clamp(min=1e-6)
+    levels = [_in_flat(power[level], detail[level]) for level in order.tensor_split(LEVELS)]
+    variance = torch.stack(levels).clamp(min=LEAST).log()
     means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
-    return NoiseCurve(means, ratio.clamp(*RATIO))
+    return NoiseCurve(means, (variance - variance.mean()).exp().clamp(*RATIO))
+
+
+def _fine_power(patches: Tensor, side: int) -> Tensor:
+    """Return the mean power (S,) of the differences, across of those down, in patches (S, T, side^2)."""
+    fine: Tensor = patches.unflatten(-1, (side, side)).diff(dim=-1).diff(dim=-2)
+    return fine.square().mean((1, 2, 3))
+
+
+def _in_flat(power: Tensor, detail: Tensor) -> Tensor:
+    """Return the mean power of the groups with the least detail; both (S,)."""
+    return power[detail.argsort()[: math.ceil(FLAT * len(detail))]].mean()
