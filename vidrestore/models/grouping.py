@@ -121,6 +121,11 @@ def _in_groups(patches: Tensor) -> Tensor:
     )
 
 
+def flattest(patches: Tensor, count: int) -> Tensor:
+    """Return the numbers (count,) of the groups of patches (S, T, N) that vary least."""
+    return patches.var(2).mean(1).argsort()[:count]
+
+
 def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:
     """Return the patches of a contiguous plane at flat (S, T) origins: (S, T, N)."""
     patches = windows(plane, side).index_select(0, groups.flatten())

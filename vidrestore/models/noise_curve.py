@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vidrestore.models.grouping import patches_at
+from vidrestore.models.grouping import flattest, patches_at
 
 GROUPS = 300  # sampled for the curve
 LEVELS = 6  # of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
 LEAST = 1e-6  # squared grey levels: least power of noise
-RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to that of all
+RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to the (geometric) mean
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,17 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
     first = patches_at(estimate, groups, side)
     power = _fine_power(patches_at(noisy, groups, side) - first, side)
-    detail = first.var(2).mean(1)
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = [_in_flat(power[level], detail[level]) for level in order.tensor_split(LEVELS)]
-    variance = torch.stack(levels).clamp(min=LEAST).log()
+    levels = order.tensor_split(LEVELS)
+    flat = [level[flattest(first[level], math.ceil(FLAT * len(level)))] for level in levels]
+    logarithms = torch.stack([power[chosen].mean() for chosen in flat]).clamp(min=LEAST).log()
     means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
-    return NoiseCurve(means, (variance - variance.mean()).exp().clamp(*RATIO))
+    return NoiseCurve(means, (logarithms - logarithms.mean()).exp().clamp(*RATIO))
 
 
 def _fine_power(patches: Tensor, side: int) -> Tensor:
-    """Return the mean power (S,) of the differences, across of those down, in patches (S, T, side^2)."""
+    """Return the mean power (S,) of the differences between neighbours, down and then across, in patches
+    (S, T, side^2).
+    """
     fine: Tensor = patches.unflatten(-1, (side, side)).diff(dim=-1).diff(dim=-2)
     return fine.square().mean((1, 2, 3))
-
-
-def _in_flat(power: Tensor, detail: Tensor) -> Tensor:
-    """Return the mean power of the groups with the least detail; both (S,)."""
-    return power[detail.argsort()[: math.ceil(FLAT * len(detail))]].mean()

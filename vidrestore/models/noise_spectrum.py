@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.grouping import patches_at
+from vidrestore.models.grouping import flattest, patches_at
 
 if TYPE_CHECKING:
     from vidrestore.models.second_pass import Transform
@@ -139,7 +139,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     residual = _bands(source - first, transform).mean(1)
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
-    flat = first.var(2).mean(1).argsort()[:count]
+    flat = flattest(first, count)
     shares = torch.tensor(QUANTILES, device=noisy.device)
     found = [
         *changes.quantile(shares, 0),
