@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fit the regression that tells whether there is noise (vidrestore/noise/doubt.json), from training clips
 with noise of many kinds. The one that tells how strong it is (regression.json) was fitted to sigma itself by
-this script at commit 5252417; its samples of noise served again.
+this script at commit 5252417; its samples of noise served again. What it says of luma with noise gave way to
+strength.json (fit_strength.py); the odds of noise still look at it.
 
     fit_noise.py samples SAMPLES.pkl --kind mixed|coded|clean --count 300 [--seed 1] [--clips DIR ...]
     [--photos DIR]
@@ -49,8 +50,19 @@ TYPICAL = {0: 1, 0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18,
 TEXTURE = 0.35  # of sigma: what a denoiser takes from a textured window without noise, root mean square
 UNSEEN = 0.3  # grey levels squared: errors that much smaller than this hardly count
 PULL = 0.3  # dB for every factor e below no noise at all
-NETWORKS, HIDDEN, STEPS = 3, (24, 8), 2500  # that are averaged; widths; of training
 CLEAN_WEIGHT, WHITE_WEIGHT = 1.0, 1.5  # of samples without noise, and with white noise
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a regression is trained: networks that are averaged, their widths, steps, and the standard
+    deviation of what is added to the inputs, in units of their own.
+    """
+
+    networks: int = 3
+    hidden: tuple[int, ...] = (24, 8)
+    steps: int = 2500
+    jitter: float = 0.07
 
 
 @dataclass(frozen=True)
@@ -145,7 +157,7 @@ def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
     for first in LOOKS:
         formula.add(frames[first][plane])
     sigma, rms, errors = wanted(noisy, plane, restorer)
-    known = [look for look in looks if look is not None]
+    known = [look.seen for look in looks if look is not None]
     return Sample(known, formula.sigma(), sigma, min(rms, sigma), plane > 0, errors)
 
 
@@ -202,8 +214,9 @@ def losses(sample: Sample) -> tuple[Array, Array]:
     return positions + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
 
 
-def fit(path: Path, sources: list[Path]) -> None:
+def fit(path: Path, sources: list[Path], recipe: Recipe | None = None) -> None:
     """Fit some small networks and write them as one, hidden layers side by side."""
+    recipe = recipe or Recipe()
     every = [
         each
         for source in sources
@@ -222,7 +235,7 @@ def fit(path: Path, sources: list[Path]) -> None:
     targets = Targets(
         torch.tensor(given[:, -2]).float(), positions, lost, torch.tensor(strength).float(), weights
     )
-    networks = [fitted(inputs, targets, seed) for seed in range(NETWORKS)]
+    networks = [fitted(inputs, targets, seed, recipe) for seed in range(recipe.networks)]
     first, second, last = zip(
         *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True
     )
@@ -231,7 +244,7 @@ def fit(path: Path, sources: list[Path]) -> None:
         (torch.cat([layer.weight for layer in first]), torch.cat([layer.bias for layer in first])),
         (torch.block_diag(*(layer.weight for layer in second)), torch.cat([layer.bias for layer in second])),
         (
-            torch.cat([layer.weight for layer in last], 1) / NETWORKS,
+            torch.cat([layer.weight for layer in last], 1) / recipe.networks,
             torch.stack([layer.bias for layer in last]).mean(0),
         ),
     ]
@@ -272,16 +285,17 @@ class Targets:
         return (self.weights[chosen] * (decibels + off)).mean()
 
 
-def fitted(inputs: Tensor, targets: Targets, seed: int) -> nn.Sequential:
+def fitted(inputs: Tensor, targets: Targets, seed: int, recipe: Recipe) -> nn.Sequential:
     torch.manual_seed(seed)
-    widths = (inputs.shape[1], *HIDDEN, 2)
+    widths = (inputs.shape[1], *recipe.hidden, 2)
     layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
     network = nn.Sequential(*layers[:-1])
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, STEPS)
-    for _ in range(STEPS):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, recipe.steps)
+    for _ in range(recipe.steps):
         chosen = torch.randint(len(inputs), (256,))
-        loss = targets.loss(network(inputs[chosen] + 0.07 * torch.randn(256, inputs.shape[1])), chosen)
+        given = inputs[chosen] + recipe.jitter * torch.randn(256, inputs.shape[1])
+        loss = targets.loss(network(given), chosen)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 5.0)

@@ -29,7 +29,7 @@ from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
 from vidrestore.noise import meter
-from vidrestore.noise.features import plane_features
+from vidrestore.noise.features import Array, Planes, plane_features
 from vidrestore.noise.meter import COMMON, FRAMES_SEEN, OFFSET, STRONGER, Measured, odds_input
 from vidrestore.noise.white import NoiseEstimator
 from vidrestore.options import RestoreOptions
@@ -81,10 +81,15 @@ def samples(kind: str, count: int, seed: int) -> Iterator[list[Sample]]:
         count -= 1
 
 
+def features_of(frames: list[Planes]) -> list[Array | None]:
+    """The features of every plane as it is."""
+    return [None if found is None else found.seen for found in plane_features(frames)]
+
+
 def window_samples(noisy: Noisy, restorer: DenoiseRestorer, *, clean: bool) -> list[Sample]:
     """The planes whose features are known, seen at once, in single looks, and in one frame alone."""
     frames = [tuple(part.numpy() for part in planes) for planes in zip(*noisy.seen, strict=True)]
-    every = [plane_features(frames[first : first + FRAMES_SEEN]) for first in LOOKS]
+    every = [features_of(frames[first : first + FRAMES_SEEN]) for first in LOOKS]
     formulas = [NoiseEstimator() for _ in range(3)]
     for first in LOOKS:
         for formula, plane in zip(formulas, frames[first], strict=True):
@@ -92,7 +97,7 @@ def window_samples(noisy: Noisy, restorer: DenoiseRestorer, *, clean: bool) -> l
     if any(plane is None for look in every for plane in look):
         return []
     median = [np.median([look[plane] for look in every], axis=0) for plane in range(3)]
-    seen = [median, *every, plane_features(frames[LOOKS[1] : LOOKS[1] + 1])]
+    seen = [median, *every, features_of(frames[LOOKS[1] : LOOKS[1] + 1])]
     looks = [
         [Measured(features, formulas[plane].sigma(), plane > 0) for plane, features in enumerate(look)]
         for look in seen

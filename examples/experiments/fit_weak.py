@@ -144,7 +144,7 @@ def measured(luma: Tensor) -> Measured | None:
     formula = NoiseEstimator()
     for at in LOOKS:
         formula.add(frames[at])
-    known = [look for look in looks if look is not None]
+    known = [look.seen for look in looks if look is not None]
     return Measured(np.median(known, axis=0), formula.sigma(), False) if len(known) == len(looks) else None
 
 

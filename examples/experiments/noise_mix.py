@@ -48,9 +48,9 @@ def noisy_window(clean: Planes, rng: np.random.Generator) -> Noisy:
     if kind < CLEAN + WHITE:
         return _white(clean, rng)
     bright = (clean[0], *(F.avg_pool2d(clean[0], 2) for _ in clean[1:]))
-    noise = _camera(clean, rng) if kind < CLEAN + WHITE + CAMERA else coloured_noise(bright, rng)
+    noise = camera_noise(clean, rng) if kind < CLEAN + WHITE + CAMERA else coloured_noise(bright, rng)
     noise = processed(noise, rng)
-    seen = _whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
+    seen = whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = rng.random() < CODED
     return Noisy(coded_by_x264(seen, rng) if coded else seen, clean, coded=coded)
 
@@ -66,7 +66,7 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     luma = log_uniform(rng, LUMA)
     chroma = luma if rng.random() < 0.6 else log_uniform(rng, CHROMA)
     sigma = (luma, chroma, chroma)
-    seen = _whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
+    seen = whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
     return (
         Noisy(coded_by_x264(seen, rng), clean, coded=True)
         if rng.random() < 0.33
@@ -74,7 +74,7 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     )
 
 
-def _camera(clean: Planes, rng: np.random.Generator) -> Planes:
+def camera_noise(clean: Planes, rng: np.random.Generator) -> Planes:
     """A sensor's noise behind a Bayer filter, in a picture that is often dark; chroma smoothed by the camera
     now and then.
     """
@@ -98,7 +98,7 @@ def rgb_of(y: Tensor, u: Tensor, v: Tensor) -> list[Tensor]:
     return [y + 1.402 * v, y - 0.344 * u - 0.714 * v, y + 1.772 * u]
 
 
-def _whole(planes: Planes) -> Planes:
+def whole(planes: Planes) -> Planes:
     return tuple(plane.round().clamp(0, 255) for plane in planes)
 
 

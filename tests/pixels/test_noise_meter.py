@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
 from vidrestore.noise import meter
-from vidrestore.noise.features import COUNT, FLOOR, PART, band_index, plane_features, strength_between
+from vidrestore.noise.features import (
+    COUNT,
+    FLOOR,
+    PART,
+    PlaneFeatures,
+    band_index,
+    plane_features,
+    strength_between,
+)
 from vidrestore.noise.meter import Measured, NoiseMeter, PlaneNoise, beside_luma, noise_in_words
 from vidrestore.noise.motion import motion_of
 from vidrestore.noise.white import NoiseEstimator
@@ -88,7 +96,9 @@ def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
 
 def test_features_are_as_many_for_every_plane() -> None:
     planes = [(frame, frame[::2, ::2].copy()) for frame in with_noise(scene(), 5.0)]
-    assert [None if found is None else found.shape for found in plane_features(planes)] == [(COUNT,)] * 2
+    for found in plane_features(planes):
+        assert found is not None
+        assert found.seen.shape == found.evened.shape == (COUNT,)
 
 
 def test_blocks_are_found_where_they_went() -> None:
@@ -123,7 +133,13 @@ def answers(
     """
     change = np.log((sigma + meter.OFFSET) / (5 + meter.OFFSET))
     doubt = np.log((cautious + meter.OFFSET) / (5 + meter.OFFSET))
-    said = {"regression": [change] * 2, "doubt": [doubt] * 2, "odds": [odds], "colour": [stronger]}
+    said = {
+        "regression": [change] * 2,
+        "strength": [change] * 2,
+        "doubt": [doubt] * 2,
+        "odds": [odds],
+        "colour": [stronger],
+    }
     said["weak"] = [weak[0], np.log(weak[1] + meter.OFFSET)]
     monkeypatch.setattr(NoiseEstimator, "sigma", lambda self: 5.0)
     monkeypatch.setattr(meter, "_is_familiar", lambda inputs: True)
@@ -168,7 +184,7 @@ def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_
 def gauged(features: NDArray[np.float64]) -> tuple[float, ...]:
     """Sigma of luma with these features, and of a colour difference with the same."""
     gauge = NoiseMeter(2, colour=True)
-    gauge._looks = [[features, features]]
+    gauge._looks = [[PlaneFeatures(features, features)] * 2]
     return tuple(plane.sigma for plane in gauge.noise())
 
 
@@ -264,7 +280,7 @@ def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
         for _ in range(12 * 16)
     ]
     texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
-    quiet, busy = (plane_features([tuple(planes)])[0][PART - 2 : PART] for planes in (noise, texture))  # type: ignore[index]
+    quiet, busy = (plane_features([tuple(planes)])[0].seen[PART - 2 : PART] for planes in (noise, texture))  # type: ignore[union-attr]
     assert (busy > quiet + 0.15).all()
 
 
@@ -315,6 +331,6 @@ def with_strength(sigma: float) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("sigma", [4.0, 20.0])
 def test_differences_show_white_noise_as_strong_as_it_is(sigma: float) -> None:
-    (features,) = plane_features([(frame,) for frame in with_noise(scene(), sigma)])
-    assert features is not None
-    assert strength_between(features) == pytest.approx(sigma, rel=0.15)
+    (found,) = plane_features([(frame,) for frame in with_noise(scene(), sigma)])
+    assert found is not None
+    assert strength_between(found.seen) == pytest.approx(sigma, rel=0.15)

@@ -7,10 +7,14 @@ over the blocks), because they contain little picture. Differences between frame
 but less of it where a codec copied it, so differences over two distances are used. Noise is spread evenly
 over the frequencies of a block; texture, spray and JPEG artefacts favour a few, which the concentration
 measures.
+
+A camera's noise follows the brightness. Then the weaker blocks are those of the brightness with the least
+noise, so the features are taken once more of blocks that are scaled until all have equally strong noise.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -18,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vidrestore.noise.brightness import BrightnessCurve, brightness_at, brightness_curve
 from vidrestore.noise.motion import BLOCK, blocks_at, motion_of
 from vidrestore.noise.white import clipping_bounds, dct_basis, frequencies
 
@@ -39,12 +44,19 @@ PART = 9 * len(QUANTILES) + 3  # features of a frame, or of the differences over
 COUNT = (1 + len(DISTANCES)) * PART
 
 
-def plane_features(frames: list[Planes]) -> list[Array | None]:
-    """Return the features (COUNT,) of every plane of the first of `frames`; None for a plane with too few
-    blocks.
+@dataclass(frozen=True)
+class PlaneFeatures:
+    """Features (COUNT,) of a plane as it is, and with noise that is equally strong at every brightness."""
 
-    Planes are on the 0-255 scale. If there is no frame at one of the `DISTANCES`, or it repeats the first, a
-    nearer one or the frame itself is used.
+    seen: Array
+    evened: Array
+
+
+def plane_features(frames: list[Planes]) -> list[PlaneFeatures | None]:
+    """Return the features of every plane of the first of `frames`; None for a plane with too few blocks.
+
+    Planes are on the 0-255 scale; brightness is that of the first. If there is no frame at one of the
+    `DISTANCES`, or it repeats the first, a nearer one or the frame itself is used.
     """
     now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
     return [_features(now, index, motions, frames) for index in range(len(now))]
@@ -64,54 +76,81 @@ def _aligned(frames: list[Planes], distance: int) -> Aligned:
     return number, *motion_of(frames[0][0], frames[number][0], MOST_BLOCKS)
 
 
-def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Planes]) -> Array | None:
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks (B, SIDE, SIDE) of a plane, or of scaled differences, that may be used, and their brightness."""
+
+    pixels: NDArray[np.float32]
+    brightness: Array
+
+
+def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Planes]) -> PlaneFeatures | None:
     plane = now[index]
-    low, high = clipping_bounds(plane)
     if min(plane.shape) < SIDE:
         return None
-    step = max(3, int((plane.size / (2 * MOST_BLOCKS)) ** 0.5)) | 1
-    views = np.lib.stride_tricks.sliding_window_view(plane, (SIDE, SIDE))[::step, ::step].reshape(
-        -1, SIDE, SIDE
-    )
-    within = _bands(views, _usable(views, low, high))
-    if within is None:
+    within = _within(now, index)
+    found = [_between(now, index, aligned, frames) if aligned else None for aligned in motions]
+    curve = brightness_curve(within.pixels, within.brightness)
+    seen, evened = (_joined(within, found, each) for each in (None, curve))
+    return None if seen is None or evened is None else PlaneFeatures(seen, evened)
+
+
+def _joined(within: _Blocks, between: list[_Blocks | None], curve: BrightnessCurve | None) -> Array | None:
+    """Return the features of blocks, scaled by a curve; what lacks blocks has the features before it."""
+    found = [_bands(within, curve)]
+    if found[0] is None:
         return None
-    found = [within]
-    for aligned in motions:
-        between = _between(now, index, aligned, frames, low, high) if aligned else None
-        found.append(found[-1] if between is None else between)
-    return np.concatenate(found)
+    for blocks in between:
+        bands = None if blocks is None else _bands(blocks, curve)
+        found.append(found[-1] if bands is None else bands)
+    return np.concatenate(found)  # type: ignore[arg-type]
 
 
-def _between(
-    now: Planes, index: int, aligned: Aligned, frames: list[Planes], low: float, high: float
-) -> Array | None:
+def _within(now: Planes, index: int) -> _Blocks:
+    """Return blocks of a plane, spread over it."""
+    plane = now[index]
+    step = max(3, int((plane.size / (2 * MOST_BLOCKS)) ** 0.5)) | 1
+    corners = [np.arange(0, side - SIDE + 1, step) for side in plane.shape]
+    positions = np.stack(np.meshgrid(*corners, indexing="ij"), -1).reshape(-1, 2)
+    blocks = blocks_at(plane, positions, SIDE)
+    usable = _usable(blocks, plane)
+    return _Blocks(blocks[usable], brightness_at(now[0], plane.shape, positions[usable], SIDE))
+
+
+def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
+    """Return differences between blocks of a plane and those that they became."""
     assert aligned is not None
     number, corners, motion = aligned
     plane, other = now[index], frames[number][index]
     scale = np.array(plane.shape) / np.array(now[0].shape)
-    positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
     room = np.array(plane.shape) - SIDE
+    positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
     there = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
-    blocks, others = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, there, SIDE)
-    return _bands((blocks - others) * np.float32(0.5**0.5), _usable(blocks, low, high))
+    positions = np.clip(positions, 0, room)
+    blocks, others = blocks_at(plane, positions, SIDE), blocks_at(other, there, SIDE)
+    usable = _usable(blocks, plane)
+    differences = (blocks[usable] - others[usable]) * np.float32(0.5**0.5)
+    return _Blocks(differences, brightness_at(now[0], plane.shape, positions[usable], SIDE))
 
 
-def _usable(blocks: NDArray[Any], low: float, high: float) -> NDArray[np.bool_]:
+def _usable(blocks: NDArray[Any], plane: NDArray[Any]) -> NDArray[np.bool_]:
     """Return True for blocks with few clipped samples, or for all blocks if there are too few of them."""
+    low, high = clipping_bounds(plane)
     whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
     return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
-def _bands(blocks: NDArray[Any], usable: NDArray[np.bool_]) -> Array | None:
+def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
     """Return logarithms of quantiles of the blocks' mean power in each band, the share of blocks without
-    power, and the concentrations.
+    power, and the concentrations. With a curve the blocks are scaled first.
     """
-    if usable.sum() < FEWEST_BLOCKS:
+    if len(blocks.pixels) < FEWEST_BLOCKS:
         return None
-    chosen = blocks[usable].reshape(-1, SIDE**2).astype(np.float32)
+    chosen = blocks.pixels.reshape(-1, SIDE**2).astype(np.float32)
     chosen = chosen - chosen.mean(1, keepdims=True)
     squares = np.square(chosen @ dct_basis(SIDE).T)
+    if curve is not None:
+        squares *= curve.evening(blocks.brightness)[:, None]
     power = squares @ band_means()
     empty = float((power.max(1) <= FLOOR).mean())
     quantiles = np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1)

@@ -5,16 +5,18 @@ Other noise is coarse, smeared along lines, thinned out by a codec or copied by 
 that a small regression, fitted to training clips with many kinds of noise
 (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the sigma that denoises
 best: that of the power where most of the noise is. Two more say how likely it is that there is noise at all,
-and how much stronger the noise of colour differences has to be taken after a codec. A last one, fitted to
-nothing but weak noise that a codec altered and to clean video (examples/experiments/fit_weak.py), is asked
-where those leave luma without noise but aren't sure.
+and how much stronger the noise of colour differences has to be taken after a codec. Where luma has noise, a
+larger one (examples/experiments/fit_strength.py) tells its sigma from blocks that were scaled until the noise
+is equally strong at every brightness. A last one, fitted to nothing but weak noise that a codec altered and
+to clean video (examples/experiments/fit_weak.py), is asked where those leave luma without noise but aren't
+sure.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -26,6 +28,7 @@ from vidrestore.noise.features import (
     PART,
     QUANTILES,
     Array,
+    PlaneFeatures,
     Planes,
     bands_alone,
     concentration,
@@ -94,7 +97,7 @@ class NoiseMeter:
         """Set the number of planes; with `colour` those after the first are colour differences."""
         self._colour = [colour and index > 0 for index in range(planes)]
         self._white = [NoiseEstimator() for _ in range(planes)]
-        self._looks: list[list[Array | None]] = []
+        self._looks: list[list[PlaneFeatures | None]] = []
         self._stride, self._seen = 1, 0
 
     def add(self, frames: list[Planes]) -> None:
@@ -125,23 +128,25 @@ class NoiseMeter:
         )
 
     def _measured(self, index: int) -> Measured:
-        return Measured(self._features(index), self._white[index].sigma(), self._colour[index])
-
-    def _features(self, index: int) -> Array | None:
-        """Return the medians of a plane's features over the looks."""
-        known = [look[index] for look in self._looks if look[index] is not None]
-        return np.median(np.array(known), axis=0) if known else None
+        known = [found for look in self._looks if (found := look[index]) is not None]
+        seen, evened = (
+            np.median(np.array(features), axis=0) if known else None
+            for features in ([each.seen for each in known], [each.evened for each in known])
+        )
+        return Measured(seen, self._white[index].sigma(), self._colour[index], evened)
 
 
 @dataclass(frozen=True)
 class Measured:
     """Of a plane: the medians of its features over the looks, None if there are none, sigma by the formula
-    for white noise, and whether it is a colour difference.
+    for white noise, and whether it is a colour difference. `evened`: the medians of features of blocks that
+    were scaled until the noise was equally strong at every brightness.
     """
 
     features: Array | None
     white: float
     colour: bool
+    evened: Array | None = None
 
     def odds(self, luma: Measured) -> float:
         """Return the log odds of noise; `luma` is the first plane of the same frames, with features."""
@@ -155,6 +160,13 @@ class Measured:
         change = change * np.clip((np.abs(change[0]) - SAME) / SAME, 0, 1)
         sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in inputs[-2] + change)
         return sigma, rms
+
+    def of_even_noise(self) -> tuple[float, float]:
+        """Return sigma and root mean square of luma in which there is noise."""
+        assert self.evened is not None
+        sigma, rms = replace(self, features=self.evened).regressed("strength")
+        most = max(MOST * strength_between(self.evened), self.white)
+        return min(max(sigma, NONE_BELOW), most), rms
 
 
 def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNoise:
@@ -173,7 +185,9 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
     sure = odds > likely and _has_differences(plane.features)
     if sigma < NONE_BELOW or odds < UNLIKELY or (not sure and _looks_clean(plane, sigma)):
         return PlaneNoise(0.0, 0.0)
-    if not plane.colour:
+    if not plane.colour and plane.evened is not None and _has_differences(plane.features):
+        sigma, rms = plane.of_even_noise()
+    elif not plane.colour:
         sigma = min(sigma, max(MOST * strength_between(plane.features), plane.white))
     elif not np.isclose(sigma, plane.white, rtol=1e-6):
         sigma *= float(np.exp(np.clip(_output("colour", odds_input(plane, beside)[:COMMON])[0], *STRONGER)))
@@ -292,8 +306,9 @@ def regression_input(features: Array, white: float, *, colour: bool) -> NDArray[
 def regression(name: str) -> list[tuple[Array, Array]]:
     """Return the mean and spread of the input, then weight and bias of every layer.
 
-    The outputs of "regression" and "doubt" are added to the logarithm of the formula's sigma, that of
-    "colour" to the logarithm of sigma; "odds" gives log odds, "weak" log odds and the logarithm of sigma.
+    The outputs of "regression", "doubt" and "strength" are added to the logarithm of the formula's sigma,
+    that of "colour" to the logarithm of sigma; "odds" gives log odds, "weak" log odds and the logarithm of
+    sigma.
     """
     stored = json.loads(files("vidrestore.noise").joinpath(f"{name}.json").read_text())
     return [(np.array(first), np.array(second)) for first, second in stored["layers"]]

@@ -1,0 +1,99 @@
+"""Noise whose strength follows the brightness is measured at its mean, not where it is weakest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vidrestore.noise.brightness import (
+    BLOCKS_PER_LEVEL,
+    LEAST,
+    LEVELS,
+    BrightnessCurve,
+    brightness_at,
+    brightness_curve,
+)
+from vidrestore.noise.features import FLOOR, PART, QUANTILES, plane_features
+from vidrestore.noise.meter import NoiseMeter
+
+Picture = NDArray[np.float32]
+
+
+def blocks_of(sigmas: NDArray[np.float64], seed: int = 0) -> Picture:
+    """(B, 8, 8): noise of a sigma of its own in every block."""
+    noise = np.random.default_rng(seed).normal(size=(len(sigmas), 8, 8))
+    return (sigmas[:, None, None] * noise).astype(np.float32)
+
+
+def test_the_curve_has_the_variance_at_every_brightness() -> None:
+    levels = np.array([2.0, 3.0, 5.0, 8.0, 6.0])
+    curve = brightness_curve(blocks_of(levels.repeat(400)), np.linspace(20, 220, 2000))
+    assert curve is not None
+    np.testing.assert_allclose(curve.brightness, [40, 80, 120, 160, 200], atol=0.2)
+    np.testing.assert_allclose(curve.variance, levels**2, rtol=0.1)
+    assert curve.mean == pytest.approx((levels**2).mean(), rel=0.1)
+
+
+def test_texture_in_some_of_the_blocks_does_not_count() -> None:
+    brightness = np.linspace(20, 220, 1000)
+    blocks = blocks_of(np.full(1000, 4.0))
+    step = np.where(np.arange(8) < 3, 60, -30).astype(np.float32)
+    blocks[1::2, :, :] += step  # strong at low frequencies and at high ones
+    curve = brightness_curve(blocks, brightness)
+    assert curve is not None
+    np.testing.assert_allclose(curve.variance, 16 + LEAST, rtol=0.15)
+
+
+def test_evened_blocks_have_noise_of_the_mean_variance() -> None:
+    curve = BrightnessCurve(np.array([50.0, 150.0]), np.array([4.0, 16.0]), 8.0)
+    powers = np.array([4.0, 10.0, 16.0])
+    np.testing.assert_allclose(powers * curve.evening(np.array([20.0, 100.0, 255.0])), 8.0)
+
+
+def test_without_many_blocks_there_is_no_curve() -> None:
+    count = LEVELS * BLOCKS_PER_LEVEL
+    for least, known in ((count - 1, False), (count, True)):
+        found = brightness_curve(blocks_of(np.full(least, 5.0)), np.linspace(0, 255, least))
+        assert (found is not None) == known
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (32, 48), (32, 96)])
+def test_brightness_of_a_block_is_that_of_luma_at_its_place(shape: tuple[int, int]) -> None:
+    rows, columns = np.mgrid[:64, :96].astype(np.float32)
+    corners = np.array([[0, 0], [8, 16], [shape[0] - 8, shape[1] - 8]])
+    scale = np.array([64, 96]) / np.array(shape)
+    middle = np.clip((corners + 4) * scale, 4, np.array([64, 96]) - 4) - 0.5
+    for luma, axis in ((rows, 0), (columns, 1)):
+        found = brightness_at(luma, shape, corners, 8)
+        np.testing.assert_allclose(found, middle[:, axis], atol=1e-6)
+
+
+def noise_in_the_light(count: int = 4) -> tuple[list[Picture], float]:
+    """Two thirds of the picture dark with hardly any noise, the others bright with much, and the root mean
+    square of the noise.
+    """
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:160, :240]
+    picture = np.where(columns < 160, 40.0, 170.0) + 8 * np.sin(rows / 19) * np.cos(columns / 23)
+    sigma = np.where(columns < 160, 2.0, 6.0)
+    frames = [np.rint(picture + sigma * rng.normal(size=picture.shape)) for _ in range(count)]
+    return [frame.astype(np.float32) for frame in frames], float(np.sqrt((sigma**2).mean()))
+
+
+def test_evened_features_show_the_mean_power_in_the_weakest_blocks() -> None:
+    frames, strength = noise_in_the_light()
+    (found,) = plane_features([(frame,) for frame in frames])
+    assert found is not None
+    finest = 9 * QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
+    seen, evened = (np.exp(each[finest]) - FLOOR for each in (found.seen, found.evened))
+    assert evened / seen == pytest.approx(strength**2 / 2.0**2, rel=0.25)
+    assert found.evened.shape == found.seen.shape == (3 * PART,)
+
+
+def test_a_picture_that_is_mostly_dark_has_the_noise_of_all_of_it() -> None:
+    frames, strength = noise_in_the_light()
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add([(frame,) for frame in frames])
+    (found,) = gauge.noise()
+    assert found.sigma == pytest.approx(strength, rel=0.3)
