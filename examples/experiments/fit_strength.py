@@ -8,7 +8,7 @@ training clips with noise of many kinds.
 A sample is a window with the features of its blocks, scaled until the noise is equally strong at every
 brightness, and the sigma of the power where most of the noise is, as in fit_noise.py, after a codec, too:
 tried with the whole of `denoise`, nothing between 0.6 and 1.6 times that was better on average, neither of
-raw noise nor of coded noise. 110 samples a minute on one core; 5,000 did as well as 18,000.
+raw noise nor of coded noise. 140 samples a minute on one core; 5,000 did as well as 18,000.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def sample(noisy: Noisy) -> Sample | None:
     for first in LOOKS:
         formula.add(frames[first][0])
         found = plane_features(frames[first : first + FRAMES_SEEN])[0]
-        if found is None:
+        if found is None or found.evened is None:
             return None
         looks.append(found.evened)
     sigma, rms = strengths(noisy, 0)

@@ -96,9 +96,10 @@ def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
 
 def test_features_are_as_many_for_every_plane() -> None:
     planes = [(frame, frame[::2, ::2].copy()) for frame in with_noise(scene(), 5.0)]
-    for found in plane_features(planes):
-        assert found is not None
-        assert found.seen.shape == found.evened.shape == (COUNT,)
+    luma, chroma = plane_features(planes)
+    assert luma is not None and luma.evened is not None and chroma is not None
+    assert luma.seen.shape == luma.evened.shape == chroma.seen.shape == (COUNT,)
+    assert chroma.evened is None
 
 
 def test_blocks_are_found_where_they_went() -> None:
@@ -184,7 +185,7 @@ def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_
 def gauged(features: NDArray[np.float64]) -> tuple[float, ...]:
     """Sigma of luma with these features, and of a colour difference with the same."""
     gauge = NoiseMeter(2, colour=True)
-    gauge._looks = [[PlaneFeatures(features, features)] * 2]
+    gauge._looks = [[PlaneFeatures(features, features), PlaneFeatures(features, None)]]
     return tuple(plane.sigma for plane in gauge.noise())
 
 

@@ -2,19 +2,18 @@
 
 White noise measures itself at high frequencies, in the blocks with the weakest low ones (white.py). Here that
 is done for a few levels of brightness apart. Only the ratio between levels is used, so other noise, whose
-high frequencies are weaker, will do.
+high frequencies are weaker, will do. Once there is a first estimate, `models/noise_curve.py` knows better.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.noise.motion import blocks_at
-from vidrestore.noise.white import dct_basis, frequencies
+from vidrestore.noise.white import frequencies
 
 Array = NDArray[np.float64]
 
@@ -42,36 +41,22 @@ class BrightnessCurve:
         return np.clip(factors, *LIMITS).astype(np.float32)
 
 
-def brightness_curve(blocks: NDArray[np.float32], brightness: Array) -> BrightnessCurve | None:
-    """Return the curve of blocks (B, side, side) with these mean brightnesses, None for too few of them."""
-    if len(blocks) < LEVELS * BLOCKS_PER_LEVEL:
+def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> BrightnessCurve | None:
+    """Return the curve of blocks of these mean brightnesses, None for too few of them.
+
+    powers: (B, N), the squares of their DCT, in the order of `white.frequencies`.
+    """
+    if len(powers) < LEVELS * BLOCKS_PER_LEVEL:
         return None
-    side = blocks.shape[1]
-    pixels = blocks.reshape(-1, side**2)
-    powers = np.square((pixels - pixels.mean(1, keepdims=True)) @ dct_basis(side).T)
-    index = frequencies(side)
+    index = frequencies(math.isqrt(powers.shape[1]))
     low, fine = powers[:, (index > 0) & (index <= LOW)].sum(1), powers[:, index >= FINE].mean(1)
     levels = np.array_split(np.argsort(brightness, kind="stable"), LEVELS)
-    flat = [
-        level[np.argsort(low[level])[: max(FLAT_LEAST, int(FLAT_SHARE * len(level)))]] for level in levels
-    ]
     places = np.array([brightness[level].mean() for level in levels])
-    variances = np.array([fine[chosen].mean(dtype=np.float64) for chosen in flat]) + LEAST
+    variances = np.array([fine[_flattest(level, low)].mean(dtype=np.float64) for level in levels]) + LEAST
     return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))
 
 
 def _flattest(level: NDArray[np.intp], low: NDArray[np.float32]) -> NDArray[np.intp]:
     """Return those blocks of a level, given by their numbers, whose power `low` is weakest."""
     count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
-    return level[np.argsort(low[level], kind="stable")[:count]]
-
-
-def brightness_at(
-    luma: NDArray[np.float32], shape: tuple[int, ...], corners: NDArray[Any], side: int
-) -> Array:
-    """Return the mean of `luma` (B,) around blocks of a plane of another shape, at their (B, 2) corners."""
-    side_there = min(side, *luma.shape)
-    scale = np.array(luma.shape) / np.array(shape)
-    there = np.rint((corners + side / 2) * scale - side_there / 2).astype(np.intp)
-    there = np.clip(there, 0, np.array(luma.shape) - side_there)
-    return np.asarray(blocks_at(luma, there, side_there).mean((1, 2), dtype=np.float64))
+    return level[np.argsort(low[level])[:count]]

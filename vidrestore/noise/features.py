@@ -9,7 +9,8 @@ over the frequencies of a block; texture, spray and JPEG artefacts favour a few,
 measures.
 
 A camera's noise follows the brightness. Then the weaker blocks are those of the brightness with the least
-noise, so the features are taken once more of blocks that are scaled until all have equally strong noise.
+noise, so the features of luma are taken once more of blocks that are scaled until all have equally strong
+noise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.noise.brightness import BrightnessCurve, brightness_at, brightness_curve
+from vidrestore.noise.brightness import BrightnessCurve, brightness_curve
 from vidrestore.noise.motion import BLOCK, blocks_at, motion_of
 from vidrestore.noise.white import clipping_bounds, dct_basis, frequencies
 
@@ -46,17 +47,19 @@ COUNT = (1 + len(DISTANCES)) * PART
 
 @dataclass(frozen=True)
 class PlaneFeatures:
-    """Features (COUNT,) of a plane as it is, and with noise that is equally strong at every brightness."""
+    """Features (COUNT,) of a plane as it is and, of the first plane, with noise that is equally strong at
+    every brightness.
+    """
 
     seen: Array
-    evened: Array
+    evened: Array | None
 
 
 def plane_features(frames: list[Planes]) -> list[PlaneFeatures | None]:
     """Return the features of every plane of the first of `frames`; None for a plane with too few blocks.
 
-    Planes are on the 0-255 scale; brightness is that of the first. If there is no frame at one of the
-    `DISTANCES`, or it repeats the first, a nearer one or the frame itself is used.
+    Planes are on the 0-255 scale. If there is no frame at one of the `DISTANCES`, or it repeats the first, a
+    nearer one or the frame itself is used.
     """
     now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
     return [_features(now, index, motions, frames) for index in range(len(now))]
@@ -78,9 +81,11 @@ def _aligned(frames: list[Planes], distance: int) -> Aligned:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Blocks (B, SIDE, SIDE) of a plane, or of scaled differences, that may be used, and their brightness."""
+    """The blocks that may be used: powers (B, SIDE^2) of the DCT of a plane's, or of scaled differences, and
+    the plane's mean brightness there.
+    """
 
-    pixels: NDArray[np.float32]
+    powers: NDArray[np.float32]
     brightness: Array
 
 
@@ -88,33 +93,34 @@ def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Plan
     plane = now[index]
     if min(plane.shape) < SIDE:
         return None
-    within = _within(now, index)
-    found = [_between(now, index, aligned, frames) if aligned else None for aligned in motions]
-    curve = brightness_curve(within.pixels, within.brightness)
-    seen, evened = (_joined(within, found, each) for each in (None, curve))
-    return None if seen is None or evened is None else PlaneFeatures(seen, evened)
+    within = _within(plane)
+    between = [_between(now, index, aligned, frames) if aligned else None for aligned in motions]
+    seen = _joined(within, between, None)
+    if seen is None:
+        return None
+    evened = None if index else _joined(within, between, brightness_curve(within.powers, within.brightness))
+    return PlaneFeatures(seen, evened)
 
 
 def _joined(within: _Blocks, between: list[_Blocks | None], curve: BrightnessCurve | None) -> Array | None:
     """Return the features of blocks, scaled by a curve; what lacks blocks has the features before it."""
-    found = [_bands(within, curve)]
-    if found[0] is None:
+    last = _bands(within, curve)
+    if last is None:
         return None
+    found = [last]
     for blocks in between:
         bands = None if blocks is None else _bands(blocks, curve)
         found.append(found[-1] if bands is None else bands)
-    return np.concatenate(found)  # type: ignore[arg-type]
+    return np.concatenate(found)
 
 
-def _within(now: Planes, index: int) -> _Blocks:
+def _within(plane: NDArray[np.float32]) -> _Blocks:
     """Return blocks of a plane, spread over it."""
-    plane = now[index]
     step = max(3, int((plane.size / (2 * MOST_BLOCKS)) ** 0.5)) | 1
-    corners = [np.arange(0, side - SIDE + 1, step) for side in plane.shape]
-    positions = np.stack(np.meshgrid(*corners, indexing="ij"), -1).reshape(-1, 2)
-    blocks = blocks_at(plane, positions, SIDE)
-    usable = _usable(blocks, plane)
-    return _Blocks(blocks[usable], brightness_at(now[0], plane.shape, positions[usable], SIDE))
+    views = np.lib.stride_tricks.sliding_window_view(plane, (SIDE, SIDE))[::step, ::step]
+    blocks = views.reshape(-1, SIDE, SIDE)
+    blocks = blocks[_usable(blocks, plane)]
+    return _Blocks(_powers(blocks), _brightness(blocks))
 
 
 def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
@@ -123,14 +129,23 @@ def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) ->
     number, corners, motion = aligned
     plane, other = now[index], frames[number][index]
     scale = np.array(plane.shape) / np.array(now[0].shape)
-    room = np.array(plane.shape) - SIDE
     positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
+    room = np.array(plane.shape) - SIDE
     there = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
-    positions = np.clip(positions, 0, room)
-    blocks, others = blocks_at(plane, positions, SIDE), blocks_at(other, there, SIDE)
+    blocks, others = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, there, SIDE)
     usable = _usable(blocks, plane)
     differences = (blocks[usable] - others[usable]) * np.float32(0.5**0.5)
-    return _Blocks(differences, brightness_at(now[0], plane.shape, positions[usable], SIDE))
+    return _Blocks(_powers(differences), _brightness(blocks[usable]))
+
+
+def _powers(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
+    flat = blocks.reshape(-1, SIDE**2).astype(np.float32)
+    powers: NDArray[np.float32] = np.square((flat - flat.mean(1, keepdims=True)) @ dct_basis(SIDE).T)
+    return powers
+
+
+def _brightness(blocks: NDArray[np.float32]) -> Array:
+    return np.asarray(blocks.mean((1, 2), dtype=np.float64))
 
 
 def _usable(blocks: NDArray[Any], plane: NDArray[Any]) -> NDArray[np.bool_]:
@@ -144,13 +159,11 @@ def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
     """Return logarithms of quantiles of the blocks' mean power in each band, the share of blocks without
     power, and the concentrations. With a curve the blocks are scaled first.
     """
-    if len(blocks.pixels) < FEWEST_BLOCKS:
+    if len(blocks.powers) < FEWEST_BLOCKS:
         return None
-    chosen = blocks.pixels.reshape(-1, SIDE**2).astype(np.float32)
-    chosen = chosen - chosen.mean(1, keepdims=True)
-    squares = np.square(chosen @ dct_basis(SIDE).T)
+    squares = blocks.powers
     if curve is not None:
-        squares *= curve.evening(blocks.brightness)[:, None]
+        squares = squares * curve.evening(blocks.brightness)[:, None]
     power = squares @ band_means()
     empty = float((power.max(1) <= FLOOR).mean())
     quantiles = np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1)

@@ -128,19 +128,21 @@ class NoiseMeter:
         )
 
     def _measured(self, index: int) -> Measured:
-        known = [found for look in self._looks if (found := look[index]) is not None]
-        seen, evened = (
-            np.median(np.array(features), axis=0) if known else None
-            for features in ([each.seen for each in known], [each.evened for each in known])
-        )
+        looks = [found for look in self._looks if (found := look[index]) is not None]
+        seen = _median([look.seen for look in looks])
+        evened = _median([look.evened for look in looks if look.evened is not None])
         return Measured(seen, self._white[index].sigma(), self._colour[index], evened)
+
+
+def _median(features: list[Array]) -> Array | None:
+    return np.median(np.array(features), axis=0) if features else None
 
 
 @dataclass(frozen=True)
 class Measured:
     """Of a plane: the medians of its features over the looks, None if there are none, sigma by the formula
-    for white noise, and whether it is a colour difference. `evened`: the medians of features of blocks that
-    were scaled until the noise was equally strong at every brightness.
+    for white noise, and whether it is a colour difference. `evened`: of luma the medians of features of
+    blocks that were scaled until the noise was equally strong at every brightness.
     """
 
     features: Array | None
@@ -185,7 +187,7 @@ def estimate(plane: Measured, luma: Measured, likely: float = LIKELY) -> PlaneNo
     sure = odds > likely and _has_differences(plane.features)
     if sigma < NONE_BELOW or odds < UNLIKELY or (not sure and _looks_clean(plane, sigma)):
         return PlaneNoise(0.0, 0.0)
-    if not plane.colour and plane.evened is not None and _has_differences(plane.features):
+    if plane.evened is not None and _has_differences(plane.features):
         sigma, rms = plane.of_even_noise()
     elif not plane.colour:
         sigma = min(sigma, max(MOST * strength_between(plane.features), plane.white))
