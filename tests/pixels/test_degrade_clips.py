@@ -20,16 +20,20 @@ from vidrestore.degrade import (
     add_snow,
     average_light,
     imresize,
+    with_moving_things,
 )
 from vidrestore.degrade.added_noise import _demosaiced_noise, random_chroma, smoothed
 from vidrestore.degrade.blur import (
+    MOMENTS,
     average_exposures,
     blurred,
+    blurred_by_turns,
     blurred_layers,
     disc_kernel,
     motion,
     path_kernel,
     path_kernels,
+    random_mask,
     random_path,
 )
 from vidrestore.degrade.demosaic import demosaiced
@@ -214,6 +218,17 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
     assert float(shape.sum()) == pytest.approx(20 * 3 + math.pi * 1.5**2, rel=0.05)
 
 
+def test_moving_things_are_drawn_into_a_clip_and_move() -> None:
+    clip = torch.full((3, 3, 48, 64), 0.2)
+    for seed in range(12):
+        seen = with_moving_things(clip, rng(seed))
+        assert torch.equal(seen, with_moving_things(clip, rng(seed)))
+        assert (seen.shape, float(seen.min()) >= 0, float(seen.max()) <= 1) == (clip.shape, True, True)
+    drawn = torch.stack([with_moving_things(clip, rng(seed)) for seed in range(12)])
+    assert int((drawn.amax((1, 2, 3, 4)) > 0.3).sum()) >= 8  # some leave the frame at once
+    assert int(((drawn[:, 1] - drawn[:, 0]).abs().amax((1, 2, 3)) > 0.05).sum()) >= 8
+
+
 # Blur
 
 
@@ -230,13 +245,36 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
     torch.testing.assert_close(kernel, expected)
 
 
-def test_a_kernel_has_the_sum_one_and_the_mean_of_its_way() -> None:
+def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre() -> None:
     way = 0.2 * random_path(64, rng(3))
     kernel = path_kernel(way).double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
     assert kernel.sum() == pytest.approx(1, abs=1e-6)
-    mean = (way - way[32]).mean(0)
-    assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx(tuple(mean), abs=1e-5)
+    assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx((0, 0), abs=1e-5)
+
+
+def test_a_moving_part_is_never_empty() -> None:
+    covered = [float(random_mask(scene(1, 48, 64), rng(seed)).mean()) for seed in range(60)]
+    assert min(covered) > 0.05
+    assert sum(share > 0.9 for share in covered) < 6  # one region alone is larger
+
+
+def test_a_camera_that_turns_leaves_its_axis_sharp() -> None:
+    clip, still = scene(2, 41, 41), np.zeros((2 * MOMENTS, 2))
+    turns = np.tile(np.linspace(-0.2, 0.2, MOMENTS), 2)
+    seen = blurred_by_turns(clip, still, turns, np.array([20.0, 20.0]))
+    change = (seen - clip).abs().mean((0, 1))
+    assert float(change[20, 20]) < 0.02 < 0.25 * float(change.mean()) + 0.02
+    torch.testing.assert_close(blurred_by_turns(clip, still, 0 * turns, np.zeros(2)), clip, atol=1e-4, rtol=0)
+
+
+def test_a_camera_that_only_moves_blurs_by_the_kernel_of_its_path() -> None:
+    clip = scene(1, 64, 64)
+    path = np.stack([np.zeros(MOMENTS), np.linspace(-4, 4, MOMENTS)], 1)
+    seen = blurred_by_turns(clip, path, np.zeros(MOMENTS), np.zeros(2))
+    middle = slice(12, 52)
+    expected = blurred(clip, path_kernels(path, 1))
+    torch.testing.assert_close(seen[..., middle, middle], expected[..., middle, middle], atol=0.02, rtol=0)
 
 
 def test_a_point_of_light_blurred_is_the_kernel() -> None:

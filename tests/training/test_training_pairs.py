@@ -48,7 +48,15 @@ class Scenes:
     def __init__(self) -> None:
         self.given: list[Tensor] = []
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self,
+        rng: np.random.Generator,
+        side: int,
+        frames: int,
+        widest: int | None = None,
+        *,
+        fast: bool = False,
+    ) -> Tensor:
         self.given.append(torch.from_numpy(rng.uniform(0, 1, (frames, 3, side, side))).float())
         return self.given[-1]
 

@@ -41,7 +41,15 @@ def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
 class Greys:
     """Stands for footage: half grey, so that nothing is clamped."""
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self,
+        rng: np.random.Generator,
+        side: int,
+        frames: int,
+        widest: int | None = None,
+        *,
+        fast: bool = False,
+    ) -> Tensor:
         return torch.from_numpy(rng.uniform(0.4, 0.6, (frames, 3, side, side))).float()
 
 

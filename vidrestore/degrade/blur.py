@@ -23,12 +23,14 @@ from vidrestore.degrade.light import from_light, to_light
 from vidrestore.degrade.regions import random_regions
 
 MOMENTS = 64  # samples of the path per exposure
-# pixels that the camera moves during one exposure, log-uniform; with up to 32 hopeless blur outweighed the
-# rest, and little was learnt
-SPAN = (1.5, 14.0)
+TURNED = 32  # of them, those that are rendered if the camera turns
+SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
+ROLL_SHARE = 0.3  # of clips whose camera turns about its axis as well
+ROLL = (0.004, 0.04)  # radians in one exposure, log-uniform
 PART_SHARE = 0.35  # of clips with a part that moves differently: it is nearer, or moves by itself
 STILL_SHARE = 0.4  # of these clips, those with a still camera
+COVERED = (0.1, 0.9)  # share of a frame that such a part may cover
 DEFOCUS_SHARE = 0.2  # of clips that are slightly out of focus as well
 DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
 COARSE = 4  # pixels; side of the cells for measuring motion
@@ -56,10 +58,13 @@ def motion(clip: Tensor) -> float:
 
 
 def random_blur(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Blur every frame along its section of one random path, about the section's middle; sometimes a part
-    differently.
+    """Blur every frame along its section of one random path, about the section's centroid; sometimes the
+    camera turns as well, or a part moves differently.
     """
     path, lens = random_scaled_path(len(clip), rng), None
+    if rng.random() < ROLL_SHARE:
+        turns = random_turns(len(clip), rng)
+        return blurred_by_turns(clip, path, turns, rng.uniform(-2, 3, 2) * clip.shape[2:])
     if rng.random() < DEFOCUS_SHARE:
         lens = disc_kernel(log_uniform(rng, DEFOCUS))
     if rng.random() >= PART_SHARE:
@@ -123,17 +128,66 @@ def random_path(moments: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def random_mask(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 1, H, W) in [0, 1]: 1 in a random set of regions of the scene."""
+    """Return (T, 1, H, W) in [0, 1]: 1 in a random set of regions of the scene that covers a share of
+    COVERED; less or more of it only if one region is larger.
+    """
     regions = random_regions(clip, rng)
-    chosen = torch.from_numpy(rng.random(int(regions.max()) + 1) < rng.uniform(0.15, 0.6)).float()
+    areas = torch.bincount(regions.flatten(), minlength=int(regions.max()) + 1) / regions.numel()
+    chosen, covered = torch.zeros(len(areas)), 0.0
+    wanted = rng.uniform(COVERED[0], 0.6)
+    for region in rng.permutation(len(areas)):
+        if covered < wanted and (not covered or covered + areas[region] <= COVERED[1]):
+            chosen[region], covered = 1.0, covered + float(areas[region])
     return chosen[regions][:, None]
 
 
-def path_kernel(path: NDArray[np.float64], reach: int | None = None) -> Tensor:
-    """Return the blur kernel (side, side), side odd, sum 1, of a path (moments, 2), whose middle is at the
-    centre.
+def random_turns(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return (frames * MOMENTS,) angles in radians about the camera's axis, a random walk with inertia."""
+    turns = random_path(frames * MOMENTS, rng)[:, 0]
+    spans = [float(np.ptp(part)) for part in np.split(turns, frames)]
+    return turns * (log_uniform(rng, ROLL) / max(*spans, 1e-9))
+
+
+def blurred_by_turns(
+    clip: Tensor,
+    path: NDArray[np.float64],
+    turns: NDArray[np.float64],
+    axis: NDArray[np.float64],
+) -> Tensor:
+    """Blur (T, 3, H, W) by a camera that moves along `path` (T * MOMENTS, 2) and turns by `turns` (T *
+    MOMENTS,) about `axis` (row, column), both relative to their means over each exposure.
     """
-    positions = path - path[len(path) // 2]
+    frames, _, height, width = clip.shape
+    light = to_light(clip)
+    rows, columns = torch.meshgrid(
+        torch.arange(height).float() - axis[0], torch.arange(width).float() - axis[1], indexing="ij"
+    )
+    exposures = []
+    parts = zip(light, np.split(path, frames), np.split(turns, frames), strict=True)
+    for picture, shifts, angles in parts:
+        shifts, angles = (part[:: MOMENTS // TURNED] - part.mean(0) for part in (shifts, angles))
+        views = []
+        for (down, right), angle in zip(shifts, angles, strict=True):
+            cosine, sine = math.cos(angle), math.sin(angle)
+            y = rows * cosine - columns * sine + axis[0] + down
+            x = rows * sine + columns * cosine + axis[1] + right
+            views.append(torch.stack((2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1), -1))
+        seen = F.grid_sample(
+            picture.expand(len(views), -1, -1, -1),
+            torch.stack(views),
+            mode="bilinear",
+            padding_mode="reflection",
+            align_corners=True,
+        )
+        exposures.append(seen.mean(0))
+    return from_light(torch.stack(exposures))
+
+
+def path_kernel(path: NDArray[np.float64], reach: int | None = None) -> Tensor:
+    """Return the blur kernel (side, side), side odd, sum 1, of a path (moments, 2), whose centroid is at the
+    centre: the light of a blurred frame lies around its mean pose.
+    """
+    positions = path - path.mean(0)
     reach = reach or math.ceil(np.abs(positions).max()) + 1
     side = 2 * reach + 1
     base = np.floor(positions).astype(int)
@@ -153,7 +207,7 @@ def path_kernels(path: NDArray[np.float64], frames: int, lens: Tensor | None = N
     side).
     """
     parts = np.split(path, frames)
-    reach = max(math.ceil(np.abs(part - part[len(part) // 2]).max()) for part in parts) + 1
+    reach = max(math.ceil(np.abs(part - part.mean(0)).max()) for part in parts) + 1
     kernels = torch.stack([path_kernel(part, reach) for part in parts])
     return (
         kernels if lens is None else F.conv2d(kernels[:, None], lens[None, None], padding=len(lens) - 1)[:, 0]

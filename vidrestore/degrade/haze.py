@@ -19,7 +19,11 @@ from vidrestore.degrade.regions import box_filtered, lowest_rows, random_regions
 
 DENSITY = (0.3, 6.0)  # optical depth at the largest depth
 AIRLIGHT = (0.6, 1.0)  # about RESIDE's range
-TINT = 0.02  # relative standard deviation of airlight and optical depth between colours
+TINT = 0.02  # relative standard deviation of the airlight between colours
+WAVELENGTHS = (630.0, 532.0, 465.0)  # nm, of R, G, B
+# Angstrom's exponent of the scattering: 0 for large drops of fog, above 1 for fine dry haze, which scatters
+# blue light more
+EXPONENT = (0.0, 1.4)
 # share of clips with visibly coloured airlight (dust, smoke, evening, blue distance), and its deviation
 # between red and blue
 COLOURED_SHARE = 0.25
@@ -27,7 +31,7 @@ COLOURED = 0.08
 NEAREST = 0.15  # largest depth of the nearest point, since a frame shows something near
 # share of clips with patchy haze, and the relative deviation of the patches' density
 UNEVEN_SHARE, UNEVEN = (0.35, 0.5)
-TOWARDS_SUN = 0.1  # largest relative change of the airlight from the middle of a frame to its sides
+TOWARDS_SUN = 0.2  # largest relative change of the airlight from the middle of a frame to its sides
 DRIFT = 0.01  # standard deviation of the density's relative change from frame to frame
 # share of clips with haze added in linear light, as by air; in the others in display values, as RESIDE's
 LIGHT_SHARE = 0.85
@@ -51,9 +55,8 @@ def random_haze(clip: Tensor, rng: np.random.Generator) -> Tensor:
     if rng.random() < UNEVEN_SHARE:
         depth = depth * (1 + UNEVEN * rng.uniform(-1, 1) * _hills(clip.shape[2], clip.shape[3], rng))
     growth = 1 + np.cumsum(rng.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
-    density = torch.from_numpy(
-        log_uniform(rng, DENSITY) * (1 + rng.normal(0, TINT, (1, 3, 1, 1))) * growth
-    ).float()
+    colours = (np.array(WAVELENGTHS) / WAVELENGTHS[1]) ** -rng.uniform(*EXPONENT)
+    density = torch.from_numpy(log_uniform(rng, DENSITY) * colours[None, :, None, None] * growth).float()
     transmission, airlight = torch.exp(-density * depth), random_airlight(clip, rng)
     if rng.random() < LIGHT_SHARE:
         exposure = np.exp(rng.normal(0, EXPOSED)) if rng.random() < EXPOSED_SHARE else 1.0

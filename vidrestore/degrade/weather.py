@@ -36,6 +36,9 @@ STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
 NEAR = (0.1, 1.0)
+FINE_SHARE = 0.3  # of clips with rain, those with many fine streaks, long or short
+FINE_COUNT = (4e-3, 2.5e-2)  # such streaks per pixel
+FINE_LENGTH = (5.0, 45.0)
 THICK_SHARE = 0.55  # of clips with rain, those with streaks too near to be in focus
 THICK = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
@@ -104,6 +107,14 @@ def _streaks(frames: int, canvas: Canvas, rng: np.random.Generator) -> Iterator[
         yield (
             strength * rng.uniform(0.5, 1.5) * swarm.traces(frames, canvas),
             gaussian_spectrum(max(0.35, thin), canvas),
+        )
+    if rng.random() < FINE_SHARE:
+        length = log_uniform(rng, FINE_LENGTH)
+        density = min(log_uniform(rng, FINE_COUNT), 0.25 / length)
+        swarm = random_swarm(canvas, density, rng.uniform(1, 4) * length * down, length * down, rng, 0.05)
+        yield (
+            log_uniform(rng, (0.05, 0.5)) * swarm.traces(frames, canvas),
+            gaussian_spectrum(rng.uniform(0.35, 0.8), canvas),
         )
     if rng.random() < THICK_SHARE:
         sigma = log_uniform(rng, THICK)
@@ -199,4 +210,6 @@ def _veil(clip: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """
     density = rng.uniform(*VEIL) if rng.random() < VEIL_SHARE else 0.0
     depth = random_depth(clip, rng) if rng.random() < 0.4 else torch.ones(1, 1, 1, 1)
-    return torch.exp(-density * depth), torch.full((3, 1, 1), rng.uniform(0.5, 0.95))
+    # the light of the sky, which lights the scene as well
+    airlight = min(rng.uniform(0.5, 0.95), 0.1 + 2 * float(clip.mean()))
+    return torch.exp(-density * depth), torch.full((3, 1, 1), airlight)

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.alignment import aligned
 from vidrestore.models.convolution_stage import ConvolutionStage
 from vidrestore.models.fast.compiled import in_one_piece
 from vidrestore.models.fast.taylor_strips import transform
@@ -63,6 +64,7 @@ class MBTaylorFormerConfig:
     attention: AttentionRule = field(default_factory=AttentionRule)
     # The rest is ours, for CPUs; the defaults are those of paper and release.
     frames: int = 1  # input frames: the frame to restore in the middle of its neighbours
+    aligned: bool = False  # neighbours are warped onto the middle frame first
     # level 1 works at one over this of the size, by a pixel unshuffle before and a shuffle after
     unshuffle: int = 1
     # deviation (release): divide by the standard deviation alone; layer: subtract the mean as well
@@ -99,6 +101,8 @@ class MBTaylorFormerConfig:
             raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
         if self.frames < 1 or self.frames % 2 == 0:
             raise ValueError(f"frames must be odd, so that one is in the middle, got {self.frames}")
+        if self.aligned and self.frames == 1:
+            raise ValueError("aligned is for several frames, got 1")
         if self.unshuffle not in (1, 2, 4):
             raise ValueError(f"unshuffle must be 1, 2 or 4, got {self.unshuffle}")
         if self.norm not in ("deviation", "layer"):
@@ -293,7 +297,8 @@ class MBTaylorFormer(nn.Module):
         refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
         residual = F.pixel_shuffle(refined, self.config.unshuffle)
         if self.config.gain:
-            return middle * (1 + residual[:, 3:]) + residual[:, :3]
+            # in float32: near 1 half precision has steps of 1/128
+            return middle + middle * residual[:, 3:].float() + residual[:, :3].float()
         return middle + residual
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -306,4 +311,9 @@ class MBTaylorFormer(nn.Module):
                 f"images must be {shape} with sides that are multiples of {multiple}, got "
                 f"{tuple(images.shape)}"
             )
-        return (images, images) if frames == 1 else (images.flatten(1, 2), images[:, frames // 2])
+        if frames == 1:
+            return images, images
+        if self.config.aligned:
+            with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+                images = aligned(images)
+        return images.flatten(1, 2), images[:, frames // 2]

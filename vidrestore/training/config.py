@@ -122,9 +122,12 @@ class PairTrainingConfig(Schedule):
     validate_every: int = 500
     weight_decay: float = 1e-4
     loss: str = "spectrum"
+    # of "psnr": squared error in [0, 1] below which a crop has less weight
+    least_error: float = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(0 < self.least_error <= 1, "least_error", "above 0 and at most 1", self.least_error)
         require(self.loss in PICTURE_LOSSES, "loss", " or ".join(PICTURE_LOSSES), self.loss)
         require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
 

@@ -103,6 +103,9 @@ class PairDataConfig(FootageConfig):
     combined: float = 0.08  # share of the others that have a second degradation
     recompressed: float = 0.3  # share of the others that are compressed after the degradation
     reuse: int = 1  # steps that a batch is used for, each time cropped and mirrored differently
+    fast: float = 0.0  # share of crops with fast motion
+    alone: float = 0.0  # share of the others whose frame is its own neighbours, as that of a photo
+    distracted: float = 0.0  # share with bright things that move and aren't weather
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +121,7 @@ class PairDataConfig(FootageConfig):
         in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
         require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
         require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
-        for name in ("untouched", "combined", "recompressed"):
+        for name in ("untouched", "combined", "recompressed", "fast", "alone", "distracted"):
             require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
 
 

@@ -150,9 +150,9 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Return the mean over crops of log(squared error + LEAST_ERROR), which falls as PSNR rises."""
-    return ((restored - clean).square().mean((1, 2, 3)) + LEAST_ERROR).log().mean()
+def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Tensor:
+    """Return the mean over crops of log(squared error + `least`), which falls as PSNR rises."""
+    return ((restored - clean).square().mean((1, 2, 3)) + least).log().mean()
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network
 
+FREE = ("slope", "aligned")  # settings of networks that may change between trainings
 FRAME_SETTINGS = (
     "features",
     "extraction",
@@ -134,9 +135,8 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
     Besides weights of the same network these are accepted: a flow network for the flow of a super-resolution
     network, which may have fewer levels; a super-resolution network that takes single frames for the same
-    parts of one that takes several; an image network without tasks for one with tasks; a network with
-    another slope of its residual blocks. Other parameters are unchanged. Raises CheckpointError for any other
-    weights.
+    parts of one that takes several; an image network without tasks for one with tasks; a network whose
+    settings differ in FREE. Other parameters are unchanged. Raises CheckpointError for any other weights.
     """
     model = load_model(source)
     for network in networks:
@@ -160,7 +160,7 @@ def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tens
         given.state_dict(),
     )
     if type(given) is type(network):
-        known = replace(theirs, slope=ours.slope) if hasattr(ours, "slope") else theirs
+        known = replace(theirs, **{name: getattr(ours, name) for name in FREE if hasattr(ours, name)})
         if known == ours or (isinstance(network, MBTaylorFormer) and known == replace(ours, tasks=())):
             return found
     if not isinstance(network, VsrTransformer):

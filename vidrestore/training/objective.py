@@ -137,8 +137,10 @@ class PairObjective:
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
-        loss = psnr_loss if self.settings.loss == "psnr" else picture_loss
-        return loss(restored_pictures(network, degraded, self.settings.precision, *tasks), clean)
+        restored = restored_pictures(network, degraded, self.settings.precision, *tasks)
+        if self.settings.loss == "psnr":
+            return psnr_loss(restored, clean, self.settings.least_error)
+        return picture_loss(restored, clean)
 
     def metrics(self, network: nn.Module, held_out: HeldOutPairs) -> Metrics:
         degraded, tasks = held_out.degraded, held_out.tasks

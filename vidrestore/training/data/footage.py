@@ -76,11 +76,20 @@ class Footage:
             return pan_over(picture, random_move(picture[0].shape[1:], rng), self.frames)
         return random_frames(self._clip(rng, path, side)[1], self.frames, rng)
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self,
+        rng: np.random.Generator,
+        side: int,
+        frames: int,
+        widest: int | None = None,
+        *,
+        fast: bool = False,
+    ) -> Tensor:
         """Return a random crop (frames, 3, side, side) of such a window, R'G'B' in [0, 1]. Raises MediaError
         as `window` does.
 
-        With `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
+        `fast` windows are of clips at two to four times their speed, and of fast pans over photos. With
+        `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
         resized to `side`. A single frame of a photo is as likely to be the photo's own pixels as a frame of a
         pan.
         """
@@ -102,9 +111,9 @@ class Footage:
                 torch.stack([plane[:, place.rows, place.columns].float() for plane in picture], 1)
             )
         elif still:
-            window = pan_over(picture, random_move(picture[0].shape[1:], rng), frames, place)
+            window = pan_over(picture, random_move(picture[0].shape[1:], rng, fast=fast), frames, place)
         else:
-            window = random_frames(crop_planes(picture, format, place), frames, rng)
+            window = random_frames(crop_planes(picture, format, place), frames, rng, fast=fast)
         rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
         if widest is None:
             return rgb
@@ -212,12 +221,15 @@ def crop_planes(planes: Window, format: PixelFormat, place: Place) -> Window:
     return tuple(cut)
 
 
-def random_frames(planes: Window, frames: int, rng: np.random.Generator) -> Window:
-    """Return `frames` frames in a row, sometimes every second one; a clip that is too short runs back and
-    forth.
+def random_frames(planes: Window, frames: int, rng: np.random.Generator, *, fast: bool = False) -> Window:
+    """Return `frames` frames in a row, sometimes every second one, or, if `fast`, every second to fourth; a
+    clip that is too short runs back and forth.
     """
     count = len(planes[0])
-    step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
+    if fast:
+        step = int(rng.integers(2, 4, endpoint=True))
+    else:
+        step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
     first = int(rng.integers(max(1, count - (frames - 1) * step)))
     order = torch.from_numpy(back_and_forth(first + step * np.arange(frames), count))
     return tuple(plane[order] for plane in planes)
@@ -288,13 +300,15 @@ class Move:
     turn: float = 0.0  # rotation in radians
 
 
-def random_move(size: Sequence[int], rng: np.random.Generator) -> Move:
-    """Return a slow move over a photo of `size` (height, width): often nearly still, sometimes some pixels
-    per frame.
+def random_move(size: Sequence[int], rng: np.random.Generator, *, fast: bool = False) -> Move:
+    """Return a move over a photo of `size` (height, width): often nearly still, sometimes some pixels per
+    frame; if `fast`, up to dozens.
     """
     zoom, centre = rng.uniform(1.0, 2.0), rng.uniform(0.3, 0.7, 2) * size[:2]
-    drift = rng.normal(0, 1, 2) * rng.choice([0, 1, 4])
+    drift = rng.normal(0, 1, 2) * rng.choice([8, 16] if fast else [0, 1, 4])
     growth, turn = rng.normal(0, 0.003), rng.normal(0, 0.003) * rng.choice([0, 1])
+    if fast:
+        growth, turn = 5 * growth, 5 * turn
     return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)
 
 

@@ -23,12 +23,15 @@ ORDER = ("haze", "rain", "snow", "blur", "noise", "white", "coloured")
 @dataclass(frozen=True)
 class Shares:
     """Shares in [0, 1]: samples left clean; of the others, those degraded twice, and those compressed
-    afterwards.
+    afterwards. Samples with fast motion, single frames among the others, samples with bright moving things.
     """
 
     untouched: float = 0.0
     combined: float = 0.0
     recompressed: float = 0.0
+    fast: float = 0.0
+    alone: float = 0.0
+    distracted: float = 0.0
 
 
 def degrade_clip(

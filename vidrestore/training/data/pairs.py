@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade import average_exposures, motion
+from vidrestore.degrade import average_exposures, motion, with_moving_things
 from vidrestore.errors import ConfigError
 from vidrestore.training.config import TASK_OF
 from vidrestore.training.data.batches import WHOLE, Share, Source
@@ -66,7 +66,14 @@ class PairSource(Source):
         """Return the degradation, and the degraded and the clean crop."""
         name = self.config.degradations[rng.integers(len(self.config.degradations))]
         config = self.config
-        shares = Shares(config.untouched, config.combined, config.recompressed)
+        shares = Shares(
+            config.untouched,
+            config.combined,
+            config.recompressed,
+            config.fast,
+            config.alone,
+            config.distracted,
+        )
         return name, *random_pair(
             self.footage, name, config.crop, rng, config.widest, shares, frames=config.frames
         )
@@ -119,10 +126,18 @@ def random_clips(
     upwards.
     """
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
-    clip = turned(footage.rgb_crop(rng, side, frames * exposure, widest), rng)
+    fast, alone, distracted = (
+        bool(share) and rng.random() < share for share in (shares.fast, shares.alone, shares.distracted)
+    )
+    clip = turned(footage.rgb_crop(rng, side, frames * exposure, widest, fast=fast), rng)
+    if distracted:
+        clip = with_moving_things(clip, rng)
     clean = clip[exposure // 2 :: exposure]
     means = average_exposures(clip, exposure) if exposure > 1 and motion(clip) < MOST_MOTION else None
-    return quantised(degrade_clip(clean, name, shares, rng, means)), quantised(clean)
+    given = quantised(degrade_clip(clean, name, shares, rng, means))
+    if alone and not fast:
+        given = given[frames // 2].expand_as(given)
+    return given, quantised(clean)
 
 
 def held_out_pairs(

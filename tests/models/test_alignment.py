@@ -1,0 +1,72 @@
+"""Alignment of neighbours: dense motion and the warp."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.degrade import imresize
+from vidrestore.models.alignment import aligned, dense_motion
+from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
+
+
+def scene(height: int, width: int, seed: int = 1) -> Tensor:
+    """Return (1, 3, height, width): random texture of all scales, as pictures have."""
+    torch.manual_seed(seed)
+    scales = [
+        imresize(torch.rand(1, 3, -(-height // side), -(-width // side)), side)[..., :height, :width]
+        for side in (2, 4, 8, 16, 32)
+    ]
+    return sum(scales, torch.zeros(1)).div(len(scales)).clamp(0, 1)
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, -3), (-7, 5), (12, 20)])
+def test_the_motion_of_a_shifted_picture_is_the_shift(shift: tuple[int, int]) -> None:
+    wide = scene(144, 176)
+    down, right = shift
+    here = wide[..., 32:-32, 32:-32]
+    there = wide[..., 32 - down : -32 - down or None, 32 - right : -32 - right or None]
+    flow = dense_motion(here, there)[0, :, 16:-16, 16:-16]
+    wanted = torch.tensor([right, down]).view(2, 1, 1).expand_as(flow).float()
+    assert float((flow - wanted).abs().median()) < 0.25
+    assert float(((flow - wanted).abs() > 1).float().mean()) < 0.1
+
+
+def test_a_shift_by_half_a_pixel_is_found_to_a_quarter() -> None:
+    wide = scene(160, 160)
+    here, there = F.avg_pool2d(wide, 2), F.avg_pool2d(wide.roll(1, 3), 2)
+    flow = dense_motion(here, there)[0, :, 16:-16, 16:-16]
+    assert float(flow[0].median()) == pytest.approx(0.5, abs=0.25)
+    assert float(flow[1].median()) == pytest.approx(0, abs=0.1)
+
+
+def test_what_falls_in_front_of_a_still_scene_is_not_followed() -> None:
+    still = scene(96, 96)
+    frames = []
+    for number in range(2):
+        flakes = torch.zeros(1, 1, 96, 96)
+        flakes[..., 5 + 4 * number :: 16, 3::12] = 1
+        frames.append(torch.maximum(still, F.max_pool2d(flakes, 3, 1, 1)))
+    assert float((dense_motion(*frames).abs() > 0.5).float().mean()) < 0.02
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (33, 50), (7, 64)])
+def test_a_clip_of_equal_frames_is_itself(height: int, width: int) -> None:
+    clip = scene(height, width)[:, None].expand(2, 3, 3, height, width)
+    torch.testing.assert_close(aligned(clip), clip, atol=1e-5, rtol=0)
+
+
+def test_the_middle_frame_stays_and_its_neighbours_come_to_it() -> None:
+    wide = scene(96, 128)
+    clip = torch.stack([wide[0, :, 16:-16, 16 + at : at - 16] for at in (-6, 0, 6)])[None]
+    result = aligned(clip)
+    assert torch.equal(result[:, 1], clip[:, 1])
+    inside = slice(12, -12)
+    before = (clip - clip[:, 1:2])[..., inside, inside].abs().mean()
+    after = (result - clip[:, 1:2])[..., inside, inside].abs().mean()
+    assert float(after) < 0.1 * float(before)
+
+
+def test_one_frame_has_no_neighbours_to_align() -> None:
+    with pytest.raises(ValueError, match="several frames"):
+        MBTaylorFormerConfig(frames=1, aligned=True)

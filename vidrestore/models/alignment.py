@@ -1,0 +1,133 @@
+"""Align the neighbours of a frame with it: dense motion by block matching from coarse to fine, and a warp.
+
+Every level of a pyramid of luma compares each pixel's surroundings with those around where the coarser level
+points, refines the best shift by a parabola, and takes the median of its neighbours. Differences are capped,
+so that rain or snow, which few pixels of a block show, doesn't decide; where the picture fits as well without
+motion, there is none, so that it isn't the weather that is followed. Nothing is learnt.
+
+    clip = aligned(clip)    # (B, T, 3, H, W), every frame as the middle one sees the scene
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models.matching import median_of_nine
+from vidrestore.models.spynet import warp
+
+# Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp;
+# see examples/experiments/alignment.py.
+LUMA = (0.299, 0.587, 0.114)
+LEVELS = 6  # of the pyramid, each half the size of the one before
+FINE = 2  # levels from full size that search by 1 pixel and not by 2: motion is known by then
+RADIUS = 3  # pixels; blocks reach as far on each side
+FULL_RADIUS = 4  # pixels at full size
+CAP = 0.15  # largest difference of luma in [0, 1] that counts
+RELUCTANCE = 0.002  # difference of luma that a shift by a pixel must save
+STILL = 1.1  # no motion if its difference is at most this many times that of the motion found
+STILL_RADIUS = 7  # pixels; of the blocks that decide it
+
+
+def aligned(clips: Tensor) -> Tensor:
+    """Return clips (B, T, 3, H, W) in [0, 1] with every frame warped onto the middle one."""
+    count = clips.shape[1]
+    middle = clips[:, count // 2]
+    others = [at for at in range(count) if at != count // 2]
+    references = torch.cat([middle] * len(others)).float()
+    neighbours = torch.cat([clips[:, at] for at in others]).float()
+    warped = warp(neighbours, dense_motion(references, neighbours), border="border").to(clips.dtype)
+    frames = dict(zip(others, warped.chunk(len(others)), strict=True)) | {count // 2: middle}
+    return torch.stack([frames[at] for at in range(count)], 1)
+
+
+def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
+    """Return (B, 2, H, W), x then y in pixels: where each pixel of `references` (B, 3, H, W) lies in
+    `neighbours`.
+    """
+    height, width = references.shape[-2:]
+    multiple = 2 ** (LEVELS - 1)
+    beyond = (0, -width % multiple, 0, -height % multiple)
+    here, there = (
+        _pyramid(F.pad(_luma(each), beyond, mode="replicate")) for each in (references, neighbours)
+    )
+    flow = here[-1].new_zeros(len(references), 2, *here[-1].shape[-2:])
+    for level in reversed(range(LEVELS)):
+        if level < LEVELS - 1:
+            flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
+        flow = _refined(here[level], there[level], flow, level)
+    flow = torch.where(_fits_still(here[0], there[0], flow), torch.zeros_like(flow), flow)
+    return flow[..., :height, :width]
+
+
+def _luma(pictures: Tensor) -> Tensor:
+    return (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+
+
+def _pyramid(pictures: Tensor) -> list[Tensor]:
+    levels = [pictures]
+    while len(levels) < LEVELS:
+        levels.append(F.avg_pool2d(levels[-1], 2))
+    return levels
+
+
+def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
+    """Return the flow (B, 2, h, w) of a level after a search around it."""
+    height, width = here.shape[-2:]
+    reach = 1 if level < FINE else 2
+    side = 2 * reach + 1
+    moved = F.pad(warp(there, flow, border="border"), [reach] * 4, mode="replicate")
+    shifts = [(down, right) for down in range(side) for right in range(side)]
+    shifted = torch.cat([moved[..., y : y + height, x : x + width] for y, x in shifts], 1)
+    cost = _block_difference(shifted, here, FULL_RADIUS if level == 0 else RADIUS)
+    lengths = [((y - reach) ** 2 + (x - reach) ** 2) ** 0.5 for y, x in shifts]
+    cost += RELUCTANCE * cost.new_tensor(lengths)[:, None, None]
+    least, best = cost.min(1, keepdim=True)
+    row, column = best // side, best % side
+    down = row - reach + _subpixel(cost, least, row, column, side, (1, 0))
+    right = column - reach + _subpixel(cost, least, row, column, side, (0, 1))
+    return _median(flow + torch.cat((right, down), 1))
+
+
+def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tensor:
+    """Return the mean capped difference over blocks around every pixel of (B, N, h, w)."""
+    difference = (pictures - reference).abs_().clamp_(max=CAP)
+    for kernel, beyond in (
+        ((2 * radius + 1, 1), (0, 0, radius, radius)),
+        ((1, 2 * radius + 1), (radius, radius, 0, 0)),
+    ):
+        difference = F.avg_pool2d(F.pad(difference, beyond, mode="replicate"), kernel, stride=1)
+    return difference
+
+
+def _subpixel(
+    cost: Tensor, least: Tensor, row: Tensor, column: Tensor, side: int, step: tuple[int, int]
+) -> Tensor:
+    """Return the minimum, within half a pixel of the best shift, of a parabola through its cost and those one
+    `step` before and behind; 0 at the border of the search.
+    """
+    down, right = step
+    place = row if down else column
+
+    def beside(sign: int) -> Tensor:
+        rows, columns = (row + sign * down).clamp(0, side - 1), (column + sign * right).clamp(0, side - 1)
+        return cost.gather(1, rows * side + columns)
+
+    before, behind = beside(-1), beside(1)
+    offset = ((before - behind) / 2 / (before + behind - 2 * least).clamp(min=1e-6)).clamp(-0.5, 0.5)
+    return torch.where((place > 0) & (place < side - 1), offset, torch.zeros_like(offset))
+
+
+def _median(flow: Tensor) -> Tensor:
+    """Return the component-wise median over 3 x 3 pixels."""
+    height, width = flow.shape[-2:]
+    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate")
+    around = [padded[..., y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    return median_of_nine(torch.stack(around, 1))
+
+
+def _fits_still(here: Tensor, there: Tensor, flow: Tensor) -> Tensor:
+    """Return (B, 1, h, w): True where a picture fits about as well without motion."""
+    moved = _block_difference(warp(there, flow, border="border"), here, STILL_RADIUS)
+    return _block_difference(there.clone(), here, STILL_RADIUS) <= STILL * moved
