@@ -17,9 +17,9 @@ ROOMS = ("models", "restorers", "pipeline", "sensing", "training", "colour.py", 
 # Functions that mention a device but compute nothing on it, and those that another form stands for.
 NOT_REHEARSED = {
     "restorers/devices.py": "chooses devices and number formats by what torch says of them",
-    "models/fast/processor.py": "asks what the CPU can do",
+    "models/fast/linear.py processor_has": "asks what the CPU can do",
     "models/fast/compiled.py Compiled.__init__": "chooses how torch compiles",
-    "models/fast/strips.py strip_spans": "counts rows on the host",
+    "models/fast/maps.py strip_spans": "counts rows on the host",
     "models/fast/linear.py PackedLinear.__init__": "asks where a weight is",
     "models/deform_conv.py _torchvision_kernel": "a kernel that is not installed here",
     "restorers/base.py": "declares",

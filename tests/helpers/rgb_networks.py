@@ -10,8 +10,7 @@ from taylor_networks import small
 from torch import Tensor, nn
 from vsr_networks import compact
 
-from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.models.mb_taylorformer_family import settings_of
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.spynet import SpynetConfig
 from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.models.vsr_transformer_family import config_of

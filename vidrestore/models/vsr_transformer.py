@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.strips import Span, strip_spans
+from vidrestore.models.fast.maps import Span, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 from vidrestore.models.vsr_attention import (
     GAIN,

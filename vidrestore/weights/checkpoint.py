@@ -34,7 +34,7 @@ FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
     "dust": "vidrestore.models.dust_family:build",
     "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
-    "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
+    "mb-taylorformer": "vidrestore.models.mb_taylorformer:build",
     "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
     "sista": "vidrestore.models.baselines.sista:build",
     "sista-rnn": "vidrestore.models.baselines.sista:build_rnn",
