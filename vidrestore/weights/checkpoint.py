@@ -38,10 +38,10 @@ FAMILIES: dict[str, str] = {
     "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
     "sista": "vidrestore.models.baselines.sista:build",
     "sista-rnn": "vidrestore.models.baselines.sista:build_rnn",
-    "spynet": "vidrestore.models.vsr_transformer_family:build_flow",
+    "spynet": "vidrestore.models.spynet:build",
     "unfolded-transformer": "vidrestore.models.baselines.unfolded_transformer:build",
     "vit": "vidrestore.models.baselines.vit:build",
-    "vsr-transformer": "vidrestore.models.vsr_transformer_family:build",
+    "vsr-transformer": "vidrestore.models.vsr_transformer:build",
 }
 
 _HALVES = ("F16", "BF16")
