@@ -24,9 +24,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fit_noise import LOOKS, cut, footage_of
-from fit_second import noisy_windows, recorded
+from fit_second import noisy_windows, recorded, store
 from noise_mix import Noisy, Planes, noisy_window, rgb_of
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from vidrestore.colour import rgb_to_opponent
@@ -223,9 +223,8 @@ def main() -> None:
     kinds = {"seed": given.seed, "colour": given.colour}
     fitted, judged = samples(given.count, **kinds, held_out=False), samples(JUDGED, **kinds, held_out=True)
     train(network, fitted, judged, given)
-    stored = load_file(given.weights) if given.weights.exists() else {}
-    stored |= {prefix + name: values.half() for name, values in network.state_dict().items()}
-    save_file(stored, given.weights)
+    weights = {prefix + name: values.half() for name, values in network.state_dict().items()}
+    store(given.weights, weights, __file__)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models import nonlocal_bayes, second_pass
+from vidrestore.models import nonlocal_bayes, second_estimate
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_family import config_of
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
 from vidrestore.models.finisher import COLOUR, LUMA, finisher
-from vidrestore.models.noise_curve import NoiseCurve
+from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import further_estimates
 from vidrestore.restorers.denoise_presets import PRESETS
@@ -310,7 +310,7 @@ def test_colour_planes_of_full_size_are_estimated_as_often_as_those_of_half(refi
 def even(monkeypatch) -> None:
     """Noise that was measured doesn't follow the brightness."""
     curve = NoiseCurve(torch.empty(0), torch.empty(0))
-    for module in (second_pass, nonlocal_bayes):
+    for module in (second_estimate, nonlocal_bayes):
         monkeypatch.setattr(module, "noise_curve", lambda *of: curve)
 
 

@@ -294,8 +294,9 @@ class KeysAndValues(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Spatial-temporal convolutional self-attention (Section 4.1): maps (T * B, C, H, W) of T frames, frame by
-    frame -> the same.
+    """Spatial-temporal convolutional self-attention (Section 4.1).
+
+    forward: maps (T * B, C, H, W) of T frames, frame by frame -> the same.
 
     y = x + n + Conv(fold(attention of the patches of n)), n = norm(x). The paper (Eq. 8) normalises the sum
     instead, adds no n, does not scale the logits, and its Table 4 has a depthwise value convolution: the form

@@ -17,7 +17,7 @@ class Sampling(NamedTuple):
 
 
 class Further(NamedTuple):
-    """Further estimates of luma, each guided by the one before: one by `second_pass`, then some by
+    """Further estimates of luma, each guided by the one before: one by `second_estimate`, then some by
     `nonlocal_bayes`, from `grids` of groups each, of as many patches in every frame as `samples`. Patches may
     be matched once more, in the first estimate.
     """

@@ -12,16 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.bayes_gains import gains as bayes_gains
 from vidrestore.models.dust_sigma import SIGMA_RANGE
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.finisher import COLOUR, LUMA, finish, finisher
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.noise_spectrum import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
-from vidrestore.models.nonlocal_bayes import CHUNK, Noise, inverse_covariance, nonlocal_bayes
+from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.nonlocal_bayes import CHUNK, Noise, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.models.patch_positions import ClipPositions
-from vidrestore.models.second_gains import LEAST_FRAMES, Gains, gains, gains_name
-from vidrestore.models.second_pass import Transform, in_pairs, refine
+from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, Transform, in_pairs, refine, wiener_gains
 from vidrestore.restorers.denoise_presets import GRIDS, PRESETS
 from vidrestore.restorers.devices import batch_for
 
@@ -151,7 +149,7 @@ class FurtherEstimates:
         """
         fitted = len(plane) >= LEAST_FRAMES and work.spectrum is None
         about = (work.sigma, len(plane), self.patch, self.device)
-        factors = gains(gains_name(self.quality, colour=False), 0, *about) if fitted else None
+        factors = wiener_gains(self.quality, 0, *about) if fitted else None
         tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
         estimate = self._filtered(plane, estimate, tracks, work, estimate, factors)
         estimate = self.alike(plane, estimate, work)
@@ -196,10 +194,9 @@ class FurtherEstimates:
         The gains were fitted to white noise, and help against other noise, too.
         """
         fitted = len(plane) >= LEAST_FRAMES
-        name = gains_name(self.quality, colour=True)
         about = (work.sigma, len(plane), self.patch, self.device)
         for stage, tracks in enumerate(work.tracks(in_turn=fitted and work.spectrum is None)):
-            factors = gains(name, stage, *about) if fitted else None
+            factors = wiener_gains(f"{self.quality} colour", stage, *about) if fitted else None
             estimate = self._filtered(plane, estimate, tracks, work, work.luma, factors)
         return self.finished(plane, estimate, work, work.luma)
 
