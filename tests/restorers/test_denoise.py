@@ -12,8 +12,7 @@ import torch
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models import nonlocal_bayes, second_estimate
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.dust_family import config_of
-from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
+from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.finisher import COLOUR, LUMA, finisher
 from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.options import RestoreOptions

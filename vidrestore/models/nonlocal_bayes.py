@@ -87,7 +87,7 @@ def bayes_gains(quality: str, stage: int, sigma: float, device: torch.device) ->
 
 
 def gains_of(values: Tensor, sigma: float) -> Tensor:
-    """Return the six factors at a noise level from fitted `values` (2, 6): constant, and by the noise level."""
+    """Return the six factors at a noise level from fitted `values` (2, 6): constant, and by that level."""
     low, high = SIGMA_RANGE
     return values[0] + noise_level(min(max(sigma, low), high)) * values[1]
 

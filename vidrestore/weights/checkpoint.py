@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # (`training.config.FAMILY_SECTIONS`) and its loss (`training.objective.objective_of`).
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
-    "dust": "vidrestore.models.dust_family:build",
+    "dust": "vidrestore.models.dust_sigma:build",
     "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer:build",
     "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
