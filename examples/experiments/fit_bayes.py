@@ -21,8 +21,7 @@ from torch import Tensor
 
 from vidrestore.models.nonlocal_bayes import SIGMA_RANGE, Gains, Noise, gains_of, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import PRESETS
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
+from vidrestore.restorers.denoise import PRESETS, FurtherEstimates, Refinement
 
 RATE = 0.04  # of the optimiser
 SIDE = 16  # of a patch
@@ -34,20 +33,20 @@ class Sample(NamedTuple):
     clean: Tensor
     noisy: Tensor
     estimate: Tensor
-    work: Refining
+    work: Refinement
     tracks: Tensor
 
 
 class Recorder(FurtherEstimates):
     """Keeps what non-local Bayes would be given, and leaves the estimate before it."""
 
-    seen: tuple[Tensor, Tensor, Refining, Tensor]
+    seen: tuple[Tensor, Tensor, Refinement, Tensor]
 
-    def alike(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
-        self.seen = plane, estimate, work, self.alike_tracks(work, len(plane))
+    def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen = plane, estimate, work, self.nonlocal_tracks(work, len(plane))
         return estimate
 
-    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
+    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
         return estimate
 
 

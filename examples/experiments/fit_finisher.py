@@ -34,7 +34,7 @@ from vidrestore.models.finisher import COLOUR, LUMA, Finisher, features, part_of
 from vidrestore.models.grouping import GROUP
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
+from vidrestore.restorers.denoise import FurtherEstimates, Refinement
 from vidrestore.training.muon import Muon
 
 SIGMA_RANGE = (5.0, 55.0)  # of white noise
@@ -61,8 +61,8 @@ class Recorder(FurtherEstimates):
 
     seen: list[tuple[Tensor, Tensor, float, Tensor | None]]
 
-    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
-        self.seen.append((plane, estimate, work.sigma, luma))
+    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen.append((plane, estimate, work.sigma, work.luma))
         return estimate
 
 

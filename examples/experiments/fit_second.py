@@ -29,9 +29,7 @@ from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.second_estimate import KNOTS, RANKS, SIDE, SIGMA_RANGE, Transform, gains_of, refine
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import PRESETS
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining, RefiningColour
+from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer, FurtherEstimates, Refinement
 
 RATE, WARM_UP = 0.02, 20  # of the optimiser
 UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
@@ -49,20 +47,20 @@ class Sample(NamedTuple):
     noisy: Tensor
     estimate: Tensor
     tracks: list[Tensor]
-    work: Refining
+    work: Refinement
 
 
 class Recorder(FurtherEstimates):
     """Keeps what the second estimate would be made of, and leaves the first."""
 
-    seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]]
+    seen: list[tuple[Tensor, Tensor, list[Tensor], Refinement]]
 
-    def refined(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
+    def refine_luma(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
         self.seen.append((plane, estimate, [work.grids[0, :, None]], work))
         return estimate
 
-    def refined_colour(self, plane: Tensor, estimate: Tensor, work: RefiningColour) -> Tensor:
-        self.seen.append((plane, estimate, work.tracks(in_turn=True), work))
+    def refine_colour(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen.append((plane, estimate, self.colour_tracks(work, in_turn=True), work))
         return estimate
 
 
@@ -215,7 +213,7 @@ def main() -> None:
         name = f"{given.quality} colour" if colour else given.quality
         print(name)
         parts = (
-            [each for window in part for each in window if isinstance(each.work, RefiningColour) == colour]
+            [each for window in part for each in window if (each.work.luma is not None) == colour]
             for part in (fitted, judged)
         )
         count = PRESETS[given.quality].second_colour.grids if colour else 1

@@ -30,8 +30,7 @@ from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.models.second_estimate import Transform
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import GRIDS, PRESETS, Sampling
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer, Sampling
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1

@@ -27,7 +27,7 @@ NOT_REHEARSED = {
     "pipeline/rgb_clips.py RgbClipRestorer._at_once": "counts frames on the host",
     "training/parallel.py": "several processes, each with a device of its own",
     "training/rehearsal.py": "the steps of a run, which are rehearsed one by one",
-    "restorers/further_estimates.py FurtherEstimates.__init__": "asks how much the device does at once",
+    "restorers/denoise.py FurtherEstimates.__init__": "asks how much the device does at once",
     "restorers/vsr_restorer.py VsrRestorer._tiles_at_once": "asks what the device holds",
     "pipeline/transfers.py Sent.arrived": "waits for a stream, of which the stand-in has none",
     "pipeline/transfers.py Uploads.__init__": "makes a stream",

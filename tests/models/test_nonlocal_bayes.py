@@ -22,7 +22,7 @@ from vidrestore.models.nonlocal_bayes import (
     nonlocal_bayes,
     similar,
 )
-from vidrestore.restorers.denoise_presets import PRESETS
+from vidrestore.restorers.denoise import PRESETS
 
 CPU = torch.device("cpu")
 SIDE = 8

@@ -23,7 +23,7 @@ from vidrestore.models.second_estimate import (
     refine,
     wiener_gains,
 )
-from vidrestore.restorers.denoise_presets import PRESETS
+from vidrestore.restorers.denoise import PRESETS
 
 SIDE = 8
 FRAMES = 12  # of groups with gains
