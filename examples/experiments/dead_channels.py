@@ -23,7 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vidrestore.models.convolution_stage import ConvolutionPair
+from vidrestore.models.mb_taylorformer import ConvolutionPair
 from vidrestore.models.vsr_transformer import ResidualBlock
 from vidrestore.training.config import read_config
 from vidrestore.training.data.sources import make_data

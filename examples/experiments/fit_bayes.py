@@ -1,30 +1,27 @@
 #!/usr/bin/env python3
-"""Fit the gains of non-local Bayes (vidrestore/models/bayes_gains.json) to training clips in white noise.
+"""Fit the gains of non-local Bayes (vidrestore/models/bayes_gains.safetensors) to training clips in white
+noise.
 
-    fit_bayes.py GAINS.json --quality default [--count 140] [--steps 420] [--seed 1]
+    fit_bayes.py GAINS.safetensors --quality default [--count 140] [--steps 420] [--seed 1]
 
 Windows of 20 frames are denoised up to the second estimate of luma; then the gains of one estimate after the
-other are fitted by gradients to the error of the whole window. GAINS.json keeps what it has of other
+other are fitted by gradients to the error of the whole window. GAINS.safetensors keeps what it has of other
 qualities. PSNR of clips that were not fitted to is printed beside that of non-local Bayes as published.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 import torch
-from fit_noise import short
-from fit_second import CHUNK, JUDGED, Fitting, arguments, fit_in_turn, noisy_windows, recorded
+from fit_second import CHUNK, JUDGED, Fitting, arguments, fit_in_turn, noisy_windows, recorded, store
 from torch import Tensor
 
-from vidrestore.models.bayes_gains import SIGMA_RANGE, Gains, factors
-from vidrestore.models.nonlocal_bayes import Noise, nonlocal_bayes
+from vidrestore.models.nonlocal_bayes import SIGMA_RANGE, Gains, Noise, gains_of, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import PRESETS
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
+from vidrestore.restorers.denoise import PRESETS, FurtherEstimates, Refinement
 
 RATE = 0.04  # of the optimiser
 SIDE = 16  # of a patch
@@ -36,20 +33,20 @@ class Sample(NamedTuple):
     clean: Tensor
     noisy: Tensor
     estimate: Tensor
-    work: Refining
+    work: Refinement
     tracks: Tensor
 
 
 class Recorder(FurtherEstimates):
     """Keeps what non-local Bayes would be given, and leaves the estimate before it."""
 
-    seen: tuple[Tensor, Tensor, Refining, Tensor]
+    seen: tuple[Tensor, Tensor, Refinement, Tensor]
 
-    def alike(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
-        self.seen = plane, estimate, work, self.alike_tracks(work, len(plane))
+    def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen = plane, estimate, work, self.nonlocal_tracks(work, len(plane))
         return estimate
 
-    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
+    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
         return estimate
 
 
@@ -64,7 +61,7 @@ def samples(count: int, seed: int, quality: str, *, held_out: bool) -> Iterator[
 def estimated(sample: Sample, stage: int, values: Tensor, patches: int) -> Tensor:
     """Return the estimate that follows, with gains of `values`, from as many patches in every frame."""
     sigma = sample.work.sigma
-    made = Gains(*factors(values, sigma))
+    made = Gains(*gains_of(values, sigma))
     noise, tracks = Noise(sigma), sample.tracks[stage]
     return nonlocal_bayes(sample.noisy, sample.estimate, tracks, SIDE, noise, made, patches, chunk=CHUNK)
 
@@ -81,9 +78,7 @@ def main() -> None:
     fitted = list(samples(given.count, given.seed, given.quality, held_out=False))
     judged = list(samples(JUDGED, given.seed, given.quality, held_out=True))
     stages = fit_in_turn(fitted, judged, second.estimates, given.steps, fitting)
-    stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
-    stored[given.quality] = short([stage.tolist() for stage in stages])
-    given.gains.write_text(json.dumps(stored) + "\n")
+    store(given.gains, {given.quality: torch.stack(stages)}, __file__)
 
 
 if __name__ == "__main__":

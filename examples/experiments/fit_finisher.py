@@ -24,9 +24,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fit_noise import LOOKS, cut, footage_of
-from fit_second import noisy_windows, recorded
+from fit_second import noisy_windows, recorded, store
 from noise_mix import Noisy, Planes, noisy_window, rgb_of
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from vidrestore.colour import rgb_to_opponent
@@ -34,7 +34,7 @@ from vidrestore.models.finisher import COLOUR, LUMA, Finisher, features, part_of
 from vidrestore.models.grouping import GROUP
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining
+from vidrestore.restorers.denoise import FurtherEstimates, Refinement
 from vidrestore.training.muon import Muon
 
 SIGMA_RANGE = (5.0, 55.0)  # of white noise
@@ -61,8 +61,8 @@ class Recorder(FurtherEstimates):
 
     seen: list[tuple[Tensor, Tensor, float, Tensor | None]]
 
-    def finished(self, plane: Tensor, estimate: Tensor, work: Refining, luma: Tensor | None = None) -> Tensor:
-        self.seen.append((plane, estimate, work.sigma, luma))
+    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen.append((plane, estimate, work.sigma, work.luma))
         return estimate
 
 
@@ -223,9 +223,8 @@ def main() -> None:
     kinds = {"seed": given.seed, "colour": given.colour}
     fitted, judged = samples(given.count, **kinds, held_out=False), samples(JUDGED, **kinds, held_out=True)
     train(network, fitted, judged, given)
-    stored = load_file(given.weights) if given.weights.exists() else {}
-    stored |= {prefix + name: values.half() for name, values in network.state_dict().items()}
-    save_file(stored, given.weights)
+    weights = {prefix + name: values.half() for name, values in network.state_dict().items()}
+    store(given.weights, weights, __file__)
 
 
 if __name__ == "__main__":

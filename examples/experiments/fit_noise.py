@@ -37,7 +37,7 @@ from vidrestore.noise.features import Array, plane_features
 from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, regression_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -33,7 +33,7 @@ from vidrestore.noise.features import Array, Planes, plane_features
 from vidrestore.noise.meter import COMMON, FRAMES_SEEN, OFFSET, STRONGER, Measured, odds_input
 from vidrestore.noise.white import NoiseEstimator
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 
 FRAMES, TRIED_FRAMES, TRIED_SIDE = 20, slice(5, 11), 144

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Fit the gains of DUST's second estimate (vidrestore/models/second_gains.json) to training clips in white
-noise.
+"""Fit the gains of DUST's second estimate (vidrestore/models/second_gains.safetensors) to training clips in
+white noise.
 
-    fit_second.py GAINS.json --quality default [--count 60] [--steps 120] [--seed 1]
+    fit_second.py GAINS.safetensors --quality default [--count 60] [--steps 120] [--seed 1]
 
 Windows of 20 frames are denoised up to the first estimate; then the gains of luma and of colour differences,
-of one estimate after the other, are fitted by gradients to the error of the whole window. GAINS.json keeps
-what it has of other qualities. PSNR of clips that were not fitted to is printed beside that of Wiener's
+of one estimate after the other, are fitted by gradients to the error of the whole window. GAINS.safetensors
+keeps what it has of other qualities. PSNR of clips that were not fitted to is printed beside that of Wiener's
 filter.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,17 +21,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from fit_noise import cut, footage_of, short
+from fit_noise import cut, footage_of
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.second_gains import KNOTS, RANKS, SIDE, SIGMA_RANGE, factors, gains_name
-from vidrestore.models.second_pass import Transform, refine
+from vidrestore.models.second_estimate import KNOTS, RANKS, SIDE, SIGMA_RANGE, Transform, gains_of, refine
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import PRESETS
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
-from vidrestore.restorers.further_estimates import FurtherEstimates, Refining, RefiningColour
+from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer, FurtherEstimates, Refinement
 
 RATE, WARM_UP = 0.02, 20  # of the optimiser
 UNSEEN = 0.05  # squared grey levels: errors that much smaller hardly count
@@ -50,20 +47,20 @@ class Sample(NamedTuple):
     noisy: Tensor
     estimate: Tensor
     tracks: list[Tensor]
-    work: Refining
+    work: Refinement
 
 
 class Recorder(FurtherEstimates):
     """Keeps what the second estimate would be made of, and leaves the first."""
 
-    seen: list[tuple[Tensor, Tensor, list[Tensor], Refining]]
+    seen: list[tuple[Tensor, Tensor, list[Tensor], Refinement]]
 
-    def refined(self, plane: Tensor, estimate: Tensor, work: Refining) -> Tensor:
+    def refine_luma(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
         self.seen.append((plane, estimate, [work.grids[0, :, None]], work))
         return estimate
 
-    def refined_colour(self, plane: Tensor, estimate: Tensor, work: RefiningColour) -> Tensor:
-        self.seen.append((plane, estimate, work.tracks(in_turn=True), work))
+    def refine_colour(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        self.seen.append((plane, estimate, self.colour_tracks(work, in_turn=True), work))
         return estimate
 
 
@@ -121,7 +118,7 @@ def estimated(sample: Sample, stage: int, values: Tensor, transform: Transform) 
         transform,
         None,
         CHUNK,
-        gains=factors(values, work.sigma, len(sample.noisy), transform.side),
+        gains=gains_of(values, work.sigma, len(sample.noisy), transform.side),
     )
 
 
@@ -184,6 +181,13 @@ def fit_in_turn(
     return stages
 
 
+def store(path: Path, tensors: dict[str, Tensor], script: str) -> None:
+    """Write fitted tensors, with the name of their script, beside those that the file has."""
+    kept = load_file(path) if path.exists() else {}
+    metadata = {"script": f"examples/experiments/{Path(script).name}"}
+    save_file(kept | tensors, path, metadata=metadata)
+
+
 def psnr(estimate: Tensor, clean: Tensor) -> float:
     return 10 * math.log10(255**2 / math.exp(loss_of(estimate, clean)))
 
@@ -205,19 +209,17 @@ def main() -> None:
     fitting = Fitting(wieners(), RATE, partial(estimated, transform=transform))
     fitted = list(samples(given.count, given.seed, given.quality, held_out=False))
     judged = list(samples(JUDGED, given.seed, given.quality, held_out=True))
-    stored = json.loads(given.gains.read_text()) if given.gains.exists() else {}
     for colour in (False, True):
-        name = gains_name(given.quality, colour=colour)
+        name = f"{given.quality} colour" if colour else given.quality
         print(name)
         parts = (
-            [each for window in part for each in window if isinstance(each.work, RefiningColour) == colour]
+            [each for window in part for each in window if (each.work.luma is not None) == colour]
             for part in (fitted, judged)
         )
         count = PRESETS[given.quality].second_colour.grids if colour else 1
         stages = fit_in_turn(*parts, count, given.steps, fitting)
         kept = [torch.lerp(wieners(), stage, KEPT) for stage in stages]
-        stored[name] = short([stage.tolist() for stage in kept])
-    given.gains.write_text(json.dumps(stored) + "\n")
+        store(given.gains, {name: torch.stack(kept)}, __file__)
 
 
 if __name__ == "__main__":

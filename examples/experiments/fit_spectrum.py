@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Fit the regression that tells the spectrum of noise (vidrestore/models/noise_spectrum.json), from training
-clips with noise of many kinds.
+"""Fit the regression that tells the spectrum of noise (vidrestore/models/noise_spectrum.safetensors), from
+training clips with noise of many kinds.
 
     fit_spectrum.py samples SAMPLES.pt --count 300 [--seed 1] [--quality default] [--held-out]
-    fit_spectrum.py fit SPECTRUM.json SAMPLES.pt [SAMPLES.pt ...] [--judge HELD_OUT.pt]
+    fit_spectrum.py fit SPECTRUM.safetensors SAMPLES.pt [SAMPLES.pt ...] [--judge HELD_OUT.pt]
 
-A sample is a plane of a clip: the powers that `noise_spectrum.powers` finds with DUST's
+A sample is a plane of a clip: the powers that `noise_model.powers` finds with DUST's
 estimate at the sigma that `denoise` measures, and the power of the noise itself in every band.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,18 +19,18 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fit_noise import commands, cut, footage_of, short
+from fit_noise import commands, cut, footage_of
+from fit_second import store
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.noise_spectrum import BANDS, LEAST, inputs_of, powers
+from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
 from vidrestore.models.patch_positions import ClipPositions
-from vidrestore.models.second_pass import Transform
+from vidrestore.models.second_estimate import Transform
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise_presets import GRIDS, PRESETS, Sampling
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer, Sampling
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1
@@ -112,9 +111,10 @@ def fit(path: Path, sources: list[Path], judge: Path | None) -> None:
         optimiser.step()
         schedule.step()
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
-    pairs = [(mean, spread), *((layer.weight, layer.bias) for layer in linear)]
-    stored = [[short(first.tolist()), short(second.tolist())] for first, second in pairs]
-    path.write_text(json.dumps({"layers": stored}) + "\n")
+    stored = {"mean": mean, "spread": spread}
+    for number, layer in enumerate(linear):
+        stored |= {f"layers.{number}.weight": layer.weight.data, f"layers.{number}.bias": layer.bias.data}
+    store(path, stored, __file__)
     for name, chosen in (("fitted", sources), ("held out", [judge] if judge else [])):
         if chosen:
             given, true = table(chosen)

@@ -37,7 +37,7 @@ from vidrestore.noise.features import plane_features
 from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, Measured, weak_input
 from vidrestore.noise.white import NoiseEstimator
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 
 SIZES = ((192, 256), (208, 320), (352, 640))  # of windows, at most
 WEAK = (2.0, 13.0)  # sigma of the noise

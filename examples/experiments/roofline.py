@@ -28,7 +28,7 @@ from vidrestore.models.grouping import GROUP
 from vidrestore.options import RestoreOptions
 from vidrestore.parsing import size as parse_size
 from vidrestore.restorers.base import TASKS, load_restorer
-from vidrestore.restorers.small_picture import coarse_lines, coarse_size
+from vidrestore.restorers.dehaze import coarse_lines, coarse_size
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
 

@@ -18,7 +18,7 @@ from vidrestore.jobs import bench as benchmarks
 from vidrestore.jobs.bench import Benchmark, Rate, Stage, network_rate
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import Sample
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 
 
 @pytest.fixture(autouse=True)

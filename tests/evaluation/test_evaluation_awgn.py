@@ -26,11 +26,11 @@ from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.suites import belongs, mean_of
 from vidrestore.evaluation.systems import GIVEN, System, all_qualities, seed_of, weights_notes
 from vidrestore.metrics import psnr
-from vidrestore.models import nonlocal_bayes, second_pass
+from vidrestore.models import nonlocal_bayes, second_estimate
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers import further_estimates
+from vidrestore.restorers import denoise
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.weights import load_model
 
 
@@ -134,8 +134,8 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
 def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     (system, *_) = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     measured: list[Any] = []
-    curves = [(module, "noise_curve") for module in (second_pass, nonlocal_bayes)]
-    for module, name in ((further_estimates, "relative_spectrum"), *curves):
+    curves = [(module, "noise_curve") for module in (second_estimate, nonlocal_bayes)]
+    for module, name in ((denoise, "relative_spectrum"), *curves):
         monkeypatch.setattr(module, name, lambda *of: measured.append(of))
     noisy = noisy_video(torch.full((6, 3, 32, 40), 128, dtype=torch.uint8), 20.0, 1)
     restored = torch.stack(list(denoiser(system)(noisy, 20.0)))

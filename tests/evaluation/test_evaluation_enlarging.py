@@ -20,7 +20,7 @@ from vidrestore.evaluation.papers.published import Table, TableSet
 from vidrestore.evaluation.results import ClipMetrics
 from vidrestore.evaluation.systems import BICUBIC, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
-from vidrestore.models.vsr_transformer_family import config_of
+from vidrestore.models.vsr_transformer import config_of
 from vidrestore.restorers.vsr_restorer import frame_window
 from vidrestore.weights import load_model, save_model
 

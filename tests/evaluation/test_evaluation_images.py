@@ -18,7 +18,7 @@ from vidrestore.evaluation.paper_metrics import luma_metrics, matlab_luma_metric
 from vidrestore.evaluation.papers.published import read_table
 from vidrestore.evaluation.papers.whole_pictures import measure, picture_metrics
 from vidrestore.evaluation.systems import GIVEN, System, find_systems
-from vidrestore.models.mb_taylorformer_family import settings_of
+from vidrestore.models.mb_taylorformer import settings_of
 from vidrestore.weights import load_model, save_model
 
 

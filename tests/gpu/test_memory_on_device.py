@@ -15,7 +15,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
 
 
@@ -89,6 +89,6 @@ def test_second_estimates_fill_a_device(weights: dict[str, str]) -> None:
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))
     here = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cpu"))
-    assert (here.further.tracks, there.further.tracks) == (32, 2 * 16), (
+    assert (here.further.batch, there.further.batch) == (32, 2 * 16), (
         "16 for each of the stand-in's 2 processors"
     )

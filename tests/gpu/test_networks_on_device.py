@@ -20,7 +20,7 @@ from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.models.mb_taylorformer_family import build as build_image_network
+from vidrestore.models.mb_taylorformer import build as build_image_network
 from vidrestore.models.spynet import Spynet, SpynetConfig
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_transformer import VsrTransformer

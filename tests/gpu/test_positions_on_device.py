@@ -7,14 +7,12 @@ import torch
 from stand_in import DEVICE, OnDevice, Rehearsal
 from torch import Tensor
 
-from vidrestore.models.bayes_gains import gains as bayes_gains
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.matching import Grid, fixed_positions, gather
-from vidrestore.models.noise_spectrum import is_white, lower_level, may_be_white, relative_spectrum
-from vidrestore.models.nonlocal_bayes import Noise, inverse_covariance, nonlocal_bayes
+from vidrestore.models.noise_model import is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.models.patch_positions import ClipPositions, Following
-from vidrestore.models.second_gains import gains
-from vidrestore.models.second_pass import Transform
+from vidrestore.models.second_estimate import Transform, wiener_gains
 
 
 def moving(frames: int = 6, height: int = 40, width: int = 56) -> Tensor:
@@ -55,7 +53,7 @@ def test_places_around_those_found_before_are_those_of_the_cpu() -> None:
 
 def test_the_gains_of_the_second_estimate_lie_where_the_planes_are() -> None:
     with Rehearsal():
-        found = gains("default", 0, 20.0, 20, 16, DEVICE)
+        found = wiener_gains("default", 0, 20.0, 20, 16, DEVICE)
         assert found is not None and all(isinstance(each, OnDevice) for each in found)
 
 

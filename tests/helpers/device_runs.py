@@ -16,9 +16,8 @@ from vsr_networks import compact
 
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.probe import VideoInfo
-from vidrestore.models.dust_family import config_of
-from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig
-from vidrestore.models.mb_taylorformer_family import build
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
+from vidrestore.models.mb_taylorformer import build
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes

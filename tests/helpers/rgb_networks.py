@@ -10,11 +10,9 @@ from taylor_networks import small
 from torch import Tensor, nn
 from vsr_networks import compact
 
-from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.models.mb_taylorformer_family import settings_of
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.spynet import SpynetConfig
-from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.models.vsr_transformer_family import config_of
+from vidrestore.models.vsr_transformer import VsrTransformer, config_of
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer

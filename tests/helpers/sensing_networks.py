@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.dust_family import config_of
+from vidrestore.models.dust_sigma import config_of
 from vidrestore.weights import Card, save_model
 
 PATCH, ATOMS = 4, 64

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.models.mb_taylorformer_family import build
+from vidrestore.models.mb_taylorformer import MBTaylorFormer, build
 from vidrestore.models.taylor_attention import AttentionRule
 from vidrestore.weights.mb_taylorformer_release import adopt
 

@@ -12,9 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vidrestore.models.spynet import SpynetConfig
-from vidrestore.models.vsr_attention import Locality
-from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
-from vidrestore.models.vsr_transformer_family import build
+from vidrestore.models.vsr_transformer import Locality, VsrConfig, VsrTransformer, build
 from vidrestore.weights.vsr_transformer_release import adopt
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -19,7 +19,7 @@ from vidrestore.cli import main
 from vidrestore.errors import OptionError
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 
 
 def pictures(path: Path) -> NDArray[Any]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.models.fast.compiled import Compiled
-from vidrestore.models.mb_taylorformer_family import build
+from vidrestore.models.mb_taylorformer import build
 from vidrestore.restorers.devices import all_bits
 
 CPU = torch.device("cpu")

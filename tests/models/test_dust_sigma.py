@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from vidrestore.models import dust, dust_sigma
-from vidrestore.models.dust_family import build, config_of
-from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, build, config_of, noise_level
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
 
 

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vidrestore.models.fast.linear import PackedLinear, PlainLinear
-from vidrestore.models.fast.processor import processor_has
+from vidrestore.models.fast.linear import PackedLinear, PlainLinear, processor_has
 
 
 @pytest.mark.parametrize("private", [True, False])

@@ -114,7 +114,7 @@ def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes
     assert cells.tolist() == [-1, 0, 1] and holder.tolist() == [1, 2, -1]
 
 
-def test_themedian_of_nine_is_the_median():
+def test_the_median_of_nine_is_the_median():
     values = torch.randint(-5, 6, (2, 9, 400), generator=torch.Generator().manual_seed(0)).float()
     assert torch.equal(median_of_nine(values), values.median(1).values)
 

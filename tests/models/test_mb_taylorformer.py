@@ -14,16 +14,17 @@ from taylor_networks import INPUTS, PRINTED, golden, released, restored, small
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from vidrestore.models import mb_taylorformer, patch_embedding
-from vidrestore.models.fast import strips, taylor_strips
+from vidrestore.models import mb_taylorformer
+from vidrestore.models.fast.maps import few_filters, normalised, spans
 from vidrestore.models.mb_taylorformer import (
     SIZES,
+    Attention,
+    FeedForward,
     MBTaylorFormer,
     MBTaylorFormerConfig,
+    build,
+    settings_of,
 )
-from vidrestore.models.mb_taylorformer_family import build, settings_of
-from vidrestore.models.pixel_maps import few_filters, normalised
-from vidrestore.models.taylor_blocks import Attention, FeedForward
 
 # The release's numbers
 
@@ -61,7 +62,7 @@ def repeating(
     return mb_taylorformer_sampling(padded, inner, weight)[:, :, 8 + span[0] : 8 + span[1], 8:-8]
 
 
-mb_taylorformer_sampling = patch_embedding.deformable_depthwise
+mb_taylorformer_sampling = mb_taylorformer.deformable_depthwise
 MISTAKES = {
     "power 4": {"attention": {"focus_power": 4}},
     "limit 1": {"offset_clamp": [-1, 1]},
@@ -83,7 +84,7 @@ def test_another_rule_than_the_releases_does_not_go_unnoticed(branches, mistake)
 @pytest.mark.parametrize("branches", [2, 3])
 def test_another_order_of_offsets_or_another_border_does_not_go_unnoticed(monkeypatch, branches, sampling):
     _, numbers = golden(branches)
-    monkeypatch.setattr(patch_embedding, "deformable_depthwise", sampling)
+    monkeypatch.setattr(mb_taylorformer, "deformable_depthwise", sampling)
     error = restored(released(branches), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-2
 
@@ -127,19 +128,18 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
 def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
-    for module in (taylor_strips, patch_embedding):
-        monkeypatch.setattr(
-            module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], rows)
-        )
+    monkeypatch.setattr(
+        mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], rows)
+    )
     with torch.no_grad():
         torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("height, rows", [(1, 1), (7, 3), (8, 4), (5, 9), (6, 0)])
 def test_strips_cover_every_row_once(height, rows):
-    covered = [row for start, stop in strips.spans(height, rows) for row in range(start, stop)]
+    covered = [row for start, stop in spans(height, rows) for row in range(start, stop)]
     assert covered == list(range(height))
-    assert max(stop - start for start, stop in strips.spans(height, rows)) <= max(rows, 1)
+    assert max(stop - start for start, stop in spans(height, rows)) <= max(rows, 1)
 
 
 def test_the_input_is_not_altered_and_its_layout_does_not_matter():

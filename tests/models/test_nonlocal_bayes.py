@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.models.bayes_gains import Gains
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions
-from vidrestore.models.nonlocal_bayes import Noise, bayes_change, inverse_covariance, nonlocal_bayes, similar
+from vidrestore.models.nonlocal_bayes import (
+    SIGMA_RANGE,
+    Gains,
+    Noise,
+    bayes_change,
+    bayes_gains,
+    gains_of,
+    inverse_covariance,
+    nonlocal_bayes,
+    similar,
+)
+from vidrestore.restorers.denoise import PRESETS
 
+CPU = torch.device("cpu")
 SIDE = 8
 PIXELS = SIDE**2
 PUBLISHED = Gains(*torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]))
@@ -147,3 +160,22 @@ def test_an_estimate_that_is_not_finite_stays_so():
     assert nonlocal_bayes(picture(2), first, tracks(2, 64, 64), SIDE, Noise(5.0), PUBLISHED, 3)[
         0, 3, 3
     ].isnan()
+
+
+def test_a_factor_is_a_straight_line_in_the_logarithm_of_sigma():
+    values = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    expected = values[0] + math.log(20 / 15) / 1.5 * values[1]
+    torch.testing.assert_close(gains_of(values, 20.0), expected)
+
+
+@pytest.mark.parametrize("quality", PRESETS)
+def test_estimates_after_the_last_that_was_fitted_have_its_factors(quality):
+    last = PRESETS[quality].second.estimates - 1
+    one, other = (bayes_gains(quality, stage, 20.0, CPU) for stage in (last, last + 5))
+    assert one == other
+
+
+def test_sigmas_beyond_those_fitted_have_the_factors_of_the_nearest():
+    low, high = SIGMA_RANGE
+    for inside, beyond in ((low, 1.0), (high, 75.0)):
+        assert bayes_gains("default", 0, inside, CPU) == bayes_gains("default", 0, beyond, CPU)

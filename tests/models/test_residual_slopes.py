@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vidrestore.models.convolution_stage import ConvolutionPair
-from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
+from vidrestore.models.mb_taylorformer import ConvolutionPair, MBTaylorFormerConfig
 from vidrestore.models.vsr_transformer import ResidualBlock, VsrConfig
 
 BLOCKS = {"pictures": (ConvolutionPair, "first", "second"), "clips": (ResidualBlock, "conv1", "conv2")}

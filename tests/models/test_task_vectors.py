@@ -9,11 +9,17 @@ import torch
 from taylor_networks import small
 from torch import Tensor, nn
 
-from vidrestore.models import patch_embedding
-from vidrestore.models.fast import strips, taylor_strips
-from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig, Stage
-from vidrestore.models.mb_taylorformer_family import build, config_from, settings_of
-from vidrestore.models.task_vectors import TaskVectors
+from vidrestore.models import mb_taylorformer
+from vidrestore.models.fast.maps import spans
+from vidrestore.models.mb_taylorformer import (
+    MBTaylorFormer,
+    MBTaylorFormerConfig,
+    Stage,
+    TaskVectors,
+    build,
+    config_from,
+    settings_of,
+)
 
 TASKS = ["derain", "desnow"]
 FORMS = [{}, {"frames": 3, "unshuffle": 2, "norm": "layer", "embedding": "dilated"}]
@@ -78,10 +84,9 @@ def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
         torch.tensor([1, 0]),
     )
     given, expected = images.clone(), network(images, tasks).detach()
-    for module in (taylor_strips, patch_embedding):
-        monkeypatch.setattr(
-            module, "strip_spans", lambda maps, channels, least=1: strips.spans(maps.shape[2], 3)
-        )
+    monkeypatch.setattr(
+        mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], 3)
+    )
     with torch.no_grad():
         torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
     assert torch.equal(images, given)

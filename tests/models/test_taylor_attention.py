@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from taylor_networks import PRINTED
 from torch import Tensor
 
+from vidrestore.models.mb_taylorformer import POSITION_WINDOWS, Attention
 from vidrestore.models.taylor_attention import AttentionRule, focused_features, integer_power
-from vidrestore.models.taylor_blocks import POSITION_WINDOWS, Attention
 
 RELEASED = AttentionRule()
 RULES = {"released": RELEASED, "printed": PRINTED} | {

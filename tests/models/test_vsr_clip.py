@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from vsr_networks import compact, golden, released
 
-from vidrestore.models.vsr_attention import Attention, Locality
 from vidrestore.models.vsr_clip import LruCache, VsrClip
-from vidrestore.models.vsr_transformer import VsrTransformer
+from vidrestore.models.vsr_transformer import Attention, Locality, VsrTransformer
 
 CLIP = golden("vsr_tiny.safetensors")["input"]  # (1, 5, 3, 64, 64)
 

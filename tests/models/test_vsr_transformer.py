@@ -14,10 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from vsr_networks import compact, golden, released
 
-from vidrestore.models import vsr_attention, vsr_transformer
-from vidrestore.models.vsr_attention import Attention, Locality, TokenGrid, positional_encoding
-from vidrestore.models.vsr_transformer import Tail, VsrConfig, VsrTransformer
-from vidrestore.models.vsr_transformer_family import SIZES, build, config_of
+from vidrestore.models import vsr_transformer
+from vidrestore.models.vsr_transformer import (
+    SIZES,
+    Attention,
+    Locality,
+    Tail,
+    TokenGrid,
+    VsrConfig,
+    VsrTransformer,
+    build,
+    config_of,
+    positional_encoding,
+)
 
 NUMBERS = golden("vsr_tiny.safetensors")
 TOLERANCES = [(torch.float32, 1e-4), (torch.float64, 1e-9)]
@@ -340,7 +349,7 @@ def test_configurations_that_no_network_has_are_refused(config, message):
 
 
 def test_released_positions_and_norms_tie_the_default_configuration_to_its_size():
-    assert VsrConfig().local is None and vsr_attention.SIDE == 64
+    assert VsrConfig().local is None and vsr_transformer.SIDE == 64
     assert (
         VsrConfig().radius == 2
         and SIZES["vimeo"].radius == 3

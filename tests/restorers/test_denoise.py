@@ -10,16 +10,14 @@ import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models import nonlocal_bayes, second_pass
+from vidrestore.models import nonlocal_bayes, second_estimate
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.dust_family import config_of
-from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig
+from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.finisher import COLOUR, LUMA, finisher
-from vidrestore.models.noise_curve import NoiseCurve
+from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers import further_estimates
-from vidrestore.restorers.denoise_presets import PRESETS
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers import denoise
+from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer
 from vidrestore.weights.checkpoint import save_model
 
 
@@ -57,8 +55,8 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 
 def without_further_estimates(monkeypatch) -> None:
     for name in ("refine", "nonlocal_bayes"):
-        monkeypatch.setattr(further_estimates, name, lambda noisy, estimate, *how: estimate)
-    monkeypatch.setattr(further_estimates, "finish", lambda network, noisy, estimate, sigma, luma: estimate)
+        monkeypatch.setattr(denoise, name, lambda noisy, estimate, *how: estimate)
+    monkeypatch.setattr(denoise, "finish", lambda network, noisy, estimate, sigma, luma: estimate)
 
 
 @pytest.mark.parametrize("quality", sorted(PRESETS))
@@ -109,8 +107,8 @@ def refined(monkeypatch) -> list[Given]:
         given.append(Given("Bayes", estimate, tracks, noise.whitener, gains))
         return estimate + 1
 
-    monkeypatch.setattr(further_estimates, "refine", filtered)
-    monkeypatch.setattr(further_estimates, "nonlocal_bayes", alike)
+    monkeypatch.setattr(denoise, "refine", filtered)
+    monkeypatch.setattr(denoise, "nonlocal_bayes", alike)
     return given
 
 
@@ -124,7 +122,7 @@ def test_last_estimates_are_corrected_but_by_fast_and_those_of_colour_see_the_co
         seen.append((network, noisy, estimate, sigma, luma))
         return estimate + 7
 
-    monkeypatch.setattr(further_estimates, "finish", finish)
+    monkeypatch.setattr(denoise, "finish", finish)
     planes = clip(12, 40, 44)
     restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, precision="fp32", device="cpu"))
     restored = restorer.restore(planes, (20.0, 9.0, 5.0))
@@ -171,7 +169,7 @@ def test_short_clips_have_wieners_filter_on_all_grids_without_gains_and_those_of
 @pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
 def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
-    monkeypatch.setattr(further_estimates, "relative_spectrum", lambda *of: uneven)
+    monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
     DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
     first, *later = refined
     assert (first.spectrum is None) == (first.gains is not None) == white
@@ -203,7 +201,7 @@ def test_texture_that_was_measured_as_noise_is_restored_anew_with_the_sigma_of_t
         return plane
 
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
-    monkeypatch.setattr(further_estimates, "relative_spectrum", lambda *of: next(remaining))
+    monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: next(remaining))
     monkeypatch.setattr(restorer, "restored_plane", found)
     restorer.restore((clip(12, 40, 44)[0],), (24.0,))
     assert tried == pytest.approx([24.0 * level**0.5 for level in levels])
@@ -310,7 +308,7 @@ def test_colour_planes_of_full_size_are_estimated_as_often_as_those_of_half(refi
 def even(monkeypatch) -> None:
     """Noise that was measured doesn't follow the brightness."""
     curve = NoiseCurve(torch.empty(0), torch.empty(0))
-    for module in (second_pass, nonlocal_bayes):
+    for module in (second_estimate, nonlocal_bayes):
         monkeypatch.setattr(module, "noise_curve", lambda *of: curve)
 
 
@@ -326,8 +324,8 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
     def alike(noisy, estimate, tracks, side, noise, *others):
         return followed(noisy, estimate, noise.sigma, tracks, None, noise.brightness)
 
-    monkeypatch.setattr(further_estimates, "refine", followed)
-    monkeypatch.setattr(further_estimates, "nonlocal_bayes", alike)
+    monkeypatch.setattr(denoise, "refine", followed)
+    monkeypatch.setattr(denoise, "nonlocal_bayes", alike)
     planes = clip(6, 40, 44)
     for sigma in (9.0, "auto"):
         DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).restore(planes, (9.0,) * 3)
@@ -339,7 +337,7 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
     planes, model = clip(6), weights(transparent())
 
     def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
-        monkeypatch.setattr(further_estimates, "relative_spectrum", lambda *how: torch.full((16,), strength))
+        monkeypatch.setattr(denoise, "relative_spectrum", lambda *how: torch.full((16,), strength))
         options = RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")
         return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from vsr_networks import compact
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models.vsr_transformer_family import SIZES
+from vidrestore.models.vsr_transformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import vsr_restorer as vsr_module
 from vidrestore.restorers.base import ENLARGERS

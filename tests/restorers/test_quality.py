@@ -15,7 +15,7 @@ from vidrestore.degrade import add_gaussian_noise
 from vidrestore.media.pictures import read_picture
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 SIZE = (256, 320)

@@ -39,10 +39,9 @@ from vidrestore.events import Event
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.patches import PatchGrid
 from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
 from vidrestore.sensing import sense
-from vidrestore.sensing.measurements_file import MeasurementReader
+from vidrestore.sensing.measurements_file import MeasurementReader, PatchGrid
 from vidrestore.sensing.recover import recovered_frames, recovery_clips
 from vidrestore.weights import load_model, write_manifest
 

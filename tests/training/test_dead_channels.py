@@ -12,8 +12,7 @@ import torch
 from pair_runs import pair_run
 from torch import Tensor
 
-from vidrestore.models.convolution_stage import ConvolutionPair
-from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.mb_taylorformer import ConvolutionPair, MBTaylorFormer
 from vidrestore.training.data import sources
 from vidrestore.training.loop import Run
 from vidrestore.weights import load_model

@@ -14,7 +14,7 @@ from training_runs import Told
 
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.models.task_vectors import TaskVectors
+from vidrestore.models.mb_taylorformer import TaskVectors
 from vidrestore.training.config import PairTrainingConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs

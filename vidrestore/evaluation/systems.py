@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.papers.published import Table
-from vidrestore.models import mb_taylorformer, vsr_transformer_family
+from vidrestore.models import mb_taylorformer, vsr_transformer
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.options import Quality
 from vidrestore.weights import Model, load_model, locate, read_manifest
@@ -146,9 +146,7 @@ def system_of(model: Model) -> str:
         ) + _other_than_released(config)
     if family == "vsr-transformer":
         size = (
-            _sized(family, vsr_transformer_family.SIZES, config, ("features", "blocks"))
-            if config.local
-            else family
+            _sized(family, vsr_transformer.SIZES, config, ("features", "blocks")) if config.local else family
         )
         left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
         return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"

@@ -72,7 +72,7 @@ def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
 def _has_avx2() -> bool:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    from vidrestore.models.fast.processor import processor_has  # which imports torch
+    from vidrestore.models.fast.linear import processor_has  # which imports torch
 
     return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 

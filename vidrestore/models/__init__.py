@@ -1,6 +1,6 @@
 """The networks, each in a file that reads beside its paper; torch only, no files and no video.
 
-`dust_family`, `mb_taylorformer_family` and `vsr_transformer_family` build a family's networks from their
-configurations, and `weights.checkpoint.FAMILIES` lists these builders: a new family begins there. `fast` has
-faster forms with the same results, `baselines` the systems that DUST is compared with.
+The file of a network also builds it from a configuration (`build`), and `weights.checkpoint.FAMILIES` lists
+these builders: a new family begins there. `fast` has what networks for a processor share: products, strips of
+maps, compiling. `baselines` has the systems that DUST is compared with.
 """

@@ -20,8 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.fast.compiled import in_one_piece
-from vidrestore.models.fast.strips import Span, window
+from vidrestore.models.fast.maps import Span, in_one_piece, window
 
 TAPS = 9
 

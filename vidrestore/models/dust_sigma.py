@@ -24,14 +24,14 @@ All blocks share D, V and P as in the paper; the curves differ per block.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.dust import HEAD_SPREAD, check_sizes, dct_dictionary, soft_threshold
+from vidrestore.models.dust import HEAD_SPREAD, Dust, DustConfig, check_sizes, dct_dictionary, soft_threshold
 from vidrestore.models.fast.linear import Linear, on_tokens
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
@@ -318,3 +318,20 @@ def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
         averaged**2 * attention.square().sum(-1) + 2 * averaged * block.own_share * own + block.own_share**2
     )
     return (squared ** (0.5 * block.noise_power)).unsqueeze(-1)
+
+
+def build(config: dict[str, Any]) -> Dust | SigmaDust:
+    """Build a network of the family `dust` from the configuration in its weights file.
+
+    `kind` is "printed" for the published form, "sigma" for the one that takes every noise level.
+    """
+    settings = dict(config)
+    if settings.pop("kind", "printed") == "sigma":
+        return SigmaDust(SigmaDustConfig(**settings))
+    return Dust(DustConfig(**settings))
+
+
+def config_of(network: Dust | SigmaDust) -> dict[str, Any]:
+    """Return the settings from which `build` rebuilds the network."""
+    kind = "printed" if isinstance(network, Dust) else "sigma"
+    return {"kind": kind, **asdict(network.config)}

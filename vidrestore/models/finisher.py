@@ -11,12 +11,12 @@ cost gained half as much. `examples/experiments/fit_finisher.py` trains them.
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load
 from torch import Tensor, nn
+
+from vidrestore.models.fitted import fitted
 
 # Wider layers cost a processor more per weight, and so do 3x3 filters with a single output.
 WIDTH, DEPTH = 16, 5
@@ -94,9 +94,8 @@ def finish(
 @cache
 def finisher(seen: int, dtype: torch.dtype, device: torch.device) -> Finisher:
     """Return the trained network for LUMA or COLOUR, for inference."""
-    stored = load(files("vidrestore.models").joinpath("finisher.safetensors").read_bytes())
     network = Finisher(seen)
-    network.load_state_dict(part_of(stored, "luma." if seen == LUMA else "colour."))
+    network.load_state_dict(part_of(fitted("models/finisher"), "luma." if seen == LUMA else "colour."))
     network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network.eval().requires_grad_(False)
 

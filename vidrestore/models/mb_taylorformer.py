@@ -11,33 +11,44 @@ The released code differs from the paper. It is the default here, because its we
 the decoder's last level and the refinement are twice as wide as Table I says, the feed-forward is Restormer's
 gated one, and norms divide by the standard deviation of a pixel's channels without subtracting the mean.
 
-Maps are channels_last. The blocks are in `taylor_blocks`; without gradients `fast.taylor_strips` computes
-them in place.
+Maps are channels_last. Without gradients, transformer blocks are computed in place and in strips of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.alignment import aligned
-from vidrestore.models.convolution_stage import ConvolutionStage
-from vidrestore.models.fast.compiled import in_one_piece
-from vidrestore.models.fast.taylor_strips import transform
-from vidrestore.models.patch_embedding import DeformableEmbedding, FixedEmbedding
-from vidrestore.models.pixel_maps import depthwise, pointwise, weight
-from vidrestore.models.task_vectors import TaskVectors, check_names, check_tasks
-from vidrestore.models.taylor_attention import AttentionRule
-from vidrestore.models.taylor_blocks import POSITION_WINDOWS, Block
+from vidrestore.models.deform_conv import deformable_depthwise
+from vidrestore.models.fast.maps import (
+    Span,
+    depthwise,
+    depthwise_rows,
+    expanded_strips,
+    few_filters,
+    in_one_piece,
+    maps_of,
+    normalised,
+    pointwise,
+    strip_spans,
+    tokens_of,
+    window,
+)
+from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]
 
 SIDE_MULTIPLE = 8  # of the maps at level 1, since three halvings follow
+LEAST_ROWS = 16  # of a strip, since taps read up to five rows beyond it
+# Heads -> (side of the window, number of heads with it), in order of the heads: the positional term (Eq. 12).
+POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,8 @@ class MBTaylorFormerConfig:
             raise ValueError(f"convolutional must be 0 to 4 levels, got {self.convolutional}")
         if not 0 <= self.slope < 1:
             raise ValueError(f"slope must be at least 0 and below 1, got {self.slope}")
-        check_names(self.tasks)
+        if not isinstance(self.tasks, tuple) or len(set(self.tasks)) < len(self.tasks) or not all(self.tasks):
+            raise ValueError(f"tasks must be different names, got {self.tasks!r}")
 
     @property
     def multiple(self) -> int:
@@ -144,11 +156,262 @@ H = MBTaylorFormerConfig(
 SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
+def weight(*shape: int, fan_in: int) -> nn.Parameter:
+    """Return a parameter with PyTorch's default initialisation of convolutions: uniform within 1 /
+    sqrt(fan_in) of 0.
+    """
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
+
+
+def _normal_weight(*shape: int, fan_out: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
+
+
+class DeformableEmbedding(nn.Module):
+    """A 3x3 depthwise convolution with offsets computed from the map, then a 1x1 and a Hardswish (Section
+    III-B, Fig. 3).
+    """
+
+    def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
+        super().__init__()
+        self.limit = limit
+        self.offset_depthwise = _normal_weight(channels, 1, 3, 3, fan_out=9 * channels)
+        self.offset_pointwise = _normal_weight(18, channels, fan_out=18)
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape; in strips without gradients."""
+        if in_one_piece():
+            return self.rows(maps, (0, maps.shape[2]))
+        embedded = torch.empty_like(maps)
+        for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):
+            embedded[:, :, start:stop] = self.rows(maps, (start, stop))
+        return embedded
+
+    def rows(self, maps: Tensor, span: Span) -> Tensor:
+        offsets = pointwise(
+            depthwise_rows(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise
+        )
+        reach = None
+        if self.limit:
+            offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
+        return F.hardswish(
+            pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise)
+        )
+
+
+class FixedEmbedding(nn.Module):
+    """The same with fixed taps, `dilation` pixels apart: the convolutions of Table VIII."""
+
+    def __init__(self, channels: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape."""
+        convolved = F.conv2d(
+            maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise)
+        )
+        return F.hardswish(pointwise(convolved, self.pointwise))
+
+
 def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
     """Return the embedding of a branch, counted from 0."""
     if config.embedding == "deformable":
         return DeformableEmbedding(channels, config.offset_limit)
     return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)
+
+
+class Position(nn.Module):
+    """The positional term of one block: convolutions of the values, wider ones for later heads (Eq. 12, 13).
+
+    Release: one filter with bias per head over all its channels; its sigmoid is added to every channel of the
+    head. Paper: one filter per channel, added directly.
+    """
+
+    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
+        super().__init__()
+        self.per_head, width = rule.position == "gate", channels // heads
+        self.windows = POSITION_WINDOWS[heads]
+        self.halo = max(side for side, _ in self.windows) // 2
+        shapes = [
+            (count, width, side) if self.per_head else (count * width, 1, side)
+            for side, count in self.windows
+        ]
+        self.weights = nn.ParameterList(
+            weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes
+        )
+        if self.per_head:
+            fan_ins = (shape[1] * shape[2] ** 2 for shape in shapes)
+            self.biases = nn.ParameterList(
+                weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True)
+            )
+        self.widths = [count * width for _, count in self.windows]
+
+    def forward(self, values: Tensor, branch: int) -> Tensor:
+        """Map a window (B, C, rows + 2 halo, W) of values to (B, heads or C, rows, W)."""
+        parts = values.split(self.widths, 1)
+        terms = [self._term(part, number, branch) for number, part in enumerate(parts)]
+        return torch.cat(terms, 1).sigmoid() if self.per_head else torch.cat(terms, 1)
+
+    def _term(self, values: Tensor, number: int, branch: int) -> Tensor:
+        kernels: Tensor = self.weights[number][branch]
+        rows, side = values.shape[2] - 2 * self.halo, kernels.shape[-1]
+        if self.per_head:
+            term: Tensor = few_filters(values, kernels) + self.biases[number][branch][:, None, None]
+        else:
+            term = F.conv2d(values, kernels, padding=side // 2, groups=len(kernels))
+        return term[:, :, self.halo : self.halo + rows]
+
+
+class Attention(nn.Module):
+    """x + T-MSA++(norm(x)), with weights per branch (Section III-C); sums and products are in
+    `taylor_attention`.
+    """
+
+    def __init__(
+        self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False
+    ) -> None:
+        super().__init__()
+        self.rule, self.channels, self.heads, self.centred = rule, channels, heads, centred
+        self.norm = nn.Parameter(torch.ones(branches, channels))
+        self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
+        self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
+        self.project = weight(branches, channels, channels, fan_in=channels)
+        self.remainder = nn.Parameter(
+            torch.full((branches, heads), 1.0 if rule.remainder == "sigmoid" else 0.5)
+        )
+        if rule.temperature:
+            self.temperature = nn.Parameter(torch.ones(branches, heads))
+        # factor of N in the denominator; a frozen parameter because released files have it
+        self.one = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
+        self.halo = self.position.halo if self.position else 0
+
+    def tokens(self, maps: Tensor) -> Tensor:
+        """Return (B, C, rows, W) as tokens (B, N, heads, d), at least in float32."""
+        wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
+        return wide.view(*wide.shape[:2], self.heads, -1)
+
+    def mixer(self, sums: Sums, branch: int, pixels: int) -> Mixer:
+        remainder = (
+            self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
+        )
+        temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
+        wide = sums.values.dtype
+        return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
+
+    def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
+        """Return the residual (B, C, rows, W) for queries (B, C, rows, W) and a window of values."""
+        numerators, scale = mixer(self.tokens(queries))
+        if self.position:
+            # (B, heads, N, 1 or d)
+            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
+            mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
+        else:
+            mixed = numerators * scale
+        return maps_of(
+            F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries
+        )
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
+        whole = (0, maps.shape[2])
+        expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
+        queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
+        mixer = self.mixer(
+            Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel()
+        )
+        return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
+
+    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
+        """Compute the same in place and in strips, without gradients; `buffers` are two maps for queries and
+        values.
+        """
+        queries, values = buffers
+        strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
+        total: Sums | None = None
+        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips, centred=self.centred):
+            q, k, v = depthwise_rows(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
+            queries[:, :, start:stop], values[:, :, start:stop] = q, v
+            sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
+            total = total + sums if total else sums
+        assert total is not None
+        mixer = self.mixer(total, branch, maps[0, 0].numel())
+        for start, stop in strips:
+            around = window(values, (start, stop), self.halo)
+            maps[:, :, start:stop] += self.output(queries[:, :, start:stop], around, mixer, branch)
+
+
+class FeedForward(nn.Module):
+    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, with weights per
+    branch.
+    """
+
+    def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
+        super().__init__()
+        self.hidden, self.spare, self.centred = hidden, -hidden % 8, centred
+        self.norm = nn.Parameter(torch.ones(branches, channels))
+        self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)  # a, then b
+        self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
+        self.contract = weight(branches, channels, hidden, fan_in=hidden)
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
+        stream, (matrices, kernels, contract) = (
+            normalised(maps, centred=self.centred),
+            self.padded_weights(branch),
+        )
+        a, b = (
+            depthwise(pointwise(stream, matrix), kernel)
+            for matrix, kernel in zip(matrices, kernels, strict=True)
+        )
+        return maps + pointwise(F.gelu(a) * b, contract)
+
+    def add_in_strips(self, maps: Tensor, branch: int) -> None:
+        """Compute the same in place and in strips, without gradients."""
+        matrices, kernels, contract = self.padded_weights(branch)
+        strips = strip_spans(maps, 2 * self.hidden)
+        for (start, stop), expanded in expanded_strips(maps, matrices, strips, centred=self.centred):
+            a, b = (depthwise_rows(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
+            maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
+
+    def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Return the matrices for a and b, the kernels for both, and the matrix back, padded with zeros to
+        full vectors.
+        """
+        matrices = [
+            F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
+        ]
+        kernels = [
+            F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)
+        ]
+        return matrices, kernels, F.pad(self.contract[branch], (0, self.spare))
+
+
+class Block(nn.Module):
+    """One transformer block of all branches of a stage: linear attention and a gated feed-forward. It
+    processes one branch at a time, so no grouped convolution is needed.
+    """
+
+    def __init__(
+        self, channels: int, heads: int, branches: int, hidden: int, rule: AttentionRule, *, centred: bool
+    ) -> None:
+        super().__init__()
+        self.attention = Attention(channels, heads, branches, rule, centred=centred)
+        self.feed_forward = FeedForward(channels, hidden, branches, centred=centred)
+
+    def forward(self, maps: Tensor, branch: int) -> Tensor:
+        """Map (B, C, H, W) of one branch to the same shape."""
+        return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))
+
+    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
+        """Compute the same in place and in strips; see `Attention.add_in_strips`."""
+        self.attention.add_in_strips(maps, branch, buffers)
+        self.feed_forward.add_in_strips(maps, branch)
 
 
 class Fusion(nn.Module):
@@ -172,6 +435,19 @@ class Fusion(nn.Module):
         for maps, share in zip(branches[1:], shares[1:], strict=True):
             fused.addcmul_(maps, share)
         return fused
+
+
+class TaskVectors(nn.Module):
+    """Add a learnt vector per task to maps (B, C, H, W); zero at first, so all tasks start alike."""
+
+    def __init__(self, count: int, channels: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.zeros(count, channels))
+
+    def forward(self, maps: Tensor, tasks: Tensor) -> Tensor:
+        """Add the vectors of the tasks with indices (B,) to the maps; in place without gradients."""
+        added = self.vectors[tasks].to(maps.dtype)[:, :, None, None]
+        return maps + added if in_one_piece() else maps.add_(added)
 
 
 class Stage(nn.Module):
@@ -203,19 +479,19 @@ class Stage(nn.Module):
         """
         if self.task is not None:
             maps = self.task(maps, tasks)
-        branches = list(self.embedded(maps))
+        branches, blocks = list(self.embedded(maps)), [cast("Block", block) for block in self.blocks]
         if in_one_piece():
-            for block in self.transformer():
+            for block in blocks:
                 branches = [block(branch, number) for number, branch in enumerate(branches)]
         else:
-            transform(self.transformer(), branches)
+            buffers = torch.empty_like(branches[0]), torch.empty_like(branches[0])  # of one branch at a time
+            for number, branch in enumerate(branches):
+                for block in blocks:
+                    block.add_in_strips(branch, number, buffers)
         fused = self.fusion(branches) if self.branches > 1 else branches[0]
         if not self.residual:
             return fused
         return fused + maps if in_one_piece() else fused.add_(maps)
-
-    def transformer(self) -> Iterable[Block]:
-        return cast("Iterable[Block]", self.blocks)
 
     def embedded(self, maps: Tensor) -> Iterator[Tensor]:
         """Yield one map per branch."""
@@ -223,6 +499,46 @@ class Stage(nn.Module):
         for embed in self.embeddings:
             latest = embed(latest if self.chain else maps)
             yield latest
+
+
+class ConvolutionPair(nn.Module):
+    """x + conv(relu(conv(x))), 3x3 each: the residual block of EDSR (B. Lim et al., CVPRW 2017).
+
+    Negative values are multiplied by `slope`. With 0 a channel that is never positive gets no gradients and
+    stays so for ever.
+    """
+
+    def __init__(self, channels: int, slope: float = 0.0) -> None:
+        super().__init__()
+        self.slope = slope
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape."""
+        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope))
+        return maps + added if in_one_piece() else added.add_(maps)
+
+
+class ConvolutionStage(nn.Module):
+    """A level of `pairs` blocks: cheap for CPUs, where maps are large. With tasks, the task's vector is added
+    first, as in `Stage`.
+    """
+
+    def __init__(self, channels: int, pairs: int, tasks: int, slope: float = 0.0) -> None:
+        super().__init__()
+        self.task = TaskVectors(tasks, channels) if tasks else None
+        self.pairs = nn.Sequential(*(ConvolutionPair(channels, slope) for _ in range(pairs)))
+        self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """Map (B, C, H, W), and with tasks their indices (B,), to the same shape; in place with tasks and
+        without gradients.
+        """
+        if self.task is not None:
+            maps = self.task(maps, tasks)
+        restored: Tensor = self.pairs(maps)
+        return restored
 
 
 def stage(
@@ -317,3 +633,44 @@ class MBTaylorFormer(nn.Module):
             with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
                 images = aligned(images)
         return images.flatten(1, 2), images[:, frames // 2]
+
+
+def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
+    """Raise ValueError unless there is an index for each picture of a batch, or None if the network has no
+    tasks.
+    """
+    if not names:
+        if tasks is not None:
+            raise ValueError("tasks must be None: this network has no tasks")
+        return
+    if tasks is None:
+        raise ValueError(f"tasks must be given: one index per picture into {', '.join(names)}")
+    if tasks.shape != (batch,) or tasks.dtype != torch.long:
+        raise ValueError(f"tasks must be {batch} integers (int64), got {tuple(tasks.shape)} of {tasks.dtype}")
+
+
+def build(config: dict[str, Any]) -> MBTaylorFormer:
+    """Build the network from the configuration in its weights file."""
+    return MBTaylorFormer(config_from(config))
+
+
+def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
+    """Return the configuration of `settings`: `size`, one of SIZES (default "b"), and fields that differ from
+    it, as JSON values.
+
+    Raises ValueError for an unknown size.
+    """
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
+    size = values.pop("size", "b")
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
+    if "attention" in values:
+        values["attention"] = AttentionRule(**values["attention"])
+    return replace(SIZES[size], **values)
+
+
+def settings_of(config: MBTaylorFormerConfig) -> dict[str, Any]:
+    """Return the settings from which `build` rebuilds the network, as JSON values, independent of SIZES."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}

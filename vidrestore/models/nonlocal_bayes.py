@@ -14,7 +14,16 @@ lemma), and matrices of n rows instead of one per pixel: with
     K = G N^-1 G^T / n,    L = (K + 1)^-1,    Y = (D N^-1 G^T / n) L,
 
 the change is (Y - L) G. L is 0 in directions that are strong in the first estimate, and 1 where it has
-nothing. `bayes_gains` fits how much of each term to take.
+nothing.
+
+But non-local Bayes takes the first estimate for the picture, as Wiener's filter does (`second_estimate`). So
+the change is not (Y - L) G but
+
+    (a Y + a' Y L + L (b Y + b' Y L - c - c' L)) G,
+
+so that the source's part can also be averaged between similar patches (b), and what the first estimate has
+alone can be given up more, or less, than its strength says (c). The factors depend on the noise level and
+were fitted by the error of whole pictures, in which groups overlap (examples/experiments/fit_bayes.py).
 
 The noise may depend on the brightness: the residual of the first estimate is compared between groups of
 different means.
@@ -24,18 +33,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vidrestore.models.bayes_gains import Gains
 from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.dust_sigma import noise_level
+from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import coverage, patches_at
-from vidrestore.models.noise_curve import noise_curve
+from vidrestore.models.noise_model import noise_curve
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
+SIGMA_RANGE = (4.0, 55.0)  # that they were fitted for; beyond, the nearest is taken
+KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,32 @@ class Noise:
     sigma: float
     brightness: Tensor | None = None
     whitener: Tensor | None = None
+
+
+class Gains(NamedTuple):
+    """The factors a, a', b, b', c and c', each a tensor without dimensions."""
+
+    returned: Tensor
+    returned_weak: Tensor
+    both: Tensor
+    both_weak: Tensor
+    taken: Tensor
+    taken_weak: Tensor
+
+
+@lru_cache(KEPT)
+def bayes_gains(quality: str, stage: int, sigma: float, device: torch.device) -> Gains:
+    """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it, at
+    a quality. Estimates after the last that was fitted have its factors.
+    """
+    stages = fitted("models/bayes_gains")[quality]
+    return Gains(*gains_of(stages[min(stage, len(stages) - 1)], sigma).to(device))
+
+
+def gains_of(values: Tensor, sigma: float) -> Tensor:
+    """Return the six factors at a noise level from fitted `values` (2, 6): constant, and by that level."""
+    low, high = SIGMA_RANGE
+    return values[0] + noise_level(min(max(sigma, low), high)) * values[1]
 
 
 def nonlocal_bayes(

@@ -1,5 +1,9 @@
-"""Patch positions of the groups of a clip's planes: fixed, following the camera, or matched patch by
-patch.
+"""Patch positions of the groups of a clip's planes: fixed, following the camera, or matched patch by patch.
+
+To follow the camera, a whole grid moves by one motion per frame, that of most of the picture. This is far
+cheaper than matching every patch, and no gaps open between patches that move apart. Objects that move against
+the camera are left to the network, which recognises that their tokens differ. A few frames in turn are
+compared with the same earlier one, because from frame to frame motion below half a pixel would be lost.
 """
 
 from __future__ import annotations
@@ -11,13 +15,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import origins_of
-from vidrestore.models.matching import Common, Found, Grid, fixed_positions, matched_positions, pair_like
+from vidrestore.models.matching import (
+    Common,
+    Found,
+    Grid,
+    blurred,
+    fixed_positions,
+    halved,
+    matched_positions,
+    pair_like,
+)
 
 # "near": matched close to where the camera's motion puts a patch, in three fifths of the time
 Following = Literal["fixed", "camera", "near", "matched"]
 SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
+BLOCK = 8  # side of the blocks that vote on a motion, in pixels of a level
+VOTING_ROWS = 16  # about so many rows of blocks, evenly spread, are enough
+# (scale, search radius in pixels of that scale): finds changes of motion of up to 24 pixels per frame
+SEARCH = ((8, 4), (4, 1), (2, 1))
+NEAR = 8  # pixels of motion until another earlier frame is used for comparison
 
 
 class ClipPositions:
@@ -88,3 +105,127 @@ class ClipPositions:
     @cached_property
     def _motion(self) -> Tensor:
         return camera_motion(self.luma)
+
+
+def camera_motion(guide: Tensor) -> Tensor:
+    """Return (T, 2): the motion of the picture since the first frame, in pixels down and to the right, of
+    noisy luma (T, H, W).
+    """
+    moved = [torch.zeros(2, device=guide.device)]
+    step, anchor, levels = moved[0], moved[0], _levels(guide[0])
+    earlier = levels
+    for frame in guide[1:]:
+        levels = _levels(frame)
+        moved.append(anchor + _motion(earlier, levels, moved[-1] + step - anchor))
+        step = moved[-1] - moved[-2]
+        far = (moved[-1] - anchor).abs().max() >= NEAR
+        earlier = {scale: _select(far, levels[scale], earlier[scale]) for scale in levels}
+        anchor = _select(far, moved[-1], anchor)
+    return torch.stack(moved)
+
+
+def camera_positions(motion: Tensor, grid: Grid) -> Tensor:
+    """Return (T, S, 2) corners of patches, spaced like those of `grid`, that move by (T, 2) pixels and always
+    cover the plane.
+
+    A patch that leaves on one side enters on the other; patches that stick out are moved in.
+    """
+    shift = motion.round().long()
+    down, right = (
+        _ring_positions(shift[:, axis], size, grid) for axis, size in enumerate((grid.height, grid.width))
+    )
+    rows, columns = down.shape[1], right.shape[1]
+    positions = [down[:, :, None].expand(-1, -1, columns), right[:, None].expand(-1, rows, -1)]
+    return torch.stack(positions, -1).flatten(1, 2)
+
+
+def _ring_positions(shift: Tensor, size: int, grid: Grid) -> Tensor:
+    """Return (T, P) positions along one axis: a ring of P patches, as many as cover it at any shift."""
+    room = size - grid.patch
+    count = -(-room // grid.stride) + 2
+    ring = (torch.arange(count, device=shift.device) * grid.stride + shift[:, None]) % (count * grid.stride)
+    return (ring - grid.stride).clamp(0, room)
+
+
+def _levels(frame: Tensor) -> dict[int, Tensor]:
+    """Return pictures downscaled and smoothed, by scale; blurring first keeps noise out of the comparison."""
+    levels = {2: blurred(halved(frame))}
+    for scale in (4, 8):
+        levels[scale] = halved(levels[scale // 2])
+    return levels
+
+
+def _motion(before: dict[int, Tensor], now: dict[int, Tensor], guess: Tensor) -> Tensor:
+    """Return the motion (2,) between two frames, in pixels; the search starts at `guess`."""
+    for scale, radius in SEARCH:
+        start = (guess / scale).round()
+        guess = (
+            start + _subpixel_minimum(_disagreement(before[scale], now[scale], start.long(), radius))
+        ) * scale
+    return guess
+
+
+def _disagreement(before: Tensor, now: Tensor, start: Tensor, radius: int) -> Tensor:
+    """Return (2 radius + 1, 2 radius + 1): the share of blocks that reject the motion `start` + (row, column)
+    - radius.
+
+    A block's vote is its mean squared difference above its minimum, mapped by x / (x + s), with s the median
+    difference at the best motion. Blocks without texture abstain, and those with another motion count once,
+    however much they differ.
+    """
+    height, width = before.shape
+    shown = _shifted(now, start, radius)
+    side, span = min(BLOCK, height, width), 2 * radius + 1
+    every = side * max(1, height // side // VOTING_ROWS)
+    bands = (height - side) // every + 1
+    row = shown.stride(0)
+    shifted = shown.as_strided((span, span, bands, side, width), (row, 1, every * row, row, 1))
+    still = before.as_strided((bands, side, width), (every * width, width, 1))
+    blocks = F.avg_pool2d((shifted - still).square_().flatten(2, 3), side)
+    best = blocks.amin((0, 1))
+    excess = blocks - best
+    return (excess / (excess + best.median() + 1e-3)).mean((2, 3))
+
+
+def _select(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """Return one of two tensors by a condition; on a GPU this avoids a synchronisation."""
+    if condition.device.type == "cpu":
+        return yes if condition else no
+    return torch.where(condition, yes, no)
+
+
+def _shifted(picture: Tensor, start: Tensor, radius: int) -> Tensor:
+    """Return a picture from position `start` - radius on, longer by at least twice the radius, its border
+    replicated.
+    """
+    if picture.device.type == "cpu":  # a view, since reading `start` needs no synchronisation here
+        down, right = start.tolist()
+        reach = radius + max(abs(down), abs(right))
+        around = F.pad(picture[None], (reach, reach, reach, reach), mode="replicate")[0]
+        return around[reach + down - radius :, reach + right - radius :]
+    for dim, length in enumerate(picture.shape):
+        positions = torch.arange(-radius, length + radius, device=picture.device) + start[dim]
+        picture = picture.index_select(dim, positions.clamp(0, length - 1))
+    return picture
+
+
+def _subpixel_minimum(cost: Tensor) -> Tensor:
+    """Return the row and column of the least cost, relative to the centre of (2 radius + 1, 2 radius + 1)
+    costs.
+    """
+    span = cost.shape[0]
+    least = cost[1:-1, 1:-1].argmin()
+    here = torch.stack((least.div(span - 2, rounding_mode="floor"), least % (span - 2))) + 1
+    step = torch.arange(-1, 2, device=cost.device)
+    lines = torch.stack((span * step, step)) + (span * here[0] + here[1])  # (2, 3) places in the costs
+    return here - span // 2 + _parabola_minimum(cost.take(lines))
+
+
+def _parabola_minimum(lines: Tensor) -> Tensor:
+    """Return the minima in [-1, 1] of the parabolas through three values (N, 3) at -1, 0 and 1.
+
+    If a parabola opens downwards, its lower end is returned.
+    """
+    before, here, after = lines.unbind(1)
+    lowest: Tensor = (0.5 * (before - after) / (before - 2 * here + after).clamp(min=1e-9)).clamp(-1, 1)
+    return lowest

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -146,3 +146,8 @@ def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros
     return F.grid_sample(
         maps.to(flow.dtype), grid, mode="bilinear", padding_mode=border, align_corners=True
     ).to(maps.dtype)
+
+
+def build(config: dict[str, Any]) -> Spynet:
+    """Build a flow network from fields of SpynetConfig; the defaults are the published sizes."""
+    return Spynet(SpynetConfig(**config))

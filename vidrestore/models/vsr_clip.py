@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_attention import Attention, KeysAndValues
-from vidrestore.models.vsr_transformer import VsrTransformer
+from vidrestore.models.vsr_transformer import Attention, KeysAndValues, VsrTransformer
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 White noise measures itself at high frequencies, in the blocks with the weakest low ones (white.py). Here that
 is done for a few levels of brightness apart. Only the ratio between levels is used, so other noise, whose
-high frequencies are weaker, will do. Once there is a first estimate, `models/noise_curve.py` knows better.
+high frequencies are weaker, will do. Once there is a first estimate, `models/noise_model.py` knows better.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import OptionError
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.ensemble import Ensemble, ensemble_share
 from vidrestore.weights import card_of
 

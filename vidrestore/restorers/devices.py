@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import torch
 
 from vidrestore.errors import OptionError
-from vidrestore.models.fast.processor import processor_has
+from vidrestore.models.fast.linear import processor_has
 
 T = TypeVar("T")
 _END = object()

@@ -18,8 +18,21 @@ from vidrestore.errors import OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts
-from vidrestore.restorers.computed_once import ComputedOnce, keys_of
-from vidrestore.restorers.dark_channel import prior_haze
+from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
+from vidrestore.restorers.dehaze import (
+    ComputedOnce,
+    Estimate,
+    coarse_lines,
+    coarse_size,
+    detail_levels,
+    downscale,
+    haze_shares,
+    if_detail_changed,
+    keys_of,
+    prior_haze,
+)
+from vidrestore.restorers.dehaze import apply_guided_change as changed_as
+from vidrestore.restorers.dehaze import dehaze_smoothly as steadily_changed
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -28,10 +41,6 @@ from vidrestore.restorers.devices import (
     tiles_for,
     torch_device,
 )
-from vidrestore.restorers.haze_shares import RADIUS as HAZE_RADIUS
-from vidrestore.restorers.haze_shares import Estimate, haze_shares, steadily_changed
-from vidrestore.restorers.least_change import detail_levels, if_detail_changed
-from vidrestore.restorers.small_picture import changed_as, coarse_lines, coarse_size, downscale
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.restorers.temporal_smoothing import RADIUS, smooth
 from vidrestore.tiling import apply_tiled, padded, tile_sides
@@ -70,7 +79,7 @@ class ImageRestorer:
 
     Attention is over a whole tile, and a frame in tiles comes out a little worse, so tiles are used only if
     memory is short or the user sets their size. The parameters of some weights choose small pictures (see
-    `restorers.small_picture`), from which tiles are then cut. Raises CheckpointError for weights of another
+    `restorers.dehaze`), from which tiles are then cut. Raises CheckpointError for weights of another
     family or task, OptionError for tiles that the network can't take.
     """
 

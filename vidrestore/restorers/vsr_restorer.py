@@ -15,9 +15,8 @@ from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
-from vidrestore.models.vsr_attention import SIDE
 from vidrestore.models.vsr_clip import VsrClip
-from vidrestore.models.vsr_transformer import SCALE, VsrConfig, VsrTransformer
+from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrConfig, VsrTransformer
 from vidrestore.restorers.base import ENLARGERS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,

@@ -40,7 +40,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials, write_problem
@@ -49,7 +51,6 @@ from vidrestore.files.regular import open_regular
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS, VideoInfo
-from vidrestore.models.patches import PatchGrid
 
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
@@ -93,6 +94,46 @@ _OPTIONAL = {  # of the video; None is written if there is none
 _TENSOR = {"dtype": str, "shape": [COUNT], "data_offsets": Row(COUNT, COUNT)}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap.
+
+    The plane is padded at the right and at the bottom by replication. Patches, and their pixels, are in
+    reading order.
+    """
+
+    height: int
+    width: int
+    patch: int
+
+    @property
+    def rows(self) -> int:
+        return -(-self.height // self.patch)
+
+    @property
+    def columns(self) -> int:
+        return -(-self.width // self.patch)
+
+    @property
+    def count(self) -> int:
+        return self.rows * self.columns
+
+    def cut(self, planes: Tensor) -> Tensor:
+        """Cut (T, height, width) planes into (T, count, N) patches."""
+        below, right = self.rows * self.patch - self.height, self.columns * self.patch - self.width
+        if below or right:
+            planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[:, 0]
+        cells = planes.reshape(-1, self.rows, self.patch, self.columns, self.patch)
+        return cells.transpose(2, 3).reshape(len(planes), self.count, self.patch**2)
+
+    def joined(self, patches: Tensor) -> Tensor:
+        """Join (T, count, N) patches to (T, height, width) planes, without the padding."""
+        cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
+        return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[
+            :, : self.height, : self.width
+        ]
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,14 @@ from vidrestore.media.sequence_output import make_folder
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
-from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
 from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
 from vidrestore.pipeline.transfers import as_arrays
+from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
-from vidrestore.restorers.dust_restorer import GROUPS_PER_PROCESSOR
-from vidrestore.sensing.measurements_file import Measured, MeasurementReader
+from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
 from vidrestore.sensing.sense import CPU, Network, chosen_options, finished
 from vidrestore.weights import Model, load_model
 

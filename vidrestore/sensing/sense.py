@@ -35,13 +35,12 @@ from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.baselines.recovery import RecoverySystem
 from vidrestore.models.dust import Dust
-from vidrestore.models.patches import PatchGrid
 from vidrestore.options import RecoverOptions, SenseOptions
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.transfers import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
-from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter
+from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter, PatchGrid
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 

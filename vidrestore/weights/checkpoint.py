@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 # (`training.config.FAMILY_SECTIONS`) and its loss (`training.objective.objective_of`).
 FAMILIES: dict[str, str] = {
     "algorithm1": "vidrestore.models.baselines.algorithm1:build",
-    "dust": "vidrestore.models.dust_family:build",
+    "dust": "vidrestore.models.dust_sigma:build",
     "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
-    "mb-taylorformer": "vidrestore.models.mb_taylorformer_family:build",
+    "mb-taylorformer": "vidrestore.models.mb_taylorformer:build",
     "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
     "sista": "vidrestore.models.baselines.sista:build",
     "sista-rnn": "vidrestore.models.baselines.sista:build_rnn",
-    "spynet": "vidrestore.models.vsr_transformer_family:build_flow",
+    "spynet": "vidrestore.models.spynet:build",
     "unfolded-transformer": "vidrestore.models.baselines.unfolded_transformer:build",
     "vit": "vidrestore.models.baselines.vit:build",
-    "vsr-transformer": "vidrestore.models.vsr_transformer_family:build",
+    "vsr-transformer": "vidrestore.models.vsr_transformer:build",
 }
 
 _HALVES = ("F16", "BF16")

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
-from vidrestore.models.mb_taylorformer_family import config_from, settings_of
+from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig, config_from, settings_of
 from vidrestore.weights.adopted import Adopted
 
 # Theirs -> ours, replaced in this order. Two of theirs with the same name of ours are concatenated.

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import MEAN, STD, SpynetConfig
-from vidrestore.models.vsr_attention import SIDE, frequencies
-from vidrestore.models.vsr_transformer import VsrConfig
+from vidrestore.models.vsr_transformer import SIDE, VsrConfig, frequencies
 from vidrestore.weights.adopted import Adopted
 
 # Theirs -> ours, the first pattern that a name begins with.

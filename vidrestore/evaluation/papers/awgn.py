@@ -30,7 +30,7 @@ from vidrestore.evaluation.systems import GIVEN, System, seed_of
 from vidrestore.metrics import psnr
 from vidrestore.models.dust import Dust
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.dust_restorer import DenoiseRestorer
+from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 FRAMES = 85

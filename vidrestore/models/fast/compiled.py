@@ -10,13 +10,6 @@ import torch
 from torch import Tensor
 
 
-def in_one_piece() -> bool:
-    """Return True if maps must be computed whole and out of place: for gradients, and while torch.compile
-    traces, which finds strips and reuses memory itself.
-    """
-    return torch.is_grad_enabled() or torch.compiler.is_compiling()
-
-
 class Compiled:
     """A function of tensors, compiled at the first call with each shape. Not thread-safe.
 

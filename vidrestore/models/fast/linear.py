@@ -88,3 +88,13 @@ class Product:
 def on_tokens(product: Callable[[Tensor], Tensor], groups: Tensor) -> Tensor:
     """Apply a product to every token of groups (..., in) -> (..., out)."""
     return product(groups.flatten(0, -2)).view(*groups.shape[:-1], -1)
+
+
+def processor_has(feature: str) -> bool:
+    """Return True if the processor has a feature, by torch's name for it, such as "avx2" or "avx512_bf16".
+
+    Versions of torch without `get_capabilities` only know AVX2.
+    """
+    if hasattr(torch.cpu, "get_capabilities"):
+        return bool(torch.cpu.get_capabilities().get(feature))
+    return feature == "avx2" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")

@@ -5,22 +5,85 @@ As in the second step of BM3D (Dabov et al., 2007) and of VNLB (Arias and Morel,
 gives the signal power in every coefficient of a group, and so the share of the source's coefficient to keep.
 The transform is the DCT within patches and, along time, the principal components of the group.
 
+Wiener's filter takes the first estimate for the picture. It isn't: what it lost can't be found by it, and
+what it kept is better than one noisy group shows. With a for a coefficient of the first estimate, d for that
+of source minus first, and t = a^2 / (a^2 + variance), Wiener's change is d t - a (1 - t). Here it is
+
+    d t (b0 + b1 t) - a (1 - t) (c0 + c1 t),
+
+so that the result is a mixture of both estimates. The factors depend on the rank of the component along time,
+on the spatial frequency and on the noise level, and were fitted by the error of whole pictures, in which
+groups overlap (examples/experiments/fit_second.py).
+
 The noise may depend on the brightness: the residual of the first estimate is compared between groups of
 different means.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fast.linear import Linear, on_tokens
+from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import coverage, patches_at
-from vidrestore.models.noise_curve import noise_curve
-from vidrestore.models.second_gains import Gains
+from vidrestore.models.noise_model import noise_curve
 
 CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
+RANKS = 8  # components with factors of their own; the weaker ones share the last
+KNOTS = (0.0, 1.0, 2.0, 3.5, 5.5, 8.0, 11.0, 15.0, 21.3)  # frequencies of a patch of SIDE; linear between
+SIDE = 16
+SIGMA_RANGE = (5.0, 40.0)  # that they were fitted for; beyond, the nearest is taken
+KEPT = 24  # sets of factors: enough for the planes of a few scenes
+LEAST_FRAMES = 12  # groups of fewer have other components, and are filtered by Wiener's factors
+
+
+class Gains(NamedTuple):
+    """Factors for coefficients (..., T, N), components in ascending order: b0, b1, c0, c1, each (T, N)."""
+
+    returned: Tensor
+    returned_slope: Tensor
+    taken: Tensor
+    taken_slope: Tensor
+
+
+@lru_cache(KEPT)
+def wiener_gains(name: str, stage: int, sigma: float, frames: int, side: int, device: torch.device) -> Gains:
+    """Return the fitted factors of the first estimate by the filter (`stage` 0), or of one after it, for
+    groups of `frames` patches. `name`: the quality, followed by " colour" for a colour difference. Estimates
+    after the last that was fitted have its factors.
+    """
+    stages = fitted("models/second_gains")[name]
+    found = gains_of(stages[min(stage, len(stages) - 1)], sigma, frames, side)
+    return Gains(*(each.to(device) for each in found))
+
+
+def gains_of(values: Tensor, sigma: float, frames: int, side: int) -> Gains:
+    """Return the factors for `frames` patches of `side` pixels from fitted `values` (4, 2, RANKS, KNOTS): of
+    b0, b1, c0 and c1, constant and by the noise level.
+    """
+    low, high = SIGMA_RANGE
+    level = noise_level(min(max(sigma, low), high))
+    ranks = torch.arange(frames - 1, -1, -1).clamp(max=RANKS - 1)
+    found = (values[:, 0] + level * values[:, 1])[:, ranks] @ _between_knots(side).mT
+    return Gains(*found)
+
+
+def _between_knots(side: int) -> Tensor:
+    """Return (side^2, KNOTS): the weight of each knot at each frequency of a patch's DCT."""
+    line = torch.arange(side) * (SIDE / side)
+    radius = (line[:, None].square() + line.square()).sqrt().flatten().clamp(max=KNOTS[-1])
+    knots = torch.tensor(KNOTS)
+    above = torch.searchsorted(knots, radius, right=True).clamp(1, len(knots) - 1)
+    share = (radius - knots[above - 1]) / (knots[above] - knots[above - 1])
+    weights = torch.zeros(side**2, len(knots))
+    weights.scatter_(1, above[:, None], share[:, None])
+    return weights.scatter_(1, above[:, None] - 1, 1 - share[:, None])
 
 
 class Transform:
@@ -62,7 +125,7 @@ def refine(
     tracks: (S, M, T) flat origins of patches; the M patches of a track are close to each other and share the
     components. `chunk` tracks are filtered at once. guide: (T, H, W), the brightness that the noise may
     follow; None for noise of the same strength everywhere. spectrum: (side^2,), as
-    `noise_spectrum.relative_spectrum` gives it; None for white noise. gains: for tracks of T patches; None
+    `noise_model.relative_spectrum` gives it; None for white noise. gains: for tracks of T patches; None
     for Wiener's.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()

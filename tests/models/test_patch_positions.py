@@ -6,10 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vidrestore.models.camera import camera_motion, camera_positions
 from vidrestore.models.grouping import coverage, origins_of
 from vidrestore.models.matching import Grid
-from vidrestore.models.patch_positions import ClipPositions
+from vidrestore.models.patch_positions import ClipPositions, camera_motion, camera_positions
 
 
 def scene(height: int, width: int, seed: int = 0) -> torch.Tensor:

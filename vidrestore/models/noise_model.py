@@ -1,5 +1,7 @@
-"""Estimate the spectrum of a plane's noise, given a first estimate of the plane: the variance of the noise in
-every coefficient of a patch's DCT.
+"""How the noise of a plane is spread over frequencies, and how it follows the brightness, given a first
+estimate of the plane.
+
+The spectrum is the variance of the noise in every coefficient of a patch's DCT.
 
 Noise that was blurred, coded or copied from frame to frame is not equally strong at all frequencies. Three
 measurements contain it, each with an error of its own. The residual of the first estimate lacks the noise
@@ -7,25 +9,28 @@ that is still in the estimate. The changes of the source along the motion lack n
 contain texture if the motion is wrong. The changes of the estimate show how much texture that is. A small
 regression, fitted to training clips with many kinds of noise (examples/experiments/fit_spectrum.py), combines
 the three.
+
+For the curve over brightness, what the first estimate took off is measured. That estimate leaves noise in
+texture, and coarse noise nearly everywhere. So the fine differences between neighbouring pixels are compared,
+in those groups of patches that vary least.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import flattest, patches_at
 
 if TYPE_CHECKING:
-    from vidrestore.models.second_pass import Transform
+    from vidrestore.models.second_estimate import Transform
 
 BANDS = 8  # of frequencies down, and as many across
 GROUPS = 400  # sampled from a clip, at most
@@ -44,29 +49,14 @@ MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
 EVEN = 0.2  # range of the logarithm between the outer two below which noise is even there
 LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which sigma was too high
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
+LAYERS = 3  # of the regression
 
-
-@dataclass(frozen=True)
-class SpectrumRegression:
-    """Mean and spread of the inputs, then weight and bias of every layer."""
-
-    layers: tuple[tuple[Tensor, Tensor], ...]
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Map (BANDS^2, inputs) to (BANDS^2,): logarithms of the variance over sigma squared."""
-        (mean, spread), *hidden, (weight, bias) = self.layers
-        values = (inputs - mean) / spread
-        for each, offset in hidden:
-            values = F.relu(values @ each.mT + offset)
-        return (values @ weight.mT + bias)[:, 0]
-
-
-@cache
-def regression(device: torch.device) -> SpectrumRegression:
-    """Return the fitted regression on a device."""
-    stored = json.loads(files("vidrestore.models").joinpath("noise_spectrum.json").read_text())
-    pairs = [[torch.tensor(values, device=device) for values in pair] for pair in stored["layers"]]
-    return SpectrumRegression(tuple((first, second) for first, second in pairs))
+CURVE_GROUPS = 300  # sampled for the curve
+LEVELS = 6  # of brightness
+GROUPS_PER_LEVEL = 10  # least number of groups per level
+FLAT = 0.25  # share of a level's groups, those that vary least
+LEAST_POWER = 1e-6  # squared grey levels: least power of noise
+RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to the (geometric) mean
 
 
 def relative_spectrum(
@@ -79,7 +69,7 @@ def relative_spectrum(
     """
     found = powers(noisy, estimate, groups, transform)
     level = 2 * math.log(sigma)
-    logarithms = regression(noisy.device)(inputs_of(found, level))
+    logarithms = logarithms_of(inputs_of(found, level))
     most = found[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
     bands = torch.minimum(logarithms, most).clamp(*LIMITS).view(1, 1, BANDS, BANDS)
     side = transform.side
@@ -163,6 +153,24 @@ def inputs_of(found: Tensor, level: float) -> Tensor:
     return torch.cat((relative, high, low, frequencies.places, levels), 1)
 
 
+def logarithms_of(inputs: Tensor) -> Tensor:
+    """Map (BANDS^2, 32) by the fitted regression to (BANDS^2,): logarithms of the variance over sigma
+    squared.
+    """
+    stored = regression(inputs.device)
+    values = (inputs - stored["mean"]) / stored["spread"]
+    for layer in range(LAYERS):
+        values = values.relu() if layer else values
+        values = values @ stored[f"layers.{layer}.weight"].mT + stored[f"layers.{layer}.bias"]
+    return values[:, 0]
+
+
+@cache
+def regression(device: torch.device) -> dict[str, Tensor]:
+    """Return the fitted regression on a device: mean and spread of the inputs, weight and bias of layers."""
+    return {name: each.to(device) for name, each in fitted("models/noise_spectrum").items()}
+
+
 class _Frequencies(NamedTuple):
     """The frequencies of the bands."""
 
@@ -185,3 +193,46 @@ def _bands(patches: Tensor, transform: Transform) -> Tensor:
     """Return the mean power of patches (S, T, N) in each band: (S, T, BANDS^2)."""
     power = transform.forward(patches).square().unflatten(-1, (transform.side, transform.side))
     return F.adaptive_avg_pool2d(power, (BANDS, BANDS)).flatten(-2)
+
+
+@dataclass(frozen=True)
+class NoiseCurve:
+    """The relative noise variance at a few brightness levels, linearly interpolated; constant 1 if there are
+    none.
+    """
+
+    brightness: Tensor  # (L,), ascending, on the 0-255 scale
+    variance: Tensor  # (L,)
+
+    def at(self, brightness: Tensor) -> Tensor:
+        if len(self.brightness) < 2:
+            return torch.ones_like(brightness)
+        above = torch.searchsorted(self.brightness, brightness).clamp(1, len(self.brightness) - 1)
+        low, high = self.brightness[above - 1], self.brightness[above]
+        share = ((brightness - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
+        return torch.lerp(self.variance[above - 1], self.variance[above], share)
+
+
+def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
+    """Estimate the noise by brightness from the residual of the first estimate in groups at flat (S, T)
+    origins.
+    """
+    groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
+    if len(groups) < LEVELS * GROUPS_PER_LEVEL:
+        return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
+    first = patches_at(estimate, groups, side)
+    power = _fine_power(patches_at(noisy, groups, side) - first, side)
+    brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
+    levels = order.tensor_split(LEVELS)
+    flat = [level[flattest(first[level], math.ceil(FLAT * len(level)))] for level in levels]
+    logarithms = torch.stack([power[chosen].mean() for chosen in flat]).clamp(min=LEAST_POWER).log()
+    means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
+    return NoiseCurve(means, (logarithms - logarithms.mean()).exp().clamp(*RATIO))
+
+
+def _fine_power(patches: Tensor, side: int) -> Tensor:
+    """Return the mean power (S,) of the differences between neighbours, down and then across, in patches
+    (S, T, side^2).
+    """
+    fine: Tensor = patches.unflatten(-1, (side, side)).diff(dim=-1).diff(dim=-2)
+    return fine.square().mean((1, 2, 3))

@@ -1,0 +1,464 @@
+"""Denoise planes: the recipe of the three qualities of the task `denoise`.
+
+1. DUST restores groups of patches that follow the motion, which makes the first estimate of every plane.
+   Colour differences are restored at half their size, and where they are detailed also at full size.
+2. Wiener's filter makes the second estimate, guided by the first (`models.second_estimate`). The spectrum of
+   measured noise is found first, which can show that white noise is weaker than was measured.
+3. Non-local Bayes makes further estimates of luma, each guided by the one before (`models.nonlocal_bayes`).
+4. Small networks correct the last estimates (`models.finisher`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.errors import CheckpointError
+from vidrestore.models.dust import Dust, FastDust
+from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.finisher import COLOUR, LUMA, finish, finisher
+from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
+from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
+from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
+from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
+from vidrestore.models.patch_positions import ClipPositions, Following
+from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, Transform, in_pairs, refine, wiener_gains
+from vidrestore.restorers.base import DENOISER, Facts, Sample
+from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
+from vidrestore.weights import load_model
+
+if TYPE_CHECKING:
+    from vidrestore.options import RestoreOptions
+
+BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
+SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
+GROUPS_PER_PROCESSOR = 4.0  # of a GPU: each group is 80 rows of a matrix product
+COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
+LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
+TRACKS_PER_PROCESSOR = 16.0  # of a GPU
+PATCHES = 80  # in a group, about
+GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
+IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another
+LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
+OVERLAPPING = 1.5  # patches more, as a share, of single frames
+
+
+class Sampling(NamedTuple):
+    """The positions of groups of patches."""
+
+    stride: int  # in sixteenths of a patch
+    positions: Following
+    grids: int = 1
+
+
+class Further(NamedTuple):
+    """Further estimates of luma, each guided by the one before: one by `second_estimate`, then some by
+    `nonlocal_bayes`, from `grids` of groups each, of as many patches in every frame as `samples`. Patches may
+    be matched once more, in the first estimate.
+    """
+
+    stride: int
+    estimates: int
+    grids: int = 1
+    samples: int = 3
+    matched_again: bool = False
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A quality: the groups of patches that each estimate restores."""
+
+    first: Sampling  # of the first plane, luma
+    half: Sampling  # of colour differences, at half their size
+    colour: Sampling  # of colour differences where they are detailed, at full size
+    second: Further  # of luma
+    # of colour differences; each grid makes an estimate of white noise, guided by that of the one before
+    second_colour: Sampling
+    finished: bool = True  # the last estimates are corrected by small networks
+
+
+GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
+PRESETS = {
+    "fast": Preset(
+        first=Sampling(16, "matched"),
+        half=Sampling(16, "camera"),
+        colour=Sampling(16, "camera"),
+        second=Further(16, estimates=1),
+        second_colour=Sampling(16, "camera"),
+        finished=False,
+    ),
+    "default": Preset(
+        first=Sampling(16, "matched"),
+        half=Sampling(14, "camera"),
+        colour=Sampling(16, "camera"),
+        second=Further(16, estimates=2, samples=4, matched_again=True),
+        second_colour=Sampling(16, "camera", 2),
+    ),
+    "best": Preset(
+        first=Sampling(8, "matched"),
+        half=Sampling(5, "matched"),
+        colour=Sampling(8, "camera"),
+        second=Further(8, estimates=3, grids=2, samples=4, matched_again=True),
+        second_colour=Sampling(8, "matched", 2),
+    ),
+}
+
+
+class DenoiseRestorer:
+    """Restorer of the task `denoise`; see `restorers.base.PlaneRestorer`.
+
+    Raises CheckpointError for weights of another family, or of a network that takes measurements instead of
+    pixels.
+    """
+
+    sees: Literal["planes"] = "planes"
+
+    def __init__(self, options: RestoreOptions) -> None:
+        self.device = torch_device(options.device)
+        self.preset = PRESETS[options.quality]
+        model = load_model(options.model or DENOISER, device=str(self.device))
+        self.network = _checked_network(model.network, model.card.name)
+        self.patch = self.network.config.patch
+        self.match = options.match
+        self.precision = options.precision
+        self.facts = Facts(
+            model.card.name,
+            model.card.sha256,
+            str(self.device),
+            clip=GROUP,
+            overlap=2,
+            radius=GROUP - 1,
+            needs_sigma=True,
+            parallel=0 if self.device.type == "cpu" else 1,
+            doubts=_range_warning(self.network, model.card.name, options.sigma),
+        )
+        # bytes of a group's codes, temporary ones included
+        each = 8 * 4 * GROUP * self.network.config.atoms
+        self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
+        white = not isinstance(options.sigma, str)
+        self.further = FurtherEstimates(options.quality, self.patch, self.device, white=white)
+        self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
+        self._lock = Lock()
+
+    def clip_length(self, height: int, width: int) -> int:
+        return self.facts.clip
+
+    def restore(
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+    ) -> tuple[Tensor, ...]:
+        """Restore planes (T, H, W) on the 0-255 scale. Patches of all planes follow the motion of the first
+        one. A plane with sigma 0 is left as it is.
+        """
+        precision = precision or self.precision
+        planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
+        positions = ClipPositions(planes[0], self.patch, follow=self.match)
+        first = [
+            self.restored_plane(plane, level, positions, precision) if level else plane
+            for plane, level in zip(planes, sigma, strict=True)
+        ]
+        again = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
+        restore_luma = partial(self.restored_plane, planes[0], positions=positions, precision=precision)
+        dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
+        refined = self.further.refine_clip(planes, first, sigma, (positions, again), restore_luma, dtype)
+        return tuple(
+            restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
+            for restored, plane in zip(refined, clip, strict=True)
+        )
+
+    def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
+        """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
+        preset, first = self.preset, plane.shape == positions.luma.shape
+        origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
+        work = self._level(sigma, precision)
+        if first or sigma / 2 < SIGMA_RANGE[0]:
+            return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
+        small = halve(plane)
+        power = COLOUR_DETAIL * DETAIL_NOISE * sigma**2
+        detailed = detailed_groups(plane, small, origins, self.patch, power, self.batch)
+        base = double(self._restored_at_half(small, sigma / 2, positions, precision), *plane.shape[1:])
+        return restore_patches(plane, detailed, self.patch, work, base, self.batch)
+
+    def _restored_at_half(
+        self, small: Tensor, sigma: float, positions: ClipPositions, precision: str
+    ) -> Tensor:
+        """Restore a plane that was downscaled to half its size."""
+        here = _padded_to(small, self.patch)
+        origins = positions.origins(here.shape, *self.preset.half)
+        level = self._level(sigma, precision)
+        restored = restore_patches(here, origins, self.patch, level, chunk=self.batch)
+        return restored[:, : small.shape[1], : small.shape[2]]
+
+    def halve_batch(self) -> bool:
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
+        before = self.batch, self.further.batch
+        self.batch, self.further.batch = (max(1, each // 2) for each in before)
+        return (self.batch, self.further.batch) < before
+
+    def sample(self) -> Sample:
+        """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
+        work, groups = (
+            self._level(SAMPLE_SIGMA, self.precision),
+            torch.empty(self.batch, GROUP, self.patch**2, device=self.device),
+        )
+        groups.uniform_(0, 255)
+        numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
+        return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
+
+    def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
+        """Return the network prepared for one sigma; the latest few are kept."""
+        sigma = max(sigma, SIGMA_RANGE[0])
+        dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
+        with self._lock, torch.no_grad():
+            if (sigma, dtype) not in self._levels:
+                made = self.network.at(sigma, dtype, PackedLinear)
+                self._levels[sigma, dtype] = made
+            self._levels.move_to_end((sigma, dtype))
+            while len(self._levels) > LEVELS_KEPT:
+                self._levels.popitem(last=False)
+            return self._levels[sigma, dtype]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """How a plane is estimated again: groups (G, S, T) of some grids, the noise, the dtype of products, the
+    noise's spectrum (N,), None of white noise, and for a colour difference the last estimate of luma
+    (T, H, W) at its size.
+    """
+
+    grids: Tensor
+    sigma: float
+    dtype: torch.dtype
+    spectrum: Tensor | None = None
+    luma: Tensor | None = None
+
+
+class FurtherEstimates:
+    """Makes the further estimates of a quality, in patches of `patch` pixels; `batch` groups are filtered at
+    once. `white`: the noise is given by its sigma alone, not measured.
+    """
+
+    def __init__(self, quality: str, patch: int, device: torch.device, *, white: bool) -> None:
+        self.quality, self.preset = quality, PRESETS[quality]
+        self.patch, self.device, self.white = patch, device, white
+        each = GROUP_COPIES * 4 * PATCHES * patch**2
+        self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
+        self._transforms: dict[torch.dtype, Transform] = {}
+        self._lock = Lock()
+
+    def refine_clip(
+        self,
+        planes: list[Tensor],
+        first: list[Tensor],
+        sigma: tuple[float, ...],
+        positions: tuple[ClipPositions, ClipPositions],
+        restore_luma: Callable[[float], Tensor],
+        dtype: torch.dtype,
+    ) -> list[Tensor]:
+        """Return the last estimates of planes from the first ones, unless their sigma is 0.
+
+        positions: matched in the source, and in the first estimate. restore_luma: makes a first estimate of
+        luma for another sigma. dtype: of products.
+        """
+        refined: list[Tensor] = []
+        for plane, estimate, level in zip(planes, first, sigma, strict=True):
+            least = max(level, SIGMA_RANGE[0])
+            if not level:
+                refined.append(estimate)
+            elif refined:
+                luma = _resized(refined[0], plane)
+                work = Refinement(self._colour_grids(plane, positions), least, dtype, luma=luma)
+                work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
+                refined.append(self.refine_colour(plane, estimate, work))
+            else:
+                work = Refinement(self._luma_grids(plane, positions), least, dtype)
+                work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
+                work, estimate = self._with_lower_sigma(plane, estimate, work, restore_luma)
+                refined.append(self.refine_luma(plane, estimate, work))
+        return refined
+
+    def _luma_grids(self, plane: Tensor, positions: tuple[ClipPositions, ClipPositions]) -> Tensor:
+        """Return groups (GRIDS, S, T), those of the first estimate last."""
+        in_source, in_estimate = positions
+        further = self.preset.second
+        places = in_estimate if further.matched_again else in_source
+        grids: Tensor = places.origins(plane.shape, further.stride, "matched", GRIDS).unflatten(
+            0, (GRIDS, -1)
+        )
+        return grids.roll(-1, 0)
+
+    def _colour_grids(self, plane: Tensor, positions: tuple[ClipPositions, ClipPositions]) -> Tensor:
+        in_source, in_estimate = positions
+        sampling = self.preset.second_colour
+        places = in_estimate if sampling.positions == "matched" else in_source
+        grids: Tensor = places.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
+        return grids
+
+    def _coloured_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor | None:
+        """Return the spectrum of measured noise, None of white noise."""
+        if self.white or len(plane) < FRAMES:
+            return None
+        spectrum = self._measure_spectrum(plane, estimate, work)
+        return None if is_white(spectrum) else spectrum
+
+    def _measure_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        transform, groups = self._transform(work.dtype), work.grids.flatten(0, 1)
+        return relative_spectrum(plane, estimate, work.sigma, groups, transform)
+
+    def _with_lower_sigma(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        work: Refinement,
+        restore_luma: Callable[[float], Tensor],
+    ) -> tuple[Refinement, Tensor]:
+        """Lower the sigma of white noise that was measured too high, and make the first estimate for it."""
+        level = None if work.spectrum is None else lower_level(work.spectrum)
+        if level is None:
+            return work, estimate
+        lower = replace(work, sigma=max(work.sigma * level**0.5, SIGMA_RANGE[0]), spectrum=None)
+        tried = restore_luma(lower.sigma)
+        spectrum = self._measure_spectrum(plane, tried, lower)
+        return (lower, tried) if may_be_white(spectrum) else (work, estimate)
+
+    def refine_luma(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        """Return the last of the estimates of luma that are made in turn.
+
+        The gains of Wiener's filter were fitted to white noise, and don't help against another; without them
+        it needs all grids.
+        """
+        fitted = len(plane) >= LEAST_FRAMES and work.spectrum is None
+        about = (work.sigma, len(plane), self.patch, self.device)
+        gains = wiener_gains(self.quality, 0, *about) if fitted else None
+        tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
+        estimate = self._wiener_estimate(plane, estimate, tracks, work, estimate, gains)
+        estimate = self.nonlocal_estimate(plane, estimate, work)
+        return self.correct(plane, estimate, work)
+
+    def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        """Return the last of the estimates of luma by non-local Bayes."""
+        whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
+        samples = _samples(self.preset.second.samples, len(plane))
+        for stage, tracks in enumerate(self.nonlocal_tracks(work, len(plane))):
+            noise = Noise(work.sigma, None if self.white else estimate, whitener)
+            gains = bayes_gains(self.quality, stage, work.sigma, self.device)
+            estimate = nonlocal_bayes(
+                plane, estimate, tracks, self.patch, noise, gains, samples, work.dtype, self.batch
+            )
+        return estimate
+
+    def nonlocal_tracks(self, work: Refinement, frames: int) -> Tensor:
+        """Return the tracks (E, S, T) of each estimate by non-local Bayes. Of a few frames there is a single
+        one by as many grids, which averages its errors better.
+        """
+        second = self.preset.second
+        count = second.estimates * second.grids
+        if frames < IN_TURN_FROM:
+            return work.grids[:count].flatten(0, 1)[None]
+        grids = work.grids.roll(-1, 0).repeat(2, 1, 1)[:count]
+        tracks: Tensor = grids.unflatten(0, (second.estimates, -1)).flatten(1, 2)
+        return tracks
+
+    def refine_colour(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        """Return the second estimate of a colour difference, or the last of those that are made in turn.
+
+        The gains were fitted to white noise, and help against other noise, too.
+        """
+        fitted = len(plane) >= LEAST_FRAMES
+        about = (work.sigma, len(plane), self.patch, self.device)
+        in_turn = fitted and work.spectrum is None
+        for stage, tracks in enumerate(self.colour_tracks(work, in_turn=in_turn)):
+            gains = wiener_gains(f"{self.quality} colour", stage, *about) if fitted else None
+            estimate = self._wiener_estimate(plane, estimate, tracks, work, work.luma, gains)
+        return self.correct(plane, estimate, work)
+
+    def colour_tracks(self, work: Refinement, *, in_turn: bool) -> list[Tensor]:
+        """Return tracks (S, M, T) for each estimate: one for each grid in turn, or one for all."""
+        by_place = work.grids.transpose(0, 1)
+        parts = list(by_place.split(1, 1)) if in_turn else [by_place]
+        # what moves alike can share the components, two neighbours at a time
+        return [in_pairs(part) if self.preset.second_colour.positions == "camera" else part for part in parts]
+
+    def _wiener_estimate(
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        tracks: Tensor,
+        work: Refinement,
+        brightness: Tensor | None,
+        gains: Gains | None,
+    ) -> Tensor:
+        return refine(
+            plane,
+            estimate,
+            work.sigma,
+            tracks,
+            self._transform(work.dtype),
+            None if self.white else brightness,
+            max(1, self.batch // tracks.shape[1]),
+            work.spectrum,
+            gains,
+        )
+
+    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
+        """Return the last estimate, corrected by a small network if the quality has that."""
+        if not self.preset.finished:
+            return estimate
+        network = finisher(LUMA if work.luma is None else COLOUR, work.dtype, self.device)
+        return finish(network, plane, estimate, work.sigma, work.luma)
+
+    def _transform(self, dtype: torch.dtype) -> Transform:
+        """Return the transform of the second estimate, made once."""
+        with self._lock:
+            if dtype not in self._transforms:
+                self._transforms[dtype] = Transform(self.patch, dtype, PackedLinear, self.device)
+            return self._transforms[dtype]
+
+
+def _samples(wanted: int, frames: int) -> int:
+    """Return the patches of a group in every frame: more in short clips, and still more where the noise of
+    patches that overlap can't be averaged along time.
+    """
+    return max(wanted, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
+
+
+def _resized(luma: Tensor, plane: Tensor) -> Tensor:
+    """Return luma (T, H, W) at the size of another plane."""
+    if luma.shape == plane.shape:
+        return luma
+    return F.interpolate(luma[None], size=plane.shape[1:], mode="area")[0]
+
+
+def _range_warning(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
+    """Return a warning if `sigma` is outside the range that the network was trained for; at 0 nothing is
+    denoised.
+    """
+    low, high = SIGMA_RANGE
+    if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
+        return ()
+    nearest = min(max(sigma, low), high)
+    return (f"{name} was trained for sigma {low:g} to {high:g}; sigma {sigma:g} is taken for {nearest:g}",)
+
+
+def _checked_network(network: object, name: str) -> Dust | SigmaDust:
+    if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
+        return network
+    raise CheckpointError(
+        f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights "
+        "list`)"
+    )
+
+
+def _padded_to(plane: Tensor, side: int) -> Tensor:
+    """Extend a plane that is smaller than a patch by repeating its last row and column."""
+    below, right = max(0, side - plane.shape[1]), max(0, side - plane.shape[2])
+    return F.pad(plane[:, None], (0, right, 0, below), mode="replicate")[:, 0] if below or right else plane
