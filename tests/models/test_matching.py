@@ -16,7 +16,6 @@ from vidrestore.models.matching import (
     matched_positions,
     median_of_nine,
 )
-from vidrestore.models.patch_positions import ClipPositions
 
 
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -177,14 +176,3 @@ def test_a_plane_that_holds_no_patch_is_refused():
         Grid(15, 40, 16, 8)
     with pytest.raises(ValueError, match="stride must be in"):
         Grid(20, 40, 16, 17)
-
-
-@pytest.mark.parametrize("grids", [2, 4])
-def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids: int) -> None:
-    positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
-    first = positions.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
-    both = positions.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()
-    assert both[: len(first)] == first
-    moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
-    assert both[len(first) : 2 * len(first)] == moved
-    assert len(both) == grids * len(first)

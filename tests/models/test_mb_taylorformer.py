@@ -1,9 +1,10 @@
-"""MB-TaylorFormer V2: the golden numbers of the release and mistakes that they catch; strips, gradients and
-half precision.
+"""MB-TaylorFormer V2: the golden numbers of the release and mistakes that they catch; strips, gradients,
+half precision and tasks.
 """
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from typing import Any
 
@@ -11,18 +12,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from taylor_networks import INPUTS, PRINTED, golden, released, restored, small
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vidrestore.models import mb_taylorformer
-from vidrestore.models.fast.maps import few_filters, normalised, spans
+from vidrestore.models.fast.maps import spans
 from vidrestore.models.mb_taylorformer import (
     SIZES,
     Attention,
     FeedForward,
     MBTaylorFormer,
     MBTaylorFormerConfig,
+    Stage,
+    TaskVectors,
     build,
+    config_from,
     settings_of,
 )
 
@@ -135,13 +139,6 @@ def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, c
         torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
 
 
-@pytest.mark.parametrize("height, rows", [(1, 1), (7, 3), (8, 4), (5, 9), (6, 0)])
-def test_strips_cover_every_row_once(height, rows):
-    covered = [row for start, stop in spans(height, rows) for row in range(start, stop)]
-    assert covered == list(range(height))
-    assert max(stop - start for start, stop in spans(height, rows)) <= max(rows, 1)
-
-
 def test_the_input_is_not_altered_and_its_layout_does_not_matter():
     network, images = small(), torch.rand(1, 3, 16, 24)
     before = images.clone()
@@ -219,13 +216,6 @@ def test_mixed_precision_restores_as_it_trains():
 
 
 # Parts
-
-
-@pytest.mark.parametrize("side", [3, 5, 7])
-def test_few_filters_are_a_grouped_convolution(side):
-    maps, kernels = torch.rand(2, 3 * 4, 9, 6), torch.randn(3, 4, side, side)
-    expected = F.conv2d(maps, kernels, padding=side // 2, groups=3)
-    torch.testing.assert_close(few_filters(maps, kernels), expected)
 
 
 def test_the_feed_forward_is_the_printed_one_whatever_the_vectors_hold():
@@ -314,15 +304,109 @@ def test_several_frames_at_half_the_size_are_a_network_on_their_unshuffled_chann
     torch.testing.assert_close(seen[0], F.conv2d(channels, network.stem, padding=1))
 
 
-def test_the_layer_norm_of_a_pixel_takes_mean_and_deviation_away():
-    maps = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(2)).contiguous(
-        memory_format=torch.channels_last
-    )
-    expected = (maps - maps.mean(1, keepdim=True)) / (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(normalised(maps, centred=True), expected)
-
-
 def test_sides_that_cannot_be_halved_three_times_are_refused():
     with pytest.raises(ValueError, match=r"sides that are multiples of 8, got \(1, 3, 16, 20\)"):
         small()(torch.rand(1, 3, 16, 20))
     assert MBTaylorFormerConfig() == SIZES["b"]
+
+
+# One network for several tasks: the vector of a picture's task, and nothing else, makes the difference
+
+TASKS = ["derain", "desnow"]
+FORMS = [{}, {"frames": 3, "unshuffle": 2, "norm": "layer", "embedding": "dilated"}]
+
+
+def vectors(network: nn.Module) -> list[nn.Parameter]:
+    return [part.vectors for part in network.modules() if isinstance(part, TaskVectors)]
+
+
+def untasked(network: MBTaylorFormer) -> MBTaylorFormer:
+    """The same network without its vectors."""
+    same = build({**settings_of(network.config), "tasks": []})
+    same.load_state_dict({name: network.state_dict()[name] for name in same.state_dict()})
+    return same
+
+
+def pictures(form: dict[str, object], count: int = 2) -> Tensor:
+    frames = (3,) if form else ()
+    return torch.rand(count, *frames, 3, 32, 16, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form: dict[str, object]) -> None:
+    assert all(not part.any() for part in vectors(build({"size": "t", "tasks": TASKS})))
+    network, images = small(tasks=TASKS, **form), pictures(form)
+    for part in vectors(network):
+        nn.init.zeros_(part)
+    torch.testing.assert_close(
+        network(images, torch.tensor([0, 1])), untasked(network)(images), atol=0, rtol=0
+    )
+
+
+def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_alone() -> None:
+    network, images = small(tasks=TASKS), pictures({}, 1)
+    stages = [part for part in network.modules() if isinstance(part, Stage)]
+    assert len(vectors(network)) == len(stages) == 8
+    assert [part.shape for part in vectors(network)] == [(2, width) for width in (4, 8, 12, 16, 8, 8, 12, 8)]
+    with torch.no_grad():
+        for part in vectors(network):
+            before = [network(images, torch.tensor([task])) for task in (0, 1)]
+            part[1] += 0.5
+            after = [network(images, torch.tensor([task])) for task in (0, 1)]
+            assert torch.equal(after[0], before[0]) and not torch.allclose(after[1], before[1])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_picture_of_a_batch_is_restored_for_its_own_task(form: dict[str, object]) -> None:
+    network, images = small(tasks=TASKS, **form), pictures(form, 3)
+    with torch.no_grad():
+        together = network(images, torch.tensor([1, 0, 1]))
+        alone = [network(images[at, None], torch.tensor([task])) for at, task in enumerate((1, 0, 1))]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
+    monkeypatch: pytest.MonkeyPatch, form: dict[str, object]
+) -> None:
+    network, images, tasks = (
+        small(tasks=TASKS, **form).double(),
+        pictures(form).double(),
+        torch.tensor([1, 0]),
+    )
+    given, expected = images.clone(), network(images, tasks).detach()
+    monkeypatch.setattr(
+        mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], 3)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
+    assert torch.equal(images, given)
+
+
+def test_in_half_precision_maps_keep_their_type_with_and_without_gradients() -> None:
+    network, images = small(tasks=TASKS), pictures({})
+    for part in vectors(network):
+        nn.init.zeros_(part)
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
+            given, expected = network(images, torch.tensor([1, 0])), untasked(network)(images)
+        torch.testing.assert_close(given, expected, atol=0, rtol=0)
+
+
+def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused() -> None:
+    network, images = small(tasks=TASKS), pictures({})
+    with pytest.raises(ValueError, match="tasks must be given: one index per picture into derain, desnow"):
+        network(images)
+    with pytest.raises(ValueError, match="tasks must be None"):
+        small()(images, torch.tensor([0, 0]))
+    for wrong in (torch.tensor([0]), torch.tensor([0.0, 1.0])):
+        with pytest.raises(ValueError, match="tasks must be 2 integers"):
+            network(images, wrong)
+
+
+def test_the_names_are_kept_in_the_configuration_and_must_differ() -> None:
+    config = MBTaylorFormerConfig(tasks=("derain", "desnow"))
+    assert config_from(json.loads(json.dumps(settings_of(config)))) == config
+    for wrong in (["derain", "derain"], [""], "derain"):
+        with pytest.raises(ValueError, match="tasks must be different names"):
+            build({"tasks": wrong})

@@ -1,4 +1,4 @@
-"""The motion of the camera, and grids of patches that follow it."""
+"""The motion of the camera, grids of patches that follow it, and further grids."""
 
 from __future__ import annotations
 
@@ -109,3 +109,14 @@ def test_without_following_all_places_are_fixed():
     for way in ("camera", "near", "matched"):
         origins = positions.origins(clip.shape, 16, way)
         assert torch.equal(origins[:, 1], origins[:, 0] + 128 * 160)
+
+
+@pytest.mark.parametrize("grids", [2, 4])
+def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids: int) -> None:
+    positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
+    first = positions.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
+    both = positions.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()
+    assert both[: len(first)] == first
+    moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
+    assert both[len(first) : 2 * len(first)] == moved
+    assert len(both) == grids * len(first)

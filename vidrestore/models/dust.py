@@ -254,13 +254,10 @@ class FastDust:
         code = F.softshrink(data, 1.0)
         for _ in range(self.blocks - 1):
             product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)
-            attention = self._attention(product[..., : self.heads * self.pixels])
+            heads = product[..., : self.heads * self.pixels].split(self.pixels, dim=-1)
+            attention = torch.stack([self._map(head) for head in heads]).mean(0).to(self.dtype)
             code = F.softshrink(torch.baddbmm(data, attention, product[..., self.heads * self.pixels :]), 1.0)
         return self.synthesis(code.view(groups * tokens, -1)).view(groups, tokens, -1).float()
-
-    def _attention(self, tokens: Tensor) -> Tensor:
-        maps = [self._map(head) for head in tokens.split(self.pixels, dim=-1)]
-        return torch.stack(maps).mean(0).to(self.dtype)
 
     def _map(self, tokens: Tensor) -> Tensor:
         if not self.normalise:

@@ -97,7 +97,7 @@ def restore_patches(
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
-            filled = _padded_groups(groups)
+            filled = torch.cat([groups, groups[-1:].expand(-len(groups) % STEP, -1)])
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
                 : len(groups)
             ]
@@ -105,12 +105,6 @@ def restore_patches(
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts.clamp_(min=1))
-
-
-def _padded_groups(groups: Tensor) -> Tensor:
-    """Repeat the last group up to a multiple of `STEP` groups."""
-    missing = -len(groups) % STEP
-    return torch.cat([groups, groups[-1:].expand(missing, -1)]) if missing else groups
 
 
 def _in_groups(patches: Tensor) -> Tensor:

@@ -153,7 +153,10 @@ def matched_positions(guide: Tensor, grid: Grid, found: Found | Common | None = 
     """
     corners = grid.corners(guide.device)
     prepared = _levels if found is None else _full_level
-    slots = _new_slots(prepared(guide[0], grid.patch), grid, corners)
+    order = torch.arange(len(corners), device=corners.device)
+    zeros = torch.zeros(len(corners), device=corners.device)
+    templates = [_blocks(level, corners) for level in prepared(guide[0], grid.patch)]
+    slots = _Slots(corners, torch.zeros_like(corners), templates, zeros, order, order, zeros)
     positions = [corners]
     for index, frame in enumerate(guide[1:]):
         levels = prepared(frame, grid.patch)
@@ -313,22 +316,6 @@ def _search(
     at_common = flat.gather(1, ((common[:, 0] + radius) * span + common[:, 1] + radius)[:, None])[:, 0]
     follows = at_common <= least + RELUCTANCE * least.median()
     return origins + torch.where(follows[:, None], common, own), torch.where(follows, at_common, least)
-
-
-def _new_slots(levels: list[_Level], grid: Grid, corners: Tensor) -> _Slots:
-    order, zeros = (
-        torch.arange(len(corners), device=corners.device),
-        torch.zeros(len(corners), device=corners.device),
-    )
-    return _Slots(
-        corners,
-        torch.zeros_like(corners),
-        [_blocks(level, corners) for level in levels],
-        zeros,
-        order,
-        order,
-        zeros,
-    )
 
 
 def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:

@@ -99,8 +99,8 @@ def lower_level(spectrum: Tensor) -> float | None:
     None.
 
     Moving texture such as spray looks like coarse noise between frames. But white noise is even at high
-    frequencies, and the spectrum shows its strength there. A first estimate at that strength tells: coarse
-    noise stays in it, texture is not taken for noise any more.
+    frequencies, and the spectrum shows its strength there. A first estimate at that strength decides:
+    coarse noise stays in it, texture is not taken for noise any more.
     """
     level = _even_level(spectrum)
     least, most = LOWER

@@ -54,7 +54,7 @@ KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 @dataclass(frozen=True)
 class Noise:
-    """What a plane is freed from.
+    """The noise of a plane.
 
     sigma: on the 0-255 scale. brightness: (T, H, W), what the noise may follow; None for noise of the same
     strength everywhere. whitener: (N, N), the inverse covariance over sigma squared of the noise in a patch,

@@ -24,7 +24,10 @@ class Compiled:
     def __call__(self, *inputs: Tensor) -> Tensor:
         if self._compiled is not None:
             try:
-                return self._run(self._compiled, inputs)
+                if not self.on_gpu:
+                    return self._compiled(*inputs)
+                cast("Callable[[], None]", torch.compiler.cudagraph_mark_step_begin)()
+                return self._compiled(*inputs).clone()  # the next call of the graph writes to the same memory
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # the compiler is missing or fails in any of its parts
@@ -33,9 +36,3 @@ class Compiled:
                 message = f"torch.compile failed; the model runs uncompiled: {type(error).__name__}: {reason}"
                 warnings.warn_explicit(message, RuntimeWarning, "vidrestore", 1)
         return self.work(*inputs)
-
-    def _run(self, compiled: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-        if not self.on_gpu:
-            return compiled(*inputs)
-        cast("Callable[[], None]", torch.compiler.cudagraph_mark_step_begin)()
-        return compiled(*inputs).clone()  # the next call of the graph writes to the same memory
