@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -19,41 +19,23 @@ from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.files.checked_toml import checked_toml
 from vidrestore.files.regular import LARGEST_TOML, read_limited
-from vidrestore.options import QUALITY, RestoreOptions
+from vidrestore.options import QUALITY, Declared, RestoreOptions
 
 if TYPE_CHECKING:
     from vidrestore.jobs.steps import Step
 
-COMMON = {
-    "sources",
-    "output",
-    "json",
-    "quiet",
-    "start",
-    "duration",
-    "deinterlace",
-    "double_rate",
-    "fps",
-    "strict",
-    "drop",
-    "overwrite",
-}
-COMMON |= {
-    "cfr",
-    "encoder",
-    "crf",
-    "preset",
-    "options",
-    "lossless",
-    "scene_detect",
-    "device",
-    "precision",
-    "threads",
-}
 Settings = dict[str, dict[str, Any]]  # step -> option -> value
 
 
-@with_options(only=COMMON)
+def _is_of_whole_run(field: Field[Any]) -> bool:
+    """Return True for an option that all steps share; a run has no segments, and no option that needs
+    them.
+    """
+    found: Declared = field.metadata["declared"]
+    return not found.tasks and found.scope != "job"
+
+
+@with_options(only=_is_of_whole_run)
 def run(
     run: RunOptions,
     options: Callable[[], RestoreOptions],
@@ -180,9 +162,7 @@ def _of_step(step: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
     hints = get_type_hints(RestoreOptions)
     for field in fields(RestoreOptions):
         found = field.metadata.get("declared")
-        if found is None or field.name in COMMON:
-            continue
-        if step in found.tasks or (not found.tasks and found.panel == QUALITY):
+        if found and step in found.tasks:
             yield field.name, (found.parse, hints[field.name])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -13,23 +13,7 @@ from vidrestore.media.containers import container_of, names_pictures
 from vidrestore.media.pipes import PIPE
 from vidrestore.media.sequence_output import check_pictures
 from vidrestore.media.sequences import is_pattern
-from vidrestore.options import RestoreOptions
-
-# Options that alter neither pixels nor bits.
-IMMATERIAL = frozenset(
-    {
-        "device",
-        "compile",
-        "threads",
-        "cfr",
-        "strict",
-        "overwrite",
-        "skip_existing",
-        "work_dir",
-        "restart",
-        "trust_group",
-    }
-)
+from vidrestore.options import RestoreOptions, values_of
 
 
 @dataclass(frozen=True)
@@ -50,8 +34,7 @@ class Request:
 
     def values(self) -> dict[str, Any]:
         """Return the options that alter pixels or bits, as JSON values."""
-        names = [each.name for each in fields(self.options) if each.name not in IMMATERIAL]
-        return {name: _plain(getattr(self.options, name)) for name in names}
+        return {name: _plain(value) for name, value in values_of(self.options, "pixels", "file").items()}
 
     @property
     def name(self) -> str:
