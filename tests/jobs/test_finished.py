@@ -20,6 +20,7 @@ from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.finished import ATTRIBUTE
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
@@ -142,7 +143,8 @@ def interrupted(folder: WorkFolder) -> None:
 
 def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
     whole, same, other = (
-        Request("in.mkv", "out.mkv", "denoise", RestoreOptions(sigma=sigma)).name for sigma in (20, 20.0, 21)
+        Request(Source("in.mkv"), Target("out.mkv"), "denoise", RestoreOptions(sigma=sigma)).name
+        for sigma in (20, 20.0, 21)
     )
     assert whole == same != other
 
@@ -188,7 +190,7 @@ SAME_VIDEO: dict[str, Any] = {
 
 def test_only_what_alters_the_video_asks_for_another_one() -> None:
     def name(**options: Any) -> str:
-        return Request("in.mkv", "out.mkv", "denoise", RestoreOptions(**options)).name
+        return Request(Source("in.mkv"), Target("out.mkv"), "denoise", RestoreOptions(**options)).name
 
     assert {*ANOTHER_VIDEO, *SAME_VIDEO} == {field.name for field in fields(RestoreOptions)}
     names = [name(), *(name(**{option: value}) for option, value in ANOTHER_VIDEO.items())]

@@ -94,13 +94,13 @@ def _not_one(sources: list[str]) -> str:
 
 
 def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:
-    from vidrestore.jobs.naming import output_for, suffix_of
     from vidrestore.jobs.steps import restore_steps
 
-    suffix = ".".join(suffix_of(step.task, step.options) for step in chain)
-    output = output_for(source, run.output, suffix)
-    one_use_of_stdout(run.json, output)
-    return run_each([source], lambda each: restore_steps(each, output, chain, on_event).exit_code, on_event)
+    def work(each: str) -> int:
+        return restore_steps(each, run.output, chain, on_event).exit_code
+
+    one_use_of_stdout(run.json, run.output)
+    return run_each([source], work, on_event)
 
 
 def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:

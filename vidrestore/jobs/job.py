@@ -129,8 +129,8 @@ class Job:
         """Announce the job and its warnings."""
         on_event(
             Started(
-                self.request.source,
-                self.request.output,
+                str(self.request.source),
+                str(self.request.output),
                 self.plan.task,
                 self.restorer.facts.name,
                 device_name(self.restorer.facts.device),

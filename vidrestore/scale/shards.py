@@ -38,7 +38,6 @@ from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.media.sequence_output import known_by
 from vidrestore.options import RestoreOptions
 
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
@@ -110,7 +109,7 @@ class ClaimedWork:
     @property
     def own(self) -> int:
         """Frames of the video that this process has restored."""
-        return self._tally[self.work.job.request.source]
+        return self._tally[str(self.work.job.request.source)]
 
     def missing(self) -> list[Segment]:
         finished = set(self.work.folder.finished())
@@ -148,7 +147,7 @@ class ClaimedWork:
             self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
             work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
-            self._tally[work.job.request.source] += frame_count(run)
+            self._tally[str(work.job.request.source)] += frame_count(run)
         finally:
             for segment in run:
                 self.claims.release(claim_name(segment))
@@ -188,7 +187,7 @@ def restore_shard(
     if not folder.path.is_dir() and (there := left_alone(request)):
         return there
     if before := _checked(request, folder):
-        if own := tally[request.source]:
+        if own := tally[str(request.source)]:
             before = replace(before, reused=max(0, before.frames - own), before=False)
         return announced_before(request, before, on_event)
     with open_job(request, loader) as job:
@@ -230,7 +229,7 @@ def _done(request: Request, folder: WorkFolder) -> Summary | None:
     with suppress(BusyError):
         if before := finished_before(request, folder):
             return before
-    return None if named_output(folder) is None and folder.path.is_dir() else done_before(request)
+    return None if named_output(request, folder) is None and folder.path.is_dir() else done_before(request)
 
 
 @contextmanager
@@ -303,7 +302,7 @@ class _Sharded:
     def _outlive_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
-            while named_output(self.folder) is not None:
+            while named_output(self.job.request, self.folder) is not None:
                 if self.claims.take("join"):
                     self.folder.remove()
                     return
@@ -316,14 +315,14 @@ class _Sharded:
 
     def is_named(self) -> bool:
         """Return True if the output is there, whoever joined it: its record outlasts the job's."""
-        return known_by(self.folder.output).exists() and (
-            self.folder.read("job") is None or named_output(self.folder) is not None
+        return self.job.request.output.first_file.exists() and (
+            self.folder.read("job") is None or named_output(self.job.request, self.folder) is not None
         )
 
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
         timeline, work = self.job.plan.timeline, self._claimed.work if self._claimed else None
-        own = self.tally[self.job.request.source]
+        own = self.tally[str(self.job.request.source)]
         outcome = work.outcome if work else None
         try:
             found = done_before(self.job.request)
