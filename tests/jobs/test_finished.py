@@ -19,6 +19,7 @@ from vidrestore.events import Event, Finished
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.finished import ATTRIBUTE
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -137,7 +138,20 @@ def test_a_run_killed_as_it_removed_the_last_of_its_work_folder_is_done(films: P
         vidrestore.restore(films / "b.mp4", output, task=IDENTITY)
 
 
-def interrupted(folder: WorkFolder) -> None:
+def test_pictures_that_have_their_names_in_part_are_not_skipped(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = films / "a.mkv", tmp_path / "out" / "%04d.png"
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentedWork, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vidrestore.restore(source, output, task=IDENTITY)
+    (output.parent / "0002.png").touch()  # a run that is killed while it names its pictures has no first one
+    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).frames == 6
+    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).skipped
+
+
+def interrupted(folder: WorkFolder | SegmentedWork) -> None:
     raise KeyboardInterrupt
 
 

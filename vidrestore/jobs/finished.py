@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +17,49 @@ from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.checked_json import parse_object
-from vidrestore.files.lease import is_own
+from vidrestore.files.lease import BusyError, is_own
 from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.request import Request, check_request, is_half_named
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
 from vidrestore.media.source import SourceIdentity
 
 ATTRIBUTE = "user.vidrestore"
 
 
-def nothing_to_do(request: Request, on_event: Listener) -> Summary | None:
+def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
     """Return the summary of a video that is finished or is to be left alone; None if there is work.
 
-    Raises VidRestoreError if the request can be refused without opening the source.
+    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
+    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
+    opening the source.
     """
-    folder = None if request.is_piped else request.work_folder()
-    before = finished_before(request, folder) if folder else None
+    folder, is_shared = None if request.is_piped else request.work_folder(), own is not None
+    before = None
+    if folder:
+        with suppress(BusyError) if is_shared else nullcontext():
+            before = finished_before(request, folder)
     if before is None and (there := left_alone(request)):
         return there
-    if folder and (before := before or done_before(request)):
-        return announced_before(request, before, on_event)
-    check_request(request)
-    return None
+    is_under_way = folder and is_shared and named_output(request, folder) is None and folder.path.is_dir()
+    if folder and before is None and not is_under_way:
+        before = done_before(request)
+    if before is None:
+        check_request(request)
+        return None
+    if own:
+        before = replace(before, reused=max(0, before.frames - own), before=False)
+    source, output = str(request.source), str(request.output)
+    on_event(Started(source, output, request.task, device=request.options.device))
+    return announced(before, on_event)
 
 
 def left_alone(request: Request) -> Summary | None:
-    """Return the summary of an output that exists and is to be skipped; None if there is work."""
+    """Return the summary of an output that exists and is to be skipped; None if there is work, as there is if
+    only some of its pictures exist yet.
+    """
     skips = request.options.skip_existing and not request.output.is_pipe
-    there = skips and request.output.first_file.exists()
+    there = skips and request.output.first_file.exists() and not is_half_named(request)
     return Summary(str(request.source), str(request.output), 0, 0.0, skipped=True) if there else None
-
-
-def announced_before(request: Request, summary: Summary, on_event: Listener) -> Summary:
-    """Return the summary of an earlier run, after its events."""
-    source, output = str(request.source), str(request.output)
-    on_event(Started(source, output, request.task, device=request.options.device))
-    return announced(summary, on_event)
 
 
 def announced(summary: Summary, on_event: Listener) -> Summary:

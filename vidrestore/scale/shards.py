@@ -24,16 +24,15 @@ from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
 from vidrestore.jobs.finished import (
     announced,
-    announced_before,
     done_before,
     finished_before,
-    left_alone,
     named_output,
+    nothing_to_do,
 )
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.opening import RestorerLoader, open_job
-from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
@@ -184,12 +183,8 @@ def restore_shard(
     check_options(request.options)
     check_shared(request)
     folder, tally = request.work_folder(), Counter() if tally is None else tally
-    if not folder.path.is_dir() and (there := left_alone(request)):
-        return there
-    if before := _checked(request, folder):
-        if own := tally[str(request.source)]:
-            before = replace(before, reused=max(0, before.frames - own), before=False)
-        return announced_before(request, before, on_event)
+    if before := _nothing_to_do(request, folder, on_event, tally[str(request.source)]):
+        return before
     with open_job(request, loader) as job:
         job.begin(on_event)
         try:
@@ -209,27 +204,17 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
                 pass
 
 
-def _checked(request: Request, folder: WorkFolder) -> Summary | None:
-    """Return the summary if the output is finished; another shard may be naming it just now."""
+def _nothing_to_do(request: Request, folder: WorkFolder, on_event: Listener, own: int) -> Summary | None:
+    """As `jobs.finished.nothing_to_do`; another shard may be naming the output just now."""
     deadline, last = time.monotonic() + PATIENCE, False
     while True:
         try:
-            if before := _done(request, folder):
-                return before
-            check_request(request)
-            return None
+            return nothing_to_do(request, on_event, own=own)
         except OutputExistsError:
             if last or time.monotonic() > deadline:
                 raise
             last = not folder.path.is_dir()
         time.sleep(leases.POLL)
-
-
-def _done(request: Request, folder: WorkFolder) -> Summary | None:
-    with suppress(BusyError):
-        if before := finished_before(request, folder):
-            return before
-    return None if named_output(request, folder) is None and folder.path.is_dir() else done_before(request)
 
 
 @contextmanager
