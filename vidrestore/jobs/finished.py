@@ -48,8 +48,7 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
         return None
     if own:
         before = replace(before, reused=max(0, before.frames - own), before=False)
-    source, output = str(request.source), str(request.output)
-    on_event(Started(source, output, request.task, device=request.options.device))
+    on_event(Started(*request.names, request.task, device=request.options.device))
     return announced(before, on_event)
 
 
@@ -59,7 +58,7 @@ def left_alone(request: Request) -> Summary | None:
     """
     skips = request.options.skip_existing and not request.output.is_pipe
     there = skips and request.output.first_file.exists() and not is_half_named(request)
-    return Summary(str(request.source), str(request.output), 0, 0.0, skipped=True) if there else None
+    return Summary(*request.names, 0, 0.0, skipped=True) if there else None
 
 
 def announced(summary: Summary, on_event: Listener) -> Summary:
@@ -177,8 +176,7 @@ def done_before(request: Request) -> Summary | None:
 
 def _summary(request: Request, marker: dict[str, Any]) -> Summary:
     frames = marker["frames"]
-    source, output = str(request.source), str(request.output)
-    return Summary(source, output, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
+    return Summary(*request.names, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
 
 
 def _source_name(source: SourceIdentity) -> str:

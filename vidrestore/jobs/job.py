@@ -129,8 +129,7 @@ class Job:
         """Announce the job and its warnings."""
         on_event(
             Started(
-                str(self.request.source),
-                str(self.request.output),
+                *self.request.names,
                 self.plan.task,
                 self.restorer.facts.name,
                 device_name(self.restorer.facts.device),

@@ -42,7 +42,7 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
-    source, output, options = str(request.source), str(request.output), request.options
+    (source, output), options = request.names, request.options
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
     if there := left_alone(request):

@@ -22,6 +22,11 @@ class Request:
     options: RestoreOptions = field(default_factory=RestoreOptions)
 
     @property
+    def names(self) -> tuple[str, str]:
+        """The names of source and output, as events and summaries have them."""
+        return self.source.name, self.output.name
+
+    @property
     def is_piped(self) -> bool:
         return self.source.is_pipe or self.output.is_pipe
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener
@@ -37,8 +38,10 @@ from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
+T = TypeVar("T")
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
 # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
 SHARE = 4
@@ -98,7 +101,7 @@ class ClaimedWork:
     """The segments of a planned video, of which this process restores those that no other has claimed."""
 
     def __init__(
-        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[str] | None = None
+        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[Source] | None = None
     ) -> None:
         self.work, self.claims, self.shard = work, claims, shard
         self._tally = Counter() if tally is None else tally
@@ -108,7 +111,7 @@ class ClaimedWork:
     @property
     def own(self) -> int:
         """Frames of the video that this process has restored."""
-        return self._tally[str(self.work.job.request.source)]
+        return self._tally[self.work.job.request.source]
 
     def missing(self) -> list[Segment]:
         finished = set(self.work.folder.finished())
@@ -146,7 +149,7 @@ class ClaimedWork:
             self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
         try:
             work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
-            self._tally[str(work.job.request.source)] += frame_count(run)
+            self._tally[work.job.request.source] += frame_count(run)
         finally:
             for segment in run:
                 self.claims.release(claim_name(segment))
@@ -172,7 +175,7 @@ def restore_shard(
     on_event: Listener,
     *,
     wait: bool,
-    tally: Counter[str] | None = None,
+    tally: Counter[Source] | None = None,
 ) -> Summary | None:
     """Do what a shard can for one video, and return the summary once its output exists, joined by any shard.
 
@@ -183,7 +186,12 @@ def restore_shard(
     check_options(request.options)
     check_shared(request)
     folder, tally = request.work_folder(), Counter() if tally is None else tally
-    if before := _nothing_to_do(request, folder, on_event, tally[str(request.source)]):
+    before = _patiently(
+        lambda: nothing_to_do(request, on_event, own=tally[request.source]),
+        OutputExistsError,  # as another shard may be naming it just now
+        lambda: not folder.path.is_dir(),
+    )
+    if before:
         return before
     with open_job(request, loader) as job:
         job.begin(on_event)
@@ -204,31 +212,27 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
                 pass
 
 
-def _nothing_to_do(request: Request, folder: WorkFolder, on_event: Listener, own: int) -> Summary | None:
-    """As `jobs.finished.nothing_to_do`; another shard may be naming the output just now."""
+def _patiently(
+    attempt: Callable[[], T], error: type[Exception], is_last: Callable[[], bool] = lambda: False
+) -> T:
+    """Return the result of an attempt that may fail because of what another process is about to finish; once
+    `is_last` is true, there is one more.
+    """
     deadline, last = time.monotonic() + PATIENCE, False
     while True:
         try:
-            return nothing_to_do(request, on_event, own=own)
-        except OutputExistsError:
+            return attempt()
+        except error:
             if last or time.monotonic() > deadline:
                 raise
-            last = not folder.path.is_dir()
+            last = is_last()
         time.sleep(leases.POLL)
 
 
 @contextmanager
 def _inside(folder: WorkFolder) -> Iterator[Claims]:
-    deadline = time.monotonic() + PATIENCE
     with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(folder.locked(shared=True))
-                break
-            except BusyError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(leases.POLL)
+        _patiently(lambda: stack.enter_context(folder.locked(shared=True)), BusyError)
         yield stack.enter_context(Claims(folder.path, folder.beat))
 
 
@@ -242,7 +246,7 @@ class _Sharded:
         claims: Claims,
         shard: Shard,
         on_event: Listener,
-        tally: Counter[str],
+        tally: Counter[Source],
     ) -> None:
         self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
         self.tally = tally
@@ -307,7 +311,7 @@ class _Sharded:
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
         timeline, work = self.job.plan.timeline, self._claimed.work if self._claimed else None
-        own = self.tally[str(self.job.request.source)]
+        own = self.tally[self.job.request.source]
         outcome = work.outcome if work else None
         try:
             found = done_before(self.job.request)
